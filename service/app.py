@@ -1,7 +1,7 @@
 """The app factory: one FastAPI app for one control plane.
 
-Drivers are answered by another process (:mod:`epochal.service.internal_app`) where the settings have an internal port,
-as ``epochal up`` gives them; without one by this app: for tests, and for whoever embeds the app.
+If the settings have an internal port, as with ``epochal up``, another process answers drivers
+(:mod:`epochal.service.internal_app`). Otherwise this app does, for tests and for programs that embed it.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ def create_app(
     make_supervisor: MakeSupervisor = threaded_supervisor,
     beside: Sequence[Component] = (),
 ) -> FastAPI:
-    """An app that migrates its catalog, makes the admin token and opens its components when it starts.
+    """Create an app that migrates its catalog, creates the admin token and opens its components when it starts.
 
-    ``beside``: what is opened once the catalog is ready, before any other component, and closed after them.
-    Raises ``OptionError`` for settings that would be unsafe or cannot work; starting
-    it raises ``CatalogVersion``, ``CatalogUnavailable``, ``EnvironmentProblem``, ``StoreMismatch``.
+    ``beside``: components that are opened once the catalog is ready, before all others, and closed last. Raises
+    ``OptionError`` for settings that are unsafe or cannot work; starting it raises ``CatalogVersion``,
+    ``CatalogUnavailable``, ``EnvironmentProblem``, ``StoreMismatch``.
     """
     check_binding(settings)
     control = compose(settings, make_builder, make_supervisor)
@@ -127,7 +127,7 @@ def create_app(
         add_routes(app, (*internal.router.routes, *internal_pods.router.routes))
         app.state.drivers = control.drivers
     limits = settings.limits
-    # The last one added is the outermost.
+    # The middleware added last is the outermost.
     app.add_middleware(Audit, database=control.database)
     app.add_middleware(Idempotency, database=control.database, hours=limits.idempotency_hours)
     app.add_middleware(

@@ -1,6 +1,6 @@
-"""Putting a control plane together from its settings.
+"""Composition of a control plane from its settings.
 
-Each part gets those that it uses, which are made before it. What runs authors' code and processes can be replaced.
+Each part receives the parts that it uses, which are created before it. Builder and supervisor can be replaced.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ from epochal.service.runtime.webhooks import WebhookDeliveries
 from epochal.snapshots.lineage_bounds import LineageStore
 
 MakeBuilder = Callable[[Settings, ProcessUser | None], Builder]
-"""The user is who runs authors' code; ``None``: the control plane's own user."""
+"""The user runs authors' code; ``None``: the control plane's own user."""
 MakeSupervisor = Callable[[Settings, ProcessUser | None, Executions, Leadership], Supervisor]
 
 
 def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: MakeSupervisor) -> ControlPlane:
-    """Nothing is opened, no connection made: see ``create_app``."""
+    """Compose without opening anything or connecting: see ``create_app``."""
     pools = settings.pools
     database = Database(settings.database_url, pools.requests)
     supervision = Database(settings.database_url, pools.supervision, urgent=True)
@@ -197,15 +197,15 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
 
 
 def subprocess_builder(settings: Settings, user: ProcessUser | None) -> SubprocessBuilder:
-    """Builds in subprocesses, as ``user``."""
+    """Builder that runs in subprocesses, as ``user``."""
     return SubprocessBuilder(user, settings.home_directory, settings.warm_drivers or 0)
 
 
 def own_builder(settings: Settings, user: ProcessUser | None) -> Builder:
-    """Builds where drivers run: in pods, or else in subprocesses as ``user``."""
+    """Builder that runs where drivers do: in pods, or in subprocesses as ``user``."""
     if settings.kubernetes is None or settings.launcher != IN_PODS:
         return subprocess_builder(settings, user)
-    # Not before: it needs the extra ``kubernetes``.
+    # Imported here: it requires the extra ``kubernetes``.
     from epochal.service.runtime.builder.kubernetes_builder import KubernetesBuilder
 
     return KubernetesBuilder.of(settings)
@@ -216,10 +216,10 @@ def threaded_supervisor(
     user: ProcessUser | None,
     executions: Executions,
     leadership: Leadership,
-    hears: Callable[[], bool] = lambda: True,
+    can_answer: Callable[[], bool] = lambda: True,
 ) -> ThreadedSupervisor:
-    """Supervises from a thread, and launches drivers as the settings say, as ``user``. ``hears``: whether drivers can
-    be answered now."""
+    """Supervisor that runs in a thread and launches drivers with the configured launcher, as ``user``. ``can_answer``:
+    whether drivers can be answered now."""
     kind: type[Launcher] = find(LAUNCHERS, settings.launcher)
     launcher = kind.of(settings)
     if user is not None:
@@ -230,6 +230,6 @@ def threaded_supervisor(
         launcher.keep_spares_while(lambda: leadership.leading() is not None)
     supervision = SupervisionSettings()
     if settings.kubernetes is not None:
-        # Beside its own start a driver waits for a node and an image.
+        # In a pod, the start of a driver includes waiting for a node and an image.
         supervision = SupervisionSettings(start_seconds=settings.kubernetes.start_seconds)
-    return ThreadedSupervisor(settings, executions, launcher, leadership, supervision, hears)
+    return ThreadedSupervisor(settings, executions, launcher, leadership, supervision, can_answer)

@@ -1,7 +1,7 @@
-"""The internal API in a process of its own: what drivers call, and nothing else.
+"""The internal API in a process of its own, which answers only drivers.
 
 ``python -m epochal.service.internal_app``: see :mod:`epochal.service.runtime.kept_process`. It loads no Spark, no
-builder, no replica: floods of anything else cost drivers nothing.
+builder and no replica, and other load does not affect drivers.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from epochal.service.runtime.undumpable import close_process
 from epochal.wire.internal_api import LARGEST_ANSWER, takes_answer
 
 KEEP_ALIVE_SECONDS = 30
-"""Longer than drivers pause between two calls."""
+"""Longer than the pause between two calls of a driver."""
 GRACE_SECONDS = 3
 
 
 def create_internal_app(settings: Settings) -> FastAPI:
-    """An app for drivers, on a catalog that whoever serves the public app migrates."""
+    """App for drivers. The process with the public app migrates the catalog."""
     app = FastAPI(
         title="Epochal, internal",
         lifespan=_lifespan,
@@ -54,11 +54,11 @@ def create_internal_app(settings: Settings) -> FastAPI:
         hints.send(topics_of(events))
 
     app.state.hints = hints
-    # The supervisor is in another process, which the hint of what has ended wakes.
+    # The supervisor is in another process; hints about ended executions wake it.
     app.state.drivers = DriverService(settings, committed, lambda _execution: None)
     problems.install(app)
     add_routes(app, (*internal.health_router.routes, *internal.router.routes, *internal_pods.router.routes))
-    # The last one added is the outermost.
+    # The middleware added last is the outermost.
     app.add_middleware(FastCalls, drivers=app.state.drivers)
     app.add_middleware(Bodies, limit_of=lambda path: _body_limit(path, settings.limits), limits=settings.limits)
     app.add_middleware(Gate, check=driver_gate)

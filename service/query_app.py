@@ -1,4 +1,4 @@
-"""What a query node answers, in one of its workers: look-ups, and the lists that belong to them.
+"""Worker of a query node: answers look-ups and related lists.
 
 ``python -m epochal.service.query_app``: see :mod:`epochal.service.runtime.kept_process`.
 """
@@ -77,16 +77,16 @@ SERVED = (
     nodes.router,
     standing_queries.router,
 )
-"""Of these, what changes nothing."""
+"""A query node serves the read-only routes of these."""
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 GRACE_SECONDS = 3
 WORKER_CONNECTIONS = 8
-"""To the catalog, of each worker: for tokens, and for look-ups that do not come from replicas."""
+"""Catalog connections of each worker: for tokens, and for look-ups that replicas cannot answer."""
 _LOOK_SECONDS = 1.0
 
 
 def compose_worker(orders: QueryOrders) -> tuple[QueryNode, SharedReplicas]:
-    """What answers, and the replicas that it reads. Nothing is opened, no connection made."""
+    """Compose a worker and the replicas that it reads, without opening anything or connecting."""
     settings = orders.settings
     database = Database(settings.database_url, WORKER_CONNECTIONS)
     store = LineageStore(settings.store_url, CatalogLineages(database))
@@ -114,7 +114,7 @@ def compose_worker(orders: QueryOrders) -> tuple[QueryNode, SharedReplicas]:
 
 
 def create_query_app(node: QueryNode) -> FastAPI:
-    """Everything else that a control plane answers is refused, and the answer names control planes."""
+    """App of a query node. It refuses all other calls of the API, and names control planes in the answer."""
     check_binding(node.settings)
     app = FastAPI(
         title="Epochal, query node",
@@ -144,8 +144,8 @@ def create_query_app(node: QueryNode) -> FastAPI:
 def elsewhere(request: Request, node: Node) -> None:
     urls = node.nodes.control_planes()
     raise MisdirectedRequest(
-        f"This is a query node, which only shows what is there; {request.method} {request.url.path} is for a control "
-        f"plane: {' or '.join(urls) or 'none of this catalog is running'}."
+        f"This query node is read-only; send {request.method} {request.url.path} to a control plane: "
+        f"{' or '.join(urls) or 'none of this catalog is running'}."
     )
 
 
@@ -194,8 +194,8 @@ def main() -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket of this worker's own on the node's port: connections are spread over those that listen, and none waits
-    for a worker that has died. Raises ``EnvironmentProblem``."""
+    """A socket of this worker on the node's port: connections are distributed over listening workers, and none waits
+    for a dead one. Raises ``EnvironmentProblem``."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, kind, protocol)
     try:
@@ -210,7 +210,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _look_after(replicas: SharedReplicas, server: KeptServer) -> None:
-    """Replicas that were thrown away as a whole are not to be read any more: the next worker opens what is there."""
+    """End the worker when its replicas have been replaced; the next worker opens the new ones."""
     if server.started and not server.should_exit and not replicas.is_current():
         log.warning("the replicas were replaced; worker %d ends, and another one reads them", os.getpid())
         server.end()

@@ -1,4 +1,4 @@
-"""The process of a query node that keeps its replicas, which the workers read.
+"""Applier of a query node: maintains the replicas that its workers read.
 
 ``python -m epochal.service.query_applier``: see :mod:`epochal.service.runtime.kept_process`.
 """

@@ -1,5 +1,5 @@
-"""Orders of the processes of a query node, and its applier put together from them: it answers nobody, and loads no web
-framework. Workers are put together in ``query_app.py``."""
+"""Orders of the processes of a query node, and composition of its applier, which serves no requests and loads no web
+framework. ``query_app.py`` composes workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ APPLIER_CONNECTIONS = 2
 
 
 class QueryOrders(BaseModel):
-    """What a process of a query node is to do. ``folder``: where the node's replicas are."""
+    """Orders of a process of a query node. ``folder``: the node's replicas."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -29,7 +29,7 @@ class QueryOrders(BaseModel):
 
 
 class Applier(NamedTuple):
-    """The catalog, the replicas that follow it, and what makes that sooner than within a second."""
+    """The catalog, the replicas that follow it, and hints that make them follow within less than a second."""
 
     database: Database
     replicas: Replicas
@@ -37,7 +37,7 @@ class Applier(NamedTuple):
 
 
 def compose_applier(orders: QueryOrders) -> Applier:
-    """Nothing is opened, no connection made."""
+    """Compose without opening anything or connecting."""
     settings = orders.settings
     database = Database(settings.database_url, APPLIER_CONNECTIONS)
     store = LineageStore(settings.store_url, CatalogLineages(database))

@@ -33,7 +33,7 @@ def serve(settings: Settings, listener: socket.socket, internal: InternalServer,
     Raises what making or starting the app raises (``CatalogVersion``, ``CatalogUnavailable``, ``OptionError``, ..).
     """
     close_process()
-    make_supervisor = partial(threaded_supervisor, hears=internal.answers)
+    make_supervisor = partial(threaded_supervisor, can_answer=internal.answers)
     app = create_app(settings, make_supervisor=make_supervisor, beside=[internal])
     failures = _remember_failures(app)
     config = uvicorn.Config(

@@ -1,7 +1,7 @@
-"""How an endpoint says what a caller needs.
+"""Access rules of endpoints: the role or kind of token that each one requires.
 
-:func:`requires`, :func:`public` or :func:`for_drivers`; an endpoint that says nothing is refused, and a test walks all
-routes to find such. The gate itself is middleware of the whole app (``gate.py``).
+Every endpoint declares one of :func:`requires`, :func:`public` or :func:`for_drivers`; the gate (``gate.py``) refuses
+an endpoint without a declaration, and a test walks all routes to find one.
 """
 
 from __future__ import annotations
@@ -23,62 +23,63 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
 def requires(role: Role) -> Callable[[Endpoint], Endpoint]:
-    """The endpoint needs this role, or one that includes it. Stands below the route decorator."""
+    """Require this role, or one that includes it. Goes below the route decorator."""
     return _marker(Access(role.value))
 
 
 def reads_only(endpoint: Endpoint) -> Endpoint:
-    """The endpoint changes nothing, although it needs more than the role ``viewer``."""
+    """Mark an endpoint that changes nothing although it requires more than the role ``viewer``."""
     setattr(endpoint, _READS_ONLY, True)
     return endpoint
 
 
 def repeatable(endpoint: Endpoint) -> Endpoint:
-    """To call the endpoint again with the same request does no harm, also where it was cut off half-way."""
+    """Mark an endpoint that may be called again with the same request, also after an interrupted call."""
     setattr(endpoint, _REPEATABLE, True)
     return endpoint
 
 
 def by_request_id(endpoint: Endpoint) -> Endpoint:
-    """What comes to the endpoint are data of an application, as the rows of its sources: each has an id of its own by
-    which it is repeated, and they are too many for the audit log."""
+    """Mark an endpoint that receives application data, such as the rows of a source. Each request carries an id for
+    repeating it, and requests are too numerous for the audit log."""
     setattr(endpoint, _BY_REQUEST_ID, True)
     return endpoint
 
 
 def for_members(endpoint: Endpoint) -> Endpoint:
-    """The endpoint needs a role in any project, and answers what that one may know."""
+    """Require a role in any project; the answer is limited to the caller's projects."""
     return _marker(Access.MEMBER)(endpoint)
 
 
 def unmetered(endpoint: Endpoint) -> Endpoint:
-    """The endpoint is what an application is for, and costs little: how often one token calls it is not bounded."""
+    """Exempt an endpoint from the rate limit: it serves an application's data, and a call is cheap."""
     setattr(endpoint, _UNMETERED, True)
     return endpoint
 
 
 def public(endpoint: Endpoint) -> Endpoint:
-    """The endpoint needs no token."""
+    """Require no token."""
     return _marker(Access.PUBLIC)(endpoint)
 
 
 def for_drivers(endpoint: Endpoint) -> Endpoint:
-    """The endpoint needs the token of exactly the execution and attempt in its path."""
+    """Require the token of exactly the execution and attempt in the path."""
     return _marker(Access.DRIVER)(endpoint)
 
 
 def fenced_within(endpoint: Endpoint) -> Endpoint:
-    """Of an endpoint for drivers: it refuses an attempt that is over by itself, in the transaction in which it acts, so
-    that the gate need not ask.
+    """Mark a driver endpoint that rejects an ended attempt within its own transaction, so that the gate need not check
+    it.
 
-    What had landed before the end is answered as landed: the driver would take it for undecided otherwise.
+    A change that was committed before the attempt ended is answered as committed; the driver would otherwise treat it
+    as undecided.
     """
     setattr(endpoint, _FENCED_WITHIN, True)
     return endpoint
 
 
 def for_pods(endpoint: Endpoint) -> Endpoint:
-    """The endpoint needs the token that a cluster has made for the pod of the driver in its path."""
+    """Require the token that the cluster issued for the driver's pod in the path."""
     return _marker(Access.POD)(endpoint)
 
 
@@ -91,27 +92,27 @@ def _marker(access: Access) -> Callable[[Endpoint], Endpoint]:
 
 
 def access_of(endpoint: object) -> Access | None:
-    """What the endpoint needs; ``None`` when it does not say."""
+    """Declared access of an endpoint; ``None`` without a declaration."""
     access = getattr(endpoint, _ATTRIBUTE, None)
     return access if isinstance(access, Access) else None
 
 
 def changes_something(endpoint: object) -> bool:
-    """Such calls are audited, and take an Idempotency-Key; others write nothing."""
+    """Return whether calls of the endpoint are audited and accept an Idempotency-Key. Other endpoints write nothing."""
     without = getattr(endpoint, _READS_ONLY, False) or getattr(endpoint, _BY_REQUEST_ID, False)
     return access_of(endpoint) in (Access.OPERATOR, Access.AUTHOR, Access.ADMIN) and not without
 
 
 def is_metered(endpoint: object) -> bool:
-    """Whether it is counted how often one token calls the endpoint."""
+    """Return whether calls of the endpoint count towards the rate limit of a token."""
     return not (getattr(endpoint, _UNMETERED, False) or getattr(endpoint, _BY_REQUEST_ID, False))
 
 
 def may_be_repeated(endpoint: object) -> bool:
-    """Of a call whose answer was lost: whether it is made again, although it may have had an effect."""
+    """Return whether a call whose answer was lost is executed again, although it may have had an effect."""
     return bool(getattr(endpoint, _REPEATABLE, False))
 
 
 def is_fenced_within(endpoint: object) -> bool:
-    """Whether the endpoint itself refuses the driver of an attempt that is over."""
+    """Return whether the endpoint itself rejects the driver of an ended attempt."""
     return bool(getattr(endpoint, _FENCED_WITHIN, False))

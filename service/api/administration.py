@@ -1,3 +1,5 @@
+"""Projects, tokens, webhooks and the audit log."""
+
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, status
@@ -25,29 +27,30 @@ audit_router = APIRouter(prefix="/v1/audit", tags=["audit"])
 @requires(Role.ADMIN)
 @answers(NameTaken)
 def create_project(request: CreateProject, control: Control, caller: Caller) -> ProjectAnswer:
-    """By an admin of `default`, who is one of the installation, and of each project. The name of a project that was
-    deleted is not given again: its history is still there."""
+    """Create a project. Requires the role admin in `default`, which includes admin of every project. The name of a
+    deleted project cannot be reused, because its history is kept."""
     return control.projects.create(request, caller.name)
 
 
 @project_router.get("")
 @for_members
 def list_projects(page: Paging, control: Control, caller: Caller) -> Page[ProjectAnswer]:
-    """Those in which the caller has a role, by name."""
+    """List the projects in which the caller has a role, by name."""
     return control.known_projects.page(page, caller)
 
 
 @project_router.get("/{project}")
 @requires(Role.VIEWER)
 def get_project(project: ProjectName, control: Control) -> ProjectAnswer:
-    """Its quotas, and what it has of what they bound. The role is that in the project."""
+    """Quotas of the project, and current usage. The role that is required is the role in this project."""
     return control.known_projects.get(project)
 
 
 @project_router.put("/{project}")
 @requires(Role.ADMIN)
 def change_project(project: ProjectName, request: ChangeProject, control: Control, caller: Caller) -> ProjectAnswer:
-    """Other quotas, by an admin of `default`. What is there already stays, whatever they allow."""
+    """Change the quotas. Requires the role admin in `default`. Existing resources are kept, even if they exceed the
+    new quotas."""
     return control.projects.change(project, request, caller)
 
 
@@ -55,7 +58,8 @@ def change_project(project: ProjectName, request: ChangeProject, control: Contro
 @requires(Role.ADMIN)
 @answers(Conflict)
 def delete_project(project: ProjectName, control: Control, caller: Caller) -> None:
-    """By an admin of `default`, when it has no applications. Its tokens, webhooks, uploads and artifacts go with it."""
+    """Delete a project without applications, with its tokens, webhooks, uploads and artifacts. Requires the role
+    admin in `default`."""
     control.projects.delete(project, caller)
 
 
@@ -65,7 +69,7 @@ def delete_project(project: ProjectName, control: Control, caller: Caller) -> No
 def create_token(
     body: CreateToken, request: Request, control: Control, caller: Caller, project: InProject
 ) -> NewTokenAnswer:
-    """For the project, and no other one. The token is in this answer, and never again."""
+    """Create a token for this project only. The token is returned only in this answer."""
     answer = control.tokens.create(body, project, caller.name)
     setattr(request.state, STORED_ANSWER, answer.model_copy(update={"token": None}).model_dump_json().encode())
     return answer
@@ -77,8 +81,8 @@ def create_token(
 def rotate_token(
     id: str, body: RotateToken, request: Request, control: Control, caller: Caller, project: InProject
 ) -> RotatedTokenAnswer:
-    """Replace a token by a new one of the same name and scope; the old one is revoked. The new one is in this answer,
-    and never again. The token in the control plane's admin token file is replaced there, too."""
+    """Replace a token with a new one of the same name and scope, and revoke the old one. The new token is returned
+    only in this answer. If the token is in the control plane's admin token file, the file is updated."""
     answer = control.tokens.rotate(id, body, project, caller.name)
     setattr(request.state, STORED_ANSWER, answer.model_copy(update={"token": None}).model_dump_json().encode())
     return answer
@@ -87,14 +91,14 @@ def rotate_token(
 @token_router.get("")
 @requires(Role.ADMIN)
 def list_tokens(page: Paging, control: Control, project: InProject) -> Page[TokenAnswer]:
-    """By name, without the tokens themselves."""
+    """List tokens by name, without the secrets."""
     return control.administration.tokens(page, project)
 
 
 @token_router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT)
 @requires(Role.ADMIN)
 def delete_token(id: str, control: Control, caller: Caller, project: InProject) -> None:
-    """Revoke it: it stops working at once in this control plane, within seconds in others, and never works again."""
+    """Revoke a token. It stops working immediately in this control plane, and within seconds in others."""
     control.tokens.delete(id, project, caller.name)
 
 
@@ -103,11 +107,11 @@ def delete_token(id: str, control: Control, caller: Caller, project: InProject) 
 def create_webhook(
     body: CreateWebhook, request: Request, control: Control, caller: Caller, project: InProject
 ) -> NewWebhookAnswer:
-    """Post what happens in the project to a URL, from now on: each event at least once, those of a webhook in order.
-    Repeated until the receiver answers 2xx, with growing pauses; redirects are not followed. Headers:
-    `Epochal-Event` (the kind),
-    `Epochal-Event-Id` (the same when it is delivered again), `Epochal-Signature: t=..,v1=..`, where v1 is the
-    HMAC-SHA256 of `t`, a dot and the body with the webhook's secret. The secret is in this answer, and never again."""
+    """Send the project's events to a URL, from now on: each event at least once, the events of a webhook in order.
+    Delivery is retried with growing intervals until the receiver answers 2xx; redirects are not followed. Headers:
+    `Epochal-Event` (the kind), `Epochal-Event-Id` (the same for a repeated delivery), `Epochal-Signature:
+    t=..,v1=..`, where v1 is the HMAC-SHA256 of `t`, a dot and the body with the webhook's secret. The secret is
+    returned only in this answer."""
     answer = control.webhooks.create(body, project, caller.name)
     setattr(request.state, STORED_ANSWER, answer.model_copy(update={"secret": None}).model_dump_json().encode())
     return answer
@@ -116,7 +120,7 @@ def create_webhook(
 @webhook_router.get("")
 @requires(Role.ADMIN)
 def list_webhooks(page: Paging, control: Control, project: InProject) -> Page[WebhookAnswer]:
-    """Oldest first, without their secrets."""
+    """List webhooks, oldest first, without their secrets."""
     return control.administration.webhooks(page, project)
 
 
@@ -129,12 +133,12 @@ def get_webhook(id: str, control: Control, project: InProject) -> WebhookAnswer:
 @webhook_router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT)
 @requires(Role.ADMIN)
 def delete_webhook(id: str, control: Control, project: InProject) -> None:
-    """With what waits to be delivered to it."""
+    """Delete a webhook and its pending deliveries."""
     control.webhooks.delete(id, project)
 
 
 @audit_router.get("")
 @requires(Role.ADMIN)
 def list_audit(page: Paging, control: Control, project: InProject) -> Page[AuditEntryAnswer]:
-    """Every call that changed something of the project, or was refused to, newest first."""
+    """List the mutating calls of the project, including refused ones, newest first."""
     return control.administration.audit(page, project)

@@ -1,3 +1,5 @@
+"""``/v1/applications``: create, start, stop, restart, fork, roll back, delete; load."""
+
 from __future__ import annotations
 
 from fastapi import APIRouter, Body, Response, status
@@ -34,21 +36,22 @@ router = APIRouter(prefix="/v1/applications", tags=["applications"])
 def create_application(
     request: CreateApplication, response: Response, control: Control, caller: Caller, project: InProject
 ) -> ApplicationAnswer:
-    """Build and analyse the artifact, in a subprocess, and register it under a name; start it unless told otherwise."""
+    """Analyse the artifact in a subprocess and register it under a name. Starts the application unless `start` is
+    false."""
     return _tagged(response, control.applications.create(request, project, caller.name))
 
 
 @router.get("")
 @requires(Role.VIEWER)
 def list_applications(page: Paging, node: Node, project: InProject) -> Page[ApplicationAnswer]:
-    """Those of the project, by name."""
+    """List the applications of the project, by name."""
     return node.registered.applications(page, project)
 
 
 @router.get("/{name}")
 @requires(Role.VIEWER)
 def get_application(name: str, response: Response, node: Node) -> ApplicationAnswer:
-    """`ETag`: its revision, for `If-Match` with what changes it."""
+    """Return an application. `ETag` is its revision, for use in `If-Match` with calls that change it."""
     return _tagged(response, node.registered.application(name))
 
 
@@ -56,7 +59,7 @@ def get_application(name: str, response: Response, node: Node) -> ApplicationAns
 @requires(Role.AUTHOR)
 @answers(PreconditionFailed)
 def delete_application(name: str, control: Control, revisions: IfMatch) -> None:
-    """Only when it does not run. Its snapshots stay, since forks may stand on them."""
+    """Delete a stopped application. Its snapshots are kept while forks depend on them."""
     control.applications.delete(name, revisions)
 
 
@@ -70,10 +73,10 @@ def start_application(
     revisions: IfMatch,
     request: StartApplication = Body(default=StartApplication()),
 ) -> OperationAnswer:
-    """Run the latest version. The operation succeeds when the driver reports that it runs.
+    """Run the latest version. The operation succeeds when the driver reports that it is running.
 
-    With ``available_now``, or when all sources are bounded, the execution ends by itself: the application is then
-    ``stopped``, or ``failed``. One that is drained is refused (``incompatible-state``): nothing can follow.
+    With ``available_now``, or when all sources are bounded, the execution ends automatically, and the application
+    becomes ``stopped`` or ``failed``. A drained application is refused (``incompatible-state``): it cannot continue.
     """
     return control.lifecycle.start(
         name,
@@ -95,7 +98,7 @@ def stop_application(
     revisions: IfMatch,
     request: StopApplication = Body(default=StopApplication()),
 ) -> OperationAnswer:
-    """Finish and commit the epoch that runs, and end."""
+    """Finish and commit the current epoch, then stop."""
     return control.lifecycle.stop(name, request.savepoint, caller.name, revisions)
 
 
@@ -109,7 +112,7 @@ def restart_application(
     revisions: IfMatch,
     request: RestartApplication = Body(default=RestartApplication()),
 ) -> OperationAnswer:
-    """Stop, when it runs, and start."""
+    """Stop the application if it is running, then start it."""
     return control.lifecycle.restart(name, caller.name, revisions)
 
 
@@ -117,7 +120,7 @@ def restart_application(
 @requires(Role.AUTHOR)
 @answers(*BUILDING, *SNAPSHOT, *FILES, NameTaken, SharedTargets, IncompatibleState, QuotaExceeded)
 def fork_application(name: str, request: ForkApplication, control: Control, caller: Caller) -> ApplicationAnswer:
-    """A new application on a snapshot of this one, by default its latest. No state is copied."""
+    """Create an application from a snapshot of this one, by default the latest. No state is copied."""
     return control.forks.fork(name, request, caller.name)
 
 
@@ -129,8 +132,8 @@ def _tagged(response: Response, application: ApplicationAnswer) -> ApplicationAn
 @router.get("/{name}/load")
 @requires(Role.VIEWER)
 def get_load(name: str, node: Node) -> LoadAnswer:
-    """How busy its operators were within the last minute: by operator rows and seconds of work, skew, and stragglers;
-    and what autoscaling makes of it."""
+    """Load of the last minute: rows and seconds of work by operator, skew and stragglers; and the decision of
+    autoscaling."""
     return node.load.load(name)
 
 
@@ -140,9 +143,9 @@ def get_load(name: str, node: Node) -> LoadAnswer:
 def roll_back(
     name: str, request: RollBack, response: Response, control: Control, caller: Caller, revisions: IfMatch
 ) -> OperationAnswer | RollbackPlan:
-    """Put the application back to a snapshot: a new branch begins there, and its sources go on from there.
+    """Return the application to an earlier snapshot: a new branch begins there, and the sources continue from there.
 
-    With `dry_run`: the plan, with what every sink shows of later epochs and what becomes of it. A running application
+    With `dry_run`: the plan, with the later epochs that each sink shows and what happens to them. A running application
     is stopped, and started again on the new branch.
     """
     if request.dry_run:

@@ -1,3 +1,5 @@
+"""``/v1/artifacts``: code that authors upload."""
+
 from __future__ import annotations
 
 from typing import Annotated
@@ -37,9 +39,8 @@ Filename = Annotated[
 async def register_artifact(
     filename: Filename, request: Request, response: Response, control: Control, caller: Caller, project: InProject
 ) -> ArtifactAnswer:
-    """Upload code: the body is the file itself. 200 when the same bytes were there already. It can be
-    used in the project where it was uploaded, and in no other. An artifact of which no
-    version is made within a week is deleted by the next collection."""
+    """Upload code: the body is the file itself. 200 if the same bytes were uploaded before. An artifact can be used
+    only in its project. An artifact that no version uses within a week is deleted by the next collection."""
     content = await request.body()
     answer, new = await run_in_threadpool(control.artifacts.register, filename, content, project, caller.name)
     if not new:
@@ -50,7 +51,7 @@ async def register_artifact(
 @router.get("")
 @requires(Role.VIEWER)
 def list_artifacts(page: Paging, control: Control, project: InProject) -> Page[ArtifactAnswer]:
-    """Newest first."""
+    """List artifacts, newest first."""
     return control.registered.artifacts(page, project)
 
 
@@ -58,8 +59,8 @@ def list_artifacts(page: Paging, control: Control, project: InProject) -> Page[A
 @requires(Role.AUTHOR)
 @repeatable
 def delete_artifact(sha256: Sha256, control: Control, project: InProject) -> None:
-    """With its file; also 204 when it is not there. Refused while a version of an application is made of it, also of
-    one that was deleted: `conflict`, which says of which."""
+    """Delete an artifact and its file; 204 also if it does not exist. Refused with `conflict` while a version of an
+    application uses it, including a deleted application; the message names the version."""
     control.artifacts.delete(sha256, project)
 
 

@@ -1,4 +1,5 @@
-"""Every call that changes something is written down, in the transaction that changes it; also a refused one."""
+"""Audit log: each mutating call is recorded in the transaction that makes the change; refused calls are recorded,
+too."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ logger = logging.getLogger("epochal.audit")
 
 
 class Audit:
-    """ASGI middleware. Whether an endpoint changes something is known from the role that it requires."""
+    """ASGI middleware. The role that an endpoint requires determines whether it changes something."""
 
     def __init__(self, app: ASGIApp, database: Database) -> None:
         self._app = app
@@ -33,7 +34,7 @@ class Audit:
             return
         call = AuditedCall()
         if changes_something(scope.get("endpoint")):
-            # The gate has let the caller in: what is committed from now on has it in the audit log.
+            # The gate has admitted the caller: from here on, every commit of the call includes the audit entry.
             call.details = _details(scope)
 
         async def send_and_note(message: Message) -> None:
@@ -47,7 +48,7 @@ class Audit:
 
 
 class RefusedCalls:
-    """Notes the calls that the gate refuses."""
+    """Records the calls that the gate refuses."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -60,7 +61,7 @@ class RefusedCalls:
 async def _note(database: Database, call: AuditedCall, scope: Scope, outcome: int) -> None:
     details = call.details = call.details or _details(scope)
     if call.landed is None or outcome != details.expected:
-        with making(None):  # to note a call is no effect of it
+        with making(None):  # recording a call is not an effect of the call
             await run_in_threadpool(_write, database, call, details, outcome)
 
 
@@ -69,9 +70,11 @@ def _write(database: Database, call: AuditedCall, details: CallDetails, outcome:
         with database.writing() as session:
             AuditRepository(session).settle(call, outcome)
     except EpochalError as error:
-        # Nothing has changed, or the change has its entry: the call must be answered, and the log has the rest.
+        # Either nothing changed, or the change has its entry: answer the call, and log the rest.
         caller = details.caller.token
-        logger.error("%s by %s: %s, not in the audit log: %s", details.action, caller, outcome, error.message)
+        logger.error(
+            "%s by %s: %s; the audit log could not be written: %s", details.action, caller, outcome, error.message
+        )
 
 
 def _details(scope: Scope) -> CallDetails:

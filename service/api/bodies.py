@@ -1,6 +1,6 @@
-"""Request bodies: bounded in size, in time and in memory, and parsed off the event loop where they are large.
+"""Request bodies: bounded in size, time and memory; large ones are parsed outside the event loop.
 
-:class:`Bodies` stands inside of the gate: no byte of a body is taken before its caller may make the call.
+:class:`Bodies` runs inside the gate: no byte of a body is read before its caller is admitted.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from epochal.service.domain.settings import Limits
 from epochal.wire.problems import PREFIX, Problem
 
 PUBLIC_BODY_BYTES: Final = 16 << 10
-"""Largest body of a call that needs no token; no such endpoint reads one."""
+"""Maximum size of the body of a call without a token; no such endpoint reads one."""
 
 Admit = Callable[[int], None]
-"""How large the body may be. Raises ``StorageFull`` when there is no space for it."""
+"""Checks the size of a body before it is read. Raises ``StorageFull`` without enough space."""
 
 
 class BodyRefused(HTTPException):
-    """Stops the reading of a body, wherever it is read: frameworks let their own kind of exception through."""
+    """Ends the reading of a body. A subclass of ``HTTPException``, which the framework passes through."""
 
     slug: ClassVar[str]
     title: ClassVar[str]
@@ -52,7 +52,7 @@ class BodyTooLarge(BodyRefused):
     slug, title = "body-too-large", "Body too large"
 
     def __init__(self, limit: int) -> None:
-        super().__init__(413, f"The request's body is larger than the {limit} bytes that are taken here.")
+        super().__init__(413, f"The body of the request exceeds the maximum of {limit} bytes.")
 
 
 class BodyIncomplete(BodyRefused):
@@ -61,7 +61,7 @@ class BodyIncomplete(BodyRefused):
     def __init__(self, received: int) -> None:
         super().__init__(
             400,
-            f"The connection ended after {received} bytes of the body, before its end. Repeat the request.",
+            f"The connection ended after {received} bytes, before the end of the body. Repeat the request.",
         )
 
 
@@ -71,8 +71,8 @@ class BodyTooSlow(BodyRefused):
     def __init__(self, received: int) -> None:
         super().__init__(
             408,
-            f"After {received} bytes of the body nothing came for too long, or it all came too slowly. Send it again; "
-            "what is large in parts.",
+            f"The body stalled or arrived too slowly after {received} bytes. Send it again; split a large body into "
+            "parts.",
             {"connection": "close"},
         )
 
@@ -90,16 +90,16 @@ class NoMemoryForBody(BodyRefused):
     def __init__(self, most: int) -> None:
         super().__init__(
             503,
-            f"The bodies of the requests in progress fill the {most} bytes of memory that this process has for them. "
-            "Nothing was done; send the request again in a moment.",
+            f"The bodies of current requests use all of the {most} bytes of memory for bodies in this process. "
+            "Nothing was done; send the request again later.",
             {"retry-after": "1"},
         )
 
 
 class BodyMemory:
-    """Memory for the bodies of all requests in progress of one event loop.
+    """Memory for the bodies of all current requests of one event loop.
 
-    Small bodies have a share of their own, so that large ones cannot use it up.
+    Small bodies have a share of their own, which large ones cannot use up.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -109,11 +109,12 @@ class BodyMemory:
         """Bytes in use."""
 
     def check(self, declared: int) -> None:
-        """Raises ``NoMemoryForBody`` when a body of this size does not fit now; takes nothing."""
+        """Raise ``NoMemoryForBody`` if a body of this size does not fit now. Reserves nothing."""
         self._check(declared, 0)
 
     def grow(self, before: int, after: int) -> None:
-        """A body has grown from ``before`` to ``after`` bytes. Raises ``NoMemoryForBody``; then nothing is taken."""
+        """Account for a body that grew from ``before`` to ``after`` bytes. Raises ``NoMemoryForBody`` and then
+        reserves nothing."""
         self._check(after, before)
         self.give_back(before)
         if after <= self._small_body:
@@ -136,8 +137,8 @@ class BodyMemory:
 
 
 class Bodies:
-    """ASGI middleware. ``limit_of(path)``: the largest body in bytes; ``limits``: how slowly it may come, and how much
-    memory all bodies may use; ``admit_to(path)``: what is asked, in a thread, before its first byte is taken."""
+    """ASGI middleware. ``limit_of(path)``: maximum size of the body in bytes; ``limits``: its minimum rate, and the
+    memory for all bodies; ``admit_to(path)``: a check that runs in a thread before the first byte is read."""
 
     def __init__(
         self,
@@ -160,7 +161,7 @@ class Bodies:
         declared = headers.get("content-length", "")
         size = int(declared) if declared.isdigit() else None
         if not size and "transfer-encoding" not in headers:
-            # A client that goes away then has only stopped listening.
+            # Without a body, a disconnect only means that the client has stopped listening.
             await self._app(scope, receive, send)
             return
         limit = self._limit_of(scope["path"])
@@ -176,8 +177,8 @@ class Bodies:
 
 
 class _Whole:
-    """A body, counted while it arrives: a declared length may lie or be missing, and a client may go away in it, or
-    send a byte now and then for as long as it likes."""
+    """A body, counted while it arrives: a declared length may be wrong or missing, and a client may disconnect or
+    send slowly."""
 
     def __init__(
         self,
@@ -216,12 +217,13 @@ class _Whole:
         return message
 
     def release(self) -> None:
-        """The request is over, and the memory of its body free."""
+        """Release the memory of the body after the request."""
         self._memory.give_back(self._received)
         self._received = 0
 
     async def _begin(self) -> None:
-        """Once, before the first byte is requested: a client with ``Expect: 100-continue`` has sent nothing by then."""
+        """Run the checks once, before the first byte is requested: a client with ``Expect: 100-continue`` has sent
+        nothing by then."""
         self._begun = True
         if self._declared is not None:
             self._memory.check(self._declared)
@@ -233,7 +235,7 @@ class _Whole:
             raise NoSpaceForBody(error) from None
 
     async def _next(self) -> Message:
-        """Only the time counts that is spent waiting for the client: the app may be slow in asking for more."""
+        """Receive the next part. Only the time spent waiting for the client counts, not pauses of the app."""
         pause = self._limits.body_pause_seconds
         left = pause + self._received / self._limits.body_bytes_per_second - self._waited
         began = time.monotonic()
@@ -247,13 +249,13 @@ class _Whole:
 
 
 LARGE_BODY_BYTES: Final = 64 << 10
-"""From this size on a JSON body is parsed and validated in a thread."""
+"""Size from which a JSON body is parsed and validated in a thread."""
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def parse_large_bodies_in_threads(route: APIRoute) -> None:
-    """Let a route that takes JSON handle requests with large bodies in a thread with an event loop of its own."""
+    """Let a JSON route handle requests with large bodies in a thread with its own event loop."""
     if route.body_field is not None:
         route.app = request_response(_by_size(route.get_route_handler()))
 
@@ -276,8 +278,8 @@ def _in_own_loop(handler: Handler, request: Request) -> Response:
 
 
 class _LargeRequest(Request):
-    """The C parser holds the interpreter's lock until it is done, unless it calls Python now and then, as these hooks
-    let it: then the event loop goes on meanwhile."""
+    """The C parser holds the interpreter lock until it ends, unless it calls Python; these hooks make it do so, and
+    the event loop continues meanwhile."""
 
     async def json(self) -> Any:
         return json.loads(await self.body(), object_hook=_same, parse_int=_integer, parse_float=_number)
@@ -296,7 +298,7 @@ def _number(digits: str) -> float:
 
 
 def received(body: bytes) -> Receive:
-    """A ``receive`` of a body that was read already."""
+    """A ``receive`` for a body that has been read already."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:

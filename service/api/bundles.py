@@ -1,3 +1,5 @@
+"""``/v1/applications/{name}/exports`` and ``/v1/imports``: bundles of snapshots."""
+
 from __future__ import annotations
 
 import re
@@ -34,7 +36,7 @@ import_router = APIRouter(prefix="/v1/imports", tags=["imports"])
 @requires(Role.OPERATOR)
 @answers(*SNAPSHOT)
 def export_application(name: str, request: CreateExport, control: Control, caller: Caller) -> OperationAnswer:
-    """Build a bundle of a snapshot. The operation's result says its size and sha256, and how long it can be fetched."""
+    """Build a bundle of a snapshot. The operation's result has its size, its sha256 and its expiry."""
     return control.exports.export(name, request, caller.name)
 
 
@@ -42,8 +44,8 @@ def export_application(name: str, request: CreateExport, control: Control, calle
 @requires(Role.OPERATOR)
 @answers(SnapshotExpired)
 def fetch_export(name: str, id: str, request: Request, control: Control) -> Response:
-    """The bundle of an export operation; `Range` is taken, so that a download can be gone on with. It holds all of the
-    state, the code and the parameters: so it needs more than the role viewer."""
+    """Download the bundle of an export operation. `Range` is supported, so that a download can be resumed. A bundle
+    contains all state, code and parameters, and therefore requires more than the role viewer."""
     found = control.exports.file(name, id)
     headers = {
         "etag": f'"{found.sha256}"',
@@ -58,14 +60,14 @@ def fetch_export(name: str, id: str, request: Request, control: Control) -> Resp
 @repeatable
 @answers(BundleTooLarge, StorageFull)
 def create_import(request: CreateImport, control: Control, caller: Caller, project: InProject) -> UploadAnswer:
-    """Announce a bundle. Announced again by the same token, an upload that was begun is gone on with."""
+    """Begin the upload of a bundle. If the same token has begun this upload before, the upload is resumed."""
     return control.imports.create(request, project, caller.name)
 
 
 @import_router.get("")
 @requires(Role.AUTHOR)
 def list_imports(page: Paging, control: Control, project: InProject) -> Page[UploadAnswer]:
-    """Uploads, oldest first; those that were imported are gone."""
+    """List unfinished uploads, oldest first. Imported bundles are not listed."""
     return control.imports.page(page, project)
 
 
@@ -82,7 +84,7 @@ def get_import(id: str, control: Control, project: InProject) -> UploadAnswer:
 async def upload_import(
     id: str, offset: Annotated[int, Query(ge=0)], request: Request, control: Control, project: InProject
 ) -> UploadAnswer:
-    """The next part of a bundle, which goes to `offset`: where the last one ended."""
+    """Upload the next part of a bundle. `offset` must be the end of the previous part."""
     return await run_in_threadpool(control.imports.append, id, project, offset, await request.body())
 
 
@@ -90,7 +92,7 @@ async def upload_import(
 @requires(Role.AUTHOR)
 @repeatable
 def delete_import(id: str, control: Control, project: InProject) -> None:
-    """Throw an upload away."""
+    """Delete an upload."""
     control.imports.remove(id, project)
 
 
@@ -100,10 +102,10 @@ def delete_import(id: str, control: Control, project: InProject) -> None:
 def import_application(
     id: str, request: ImportApplication, response: Response, control: Control, caller: Caller, project: InProject
 ) -> OperationAnswer | ImportPlan:
-    """Make an application of an uploaded bundle. What has to be mapped first is answered as `mapping-needed`. Where
-    branches of the bundle are another project's, they get names of this one.
+    """Create an application from an uploaded bundle. If something must be mapped first, the answer is `mapping-needed`.
+    Branches of the bundle that belong to another project get names of this project.
 
-    It is code execution, as submitting an artifact is: import only bundles of people whom you trust.
+    An import executes code, like submitting an artifact: import only bundles from trusted sources.
     """
     if request.dry_run:
         response.status_code = status.HTTP_200_OK
@@ -112,15 +114,16 @@ def import_application(
 
 
 Read = Callable[[int, int], Iterator[bytes]]
-"""The bytes from the first number to before the second."""
+"""Reads the bytes from the first offset up to, not including, the second."""
 
 _ONE_RANGE = re.compile(r"bytes=(?:(\d{1,19})-(\d{1,19})?|-(\d{1,19}))")
 
 
 def ranged(request: Request, read: Read, size: int, media_type: str, headers: Mapping[str, str]) -> Response:
-    """All of it, or the one range that the request asks for: of several, and of other units, all of it is answered.
+    """Answer with the one range that the request names (RFC 9110, section 14), or with everything. Requests for several
+    ranges, or in other units, get everything.
 
-    ``headers`` has the ``etag``, which a request's ``If-Range`` has to have for its range to count.
+    ``headers`` contains the ``etag``; a request's ``If-Range`` must match it for the range to apply.
     """
     common = {**headers, "accept-ranges": "bytes"}
     found = _ONE_RANGE.fullmatch(request.headers.get("range", "").strip())

@@ -1,4 +1,4 @@
-"""``/v1/applications/{name}/entries``: an application is called, and answers when an epoch has committed."""
+"""``/v1/applications/{name}/entries``: calls of an application's entries, answered when an epoch has committed."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ router = APIRouter(prefix="/v1/applications/{name}/entries", tags=["entries"])
 
 _WAITING: dict[int | str, dict[str, Any]] = {
     202: {
-        "description": "Not all calls are answered yet; they are taken, and go on. Of one call, `Location` has its "
-        "answer. Several are asked for by the same request again.",
-        "headers": {"Location": {"schema": {"type": "string"}, "description": "Where the answer of one call will be."}},
+        "description": "Not all calls have been answered yet; they are accepted and continue. `Location` has the "
+        "answer of a single call. Repeat the same request to get the answers of several.",
+        "headers": {"Location": {"schema": {"type": "string"}, "description": "URL of the answer of a single call."}},
     }
 }
 _BODY = {
@@ -52,7 +52,7 @@ Seconds = Annotated[AnswerSeconds, Query(alias="wait")]
 @router.get("")
 @requires(Role.VIEWER)
 def list_entries(name: FullName, page: Paging, control: Control) -> Page[EntryDescription]:
-    """Of the version that runs, or that a start would run, by name."""
+    """List the entries of the running version, or of the version that a start would run, by name."""
     after = page.after(str)
     found = [entry for entry in control.entries.entries(name) if after is None or entry.name > after[0]]
     part = cut(found[: page.limit + 1], page, lambda entry: [entry.name])
@@ -66,13 +66,14 @@ def list_entries(name: FullName, page: Paging, control: Control) -> Page[EntryDe
 async def call_entry(
     request: Request, name: FullName, entry: str, control: Control, seconds: Seconds = DEFAULT_WAIT_SECONDS
 ) -> Response:
-    """One call, or up to 1,000 in `calls`, of which all are taken or none. They are durable before anything is
-    answered, numbered in the order in which they come, and carried out exactly once. The answer comes when the epoch
-    that has it is committed.
+    """Submit one call, or up to 1,000 in `calls`, which are accepted all or none. Calls are durable before they are
+    answered, numbered in order of arrival, and executed exactly once. The answer is sent when the epoch that contains
+    the call has committed.
 
-    A call is repeated with its `request_id`: the same id with the same arguments is the same call, whatever has become
-    of it; with others it is refused (409 `request-id-reused`). There is no `Idempotency-Key`."""
-    # A thousand calls take milliseconds to parse and to check: not here, where other requests would wait for it.
+    Repeat a call with its `request_id`: the same id with the same arguments is the same call, whatever its state; with
+    other arguments it is refused (409 `request-id-reused`). `Idempotency-Key` is not supported.
+    """
+    # Parsing and checking a thousand calls takes milliseconds: not in the event loop.
     taken, single = await asyncio.to_thread(_take, control, name, entry, await request.body())
     found = await control.answers.wait(taken, seconds)
     if single:
@@ -86,8 +87,8 @@ async def call_entry(
 async def read_call(
     name: FullName, entry: str, request_id: RequestId, control: Control, seconds: Seconds = 0.0
 ) -> Response:
-    """What has become of a call: on the branch that the application is on now, as a rollback has calls carried out
-    again. 404 when there never was one, or so long ago that it is forgotten."""
+    """Return the state of a call on the application's current branch; after a rollback, calls are executed again.
+    404 if the call does not exist or its record has expired."""
     taken = await asyncio.to_thread(control.entries.call, name, entry, request_id)
     return _one(taken, await control.answers.wait(taken, seconds))
 

@@ -1,4 +1,4 @@
-"""The composed control plane, or query node, as endpoints reach it."""
+"""The composed control plane or query node, as dependencies of endpoints."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.replicas.serving import ServedReplicas
 from epochal.snapshots.lineage_bounds import LineageStore
 
-if TYPE_CHECKING:  # what answers look-ups loads no verbs, nor what they build with
+if TYPE_CHECKING:  # query nodes load neither commands nor what commands build with
     from epochal.service.commands.administration import ProjectService, TokenService, WebhookService
     from epochal.service.commands.applications import ApplicationService, Lifecycle
     from epochal.service.commands.artifacts import ArtifactService
@@ -62,7 +62,7 @@ if TYPE_CHECKING:  # what answers look-ups loads no verbs, nor what they build w
 
 @dataclass(frozen=True)
 class QueryNode:
-    """What look-ups and the lists that belong to them need: query nodes have this, and control planes more."""
+    """Services for look-ups and related lists. Query nodes have these; control planes have more."""
 
     settings: Settings
     database: Database
@@ -86,7 +86,7 @@ class QueryNode:
 
 @dataclass(frozen=True)
 class ControlPlane(QueryNode):
-    """What a control plane consists of: surroundings, components, and one service per resource."""
+    """Services of a control plane: infrastructure, components, and one service per resource."""
 
     supervision: Database
     drivers: DriverService | None
@@ -137,7 +137,7 @@ class ControlPlane(QueryNode):
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """In the order in which they are opened; they are closed in reverse."""
+        """Components in the order in which they are opened; they are closed in reverse."""
         return (
             self.events,
             self.builder,
@@ -173,7 +173,7 @@ def control_plane(connection: HTTPConnection) -> ControlPlane:
 
 
 async def _control_plane(connection: HTTPConnection) -> ControlPlane:
-    # FastAPI takes a thread for a dependency that is no coroutine, and waits for one when all are taken.
+    # FastAPI runs a dependency that is not a coroutine in a thread, and waits when all threads are busy.
     return control_plane(connection)
 
 

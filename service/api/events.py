@@ -29,12 +29,12 @@ _MEDIA_TYPE = "text/event-stream"
 _RETRY = b"retry: 1000\n\n"
 _HEARTBEAT = b": still here\n\n"
 
-Kinds = Annotated[list[EventKind] | None, Query(alias="kind", description="Only of this kind. Repeatable.")]
+Kinds = Annotated[list[EventKind] | None, Query(alias="kind", description="Only events of this kind. Repeatable.")]
 
 
 @router.get(
     "/v1/applications/{name}/events",
-    summary="What changes, as server-sent events",
+    summary="Events of an application (server-sent events)",
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}}},
 )
@@ -44,17 +44,17 @@ async def events(
     request: Request,
     name: FullName,
     kinds: Kinds = None,
-    last_event_id: Annotated[int | None, Header(ge=0, description="Go on after this event.")] = None,
+    last_event_id: Annotated[int | None, Header(ge=0, description="Resume after this event.")] = None,
 ) -> StreamingResponse:
-    """Kinds: `epoch`, `execution`, `savepoint`, `operation`; `data` is JSON and names the application. An id is the
-    event's number, which rises; it is the same at every control plane of a catalog. A client that reconnects with
-    `Last-Event-ID` gets what it missed, each event once. Where some of that has expired, the answer is 410
-    (`events-expired`): look at what is there now, and listen without the header."""
+    """Kinds: `epoch`, `execution`, `savepoint`, `operation`; `data` is JSON and names the application. The id is the
+    event's number, which increases; it is the same at every control plane of a catalog. A client that reconnects
+    with `Last-Event-ID` receives the events that it missed, each once. If some of them have expired, the answer is
+    410 (`events-expired`): read the current state, then connect without the header."""
     plane, followers = control_plane(request), followers_of(request)
     followers.check()
     await asyncio.to_thread(plane.snapshots.head, name)  # 404 for an unknown application
     chosen = EventFilter(frozenset([name]), None if kinds is None else frozenset(kinds))
-    # Decided before the answer begins: what happens after a client has seen its headers is never missed.
+    # Decided before the answer begins, so that no event after the response headers is missed.
     cursor = await asyncio.to_thread(plane.events.begin, name, last_event_id)
     stream = _stream(plane.events, chosen, cursor, lambda entry: b"%d" % entry.number)
     return FollowedResponse(followers, stream, _MEDIA_TYPE)
@@ -62,7 +62,7 @@ async def events(
 
 @router.get(
     "/v1/events",
-    summary="What changes in all applications, as server-sent events",
+    summary="Events of all applications of a project (server-sent events)",
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}}},
 )
@@ -73,16 +73,16 @@ async def all_events(
     project: InProject,
     kinds: Kinds = None,
     applications: Annotated[
-        list[Name] | None, Query(alias="application", description="Only of this application. Repeatable.")
+        list[Name] | None, Query(alias="application", description="Only events of this application. Repeatable.")
     ] = None,
     last_event_id: Annotated[
-        str | None, Header(pattern=r"^[a-z0-9-]*/[0-9]{1,18}$", description="Go on after this event.")
+        str | None, Header(pattern=r"^[a-z0-9-]*/[0-9]{1,18}$", description="Resume after this event.")
     ] = None,
 ) -> StreamingResponse:
-    """As the events of one application, of all of the project. An id is `application/number`; that of what
-    concerns no application (work on the whole store) begins with the slash. Applications need not be there yet. To go
-    on, send the id that came last; within an application numbers rise. 410 as there, where an event of any application
-    that came later has expired."""
+    """Like the events of one application, for all applications of the project. The id is `application/number`; the
+    id of an event without an application (work on the whole store) begins with the slash. Applications need not
+    exist yet. To resume, send the last id received; numbers increase within an application. 410 if a later event of
+    any application has expired."""
     chosen = EventFilter(
         None if applications is None else frozenset(full_name(project, each) for each in applications),
         None if kinds is None else frozenset(kinds),
@@ -95,7 +95,7 @@ async def all_events(
 
 
 def event_id(entry: EventEntry) -> bytes:
-    """What names an event among those of all applications of a project."""
+    """Id of an event among the events of all applications of a project."""
     return b"%s/%d" % (local_name(entry.application).encode(), entry.number)
 
 

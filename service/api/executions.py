@@ -1,3 +1,5 @@
+"""Executions of an application, its epochs, and open transactions of its sinks."""
+
 from __future__ import annotations
 
 from fastapi import APIRouter, status
@@ -23,22 +25,22 @@ transaction_router = APIRouter(prefix="/v1/applications/{name}/transactions", ta
 @router.get("")
 @requires(Role.VIEWER)
 def list_executions(name: str, page: Paging, node: Node) -> Page[ExecutionAnswer]:
-    """Newest first."""
+    """List executions, newest first."""
     return node.executions.page(name, page)
 
 
 @router.get("/{id}")
 @requires(Role.VIEWER)
 def get_execution(name: str, id: str, node: Node) -> ExecutionAnswer:
-    """With its attempts, and why each of them ended."""
+    """Return an execution with its attempts and the reason why each of them ended."""
     return node.executions.get(name, id)
 
 
 @epoch_router.get("")
 @requires(Role.VIEWER)
 def list_epochs(name: str, page: Paging, node: Node, state: EpochState | None = None) -> EpochPage:
-    """Of the lineage, newest first. Epochs that are long past are folded: `folded` has ranges of committed ones between
-    the items, or below the last."""
+    """List the epochs of the lineage, newest first. Old epochs are folded: `folded` has ranges of committed epochs
+    between the items, or below the last one."""
     return node.epochs.page(name, page, state)
 
 
@@ -46,7 +48,7 @@ def list_epochs(name: str, page: Paging, node: Node, state: EpochState | None = 
 @requires(Role.VIEWER)
 @answers(SnapshotExpired)
 def get_epoch(name: str, epoch: EpochNumber, node: Node) -> EpochRecord:
-    """With the reason, when it was aborted. 410 for one that was folded into a range."""
+    """Return an epoch; an aborted epoch has the reason. 410 if the epoch was folded into a range."""
     return node.epochs.get(name, epoch)
 
 
@@ -54,7 +56,7 @@ def get_epoch(name: str, epoch: EpochNumber, node: Node) -> EpochRecord:
 @requires(Role.VIEWER)
 @answers(*FILES)
 def list_transactions(name: str, control: Control) -> TransactionsAnswer:
-    """What is prepared and not yet committed, for each sink, and why it waits."""
+    """List the prepared, uncommitted transactions of each sink, and why they are waiting."""
     return control.transactions.open(name)
 
 
@@ -70,6 +72,7 @@ def decide_transaction(
     control: Control,
     caller: Caller,
 ) -> OperationAnswer:
-    """`retry` tries again now. `commit` says that it was applied by hand, `abort` that its rows shall be dropped: both
-    leave this sink, and no other, without what Epochal would have written; the audit log and lineage say so."""
+    """Decide about a waiting transaction. `retry` tries again now. `commit` declares that its rows were applied by
+    hand, `abort` that they are to be dropped. Both leave only this sink without the rows that Epochal would have
+    written; the audit log and the lineage show the decision."""
     return control.transactions.decide(name, sink, epoch, action, decision, caller.name)

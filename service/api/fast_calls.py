@@ -1,8 +1,9 @@
-"""The short way of what each driver calls all the time: epochs opened, prepared and committed, heartbeats, directives.
+"""Shortcut for the calls that every driver makes continuously: opening, preparing and committing epochs, heartbeats,
+directives.
 
-It stands behind the gate, which has checked the token, and in front of the app that answers drivers. It takes such a
-call by its path, with a body that can be read. Everything else goes on to the ordinary route, which says what is wrong.
-What the catalog answers is answered by both alike.
+It runs inside the gate, which has checked the token, and before the app that answers drivers. It accepts a call by its
+path if the body can be parsed. All other requests go to the ordinary route, which reports errors. Both return the same
+answers of the catalog.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from epochal.wire.internal_api import (
 
 _BEGINNING: Final = "/internal/v1/executions/"
 _LONGEST_NUMBER: Final = 18
-"""Digits of an epoch's number that is certainly one."""
+"""Maximum number of digits of an epoch's number here."""
 _LONGEST_VERSION: Final = 64
 _JSON: Final = b"application/json"
 _PROTOCOL, _VERSION = PROTOCOL_HEADER.lower().encode(), VERSION_HEADER.lower().encode()
@@ -44,11 +45,11 @@ _QUESTION: Final = re.compile(rb"after=(?P<after>[0-9a-f]{0,32})&seconds=(?P<sec
 
 Body = TypeVar("Body", bound=BaseModel)
 Prepared = Callable[[DriverService, SqlCatalog], Awaitable[BaseModel | None]]
-"""A call whose parameters were read; its answer, ``None``: nothing but that it was done."""
+"""A call with parsed parameters. Its answer; ``None`` for an empty answer."""
 
 
 class FastCalls:
-    """ASGI middleware, to be inside of the gate and of what bounds bodies and names requests."""
+    """ASGI middleware. Must run inside the gate and the middleware that bounds bodies and assigns request ids."""
 
     def __init__(self, app: ASGIApp, drivers: DriverService) -> None:
         self._app = app
@@ -72,7 +73,7 @@ class FastCalls:
         await _send(answer, send)
 
     async def _found(self, scope: Scope, content: bytes) -> tuple[Prepared, SqlCatalog] | None:
-        """``None``: the ordinary route sees why not."""
+        """Return ``None`` to leave the request to the ordinary route."""
         parts = scope["path"][len(_BEGINNING) :].split("/")
         if len(parts) < 4 or parts[1] != "attempts":
             return None
@@ -159,7 +160,7 @@ def _heartbeat(status: DriverStatus) -> Prepared:
 
 
 def _body(model: type[Body], headers: Mapping[bytes, bytes], content: bytes) -> Body:
-    """Raises ``ValidationError``, also for what is not said to be JSON."""
+    """Raise ``ValidationError``, also if the content type is not JSON."""
     return model.model_validate_json(content if headers.get(b"content-type") == _JSON else b"")
 
 
@@ -177,7 +178,7 @@ async def _content(receive: Receive) -> bytes:
 
 
 def _again(content: bytes, receive: Receive) -> Receive:
-    """The body once more, then what comes after it."""
+    """Replay the body, then continue with the rest of the stream."""
     messages: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
 
     async def again() -> Message:

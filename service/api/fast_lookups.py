@@ -1,8 +1,8 @@
-"""The short way of the common look-up: one key of the latest committed epoch, with a token that is known.
+"""Shortcut for the common look-up: one key of the latest committed epoch, with a known token.
 
-:class:`~epochal.service.api.lookup_protocol.LookupProtocol` asks it before there is an ASGI request. It answers only
-when all is well, and does nothing that might wait; everything else (an unknown token, table or key, a query string, an
-error of any kind) is answered by the ordinary route, which says what is wrong.
+:class:`~epochal.service.api.lookup_protocol.LookupProtocol` calls it before an ASGI request exists. It answers only
+requests that succeed, and never blocks. All others (an unknown token, table or key, a query string, any error) go to
+the ordinary route, which reports the error.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _REQUEST_ID = REQUEST_ID.encode()
 _APPLICATIONS, _PROJECTS = b"/v1/applications/", b"/v1/projects/"
 _SEGMENTS = 8  # "", v1, applications, {name}, state, {table}, keys, {key}
 _OF_PROJECT = 2
-"""So many more begin the path of a project's: projects, {project}."""
+"""Number of further segments that begin a path within a project: projects, {project}."""
 _COUNT_SECONDS = 0.1
-"""So long after they were answered look-ups are counted, at the latest."""
+"""Maximum delay before look-ups are counted in the metrics."""
 _KEPT = 1000
-"""Of each thing that is known."""
+"""Maximum number of entries in each cache."""
 _LONGEST_HEAD = 4096
 _ORDINARY = frozenset({b"content-length", b"transfer-encoding", b"expect", b"if-none-match"})
-"""Headers of requests that have more to them."""
+"""Headers that need the ordinary route."""
 _OF_ONE_REQUEST = frozenset({_REQUEST_ID, b"x-forwarded-for"})
-"""Headers that a next request has not, or that say for whom it is."""
+"""Headers that differ between requests, or that name the original client."""
 
 
 class FastAnswer(NamedTuple):
-    """``content``: headers, an empty line and the body, of an answer with status 200. ``request``: its id."""
+    """``content``: headers, an empty line and the body of an answer with status 200. ``request``: its id."""
 
     content: bytes
     request: bytes
@@ -53,7 +53,7 @@ class FastAnswer(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """``application``: its full name, which says the project."""
+    """``application``: the full name, which includes the project."""
 
     application: str
     table: str
@@ -61,7 +61,7 @@ class _Place(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """What the answers from one epoch of a table have in common, as :mod:`lookup_bodies` makes it."""
+    """Parts that all answers from one epoch of a table share, made by :mod:`lookup_bodies`."""
 
     at: EpochKey
     head: tuple[bytes, bytes]
@@ -78,7 +78,7 @@ class _Form(NamedTuple):
 
 
 class FastLookups:
-    """Called by the event loop. ``metrics`` is told of what was answered here."""
+    """Runs in the event loop. ``metrics`` receives the answers that are sent here."""
 
     def __init__(self, replicas: ServedReplicas, authenticator: Authenticator, metrics: Metrics) -> None:
         self._replicas = replicas
@@ -87,27 +87,28 @@ class FastLookups:
         self._counting = False
         self._forms: dict[_Place, _Form] = {}
         self._heads: dict[bytes, bytes] = {}
-        """Heads without their first lines, and their tokens."""
+        """Heads without their first lines, with their tokens."""
         self._places: dict[bytes, _Place] = {}
-        """By what is before a key in a path."""
-        # Without tokens the gate also looks at the request's host: that is the ordinary route's.
+        """By the part of the path that precedes the key."""
+        # Without tokens the gate also checks the Host header, which only the ordinary route does.
         self.enabled = authenticator.enabled
         self._requests = secrets.token_hex(4).encode()
         self._numbers = itertools.count()
 
     def answer(self, url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> FastAnswer | None:
-        """The answer to a GET without a body; ``None``: it is the ordinary route's. Names of headers are lower-case."""
+        """Answer a GET without a body; ``None`` leaves the request to the ordinary route. Header names are
+        lower-case."""
         if not url.startswith((_APPLICATIONS, _PROJECTS)) or b"?" in url or b"#" in url:
             return None
         try:
             return self._answer(url, headers)
         except Exception as error:  # noqa: BLE001 (the ordinary route meets it, too, and it is answered there)
-            log.debug("no short way to %r: %r", url, error)
+            log.debug("no shortcut for %r: %r", url, error)
             return None
 
     def again(self, line: bytes, head: bytes) -> FastAnswer | None:
-        """As :meth:`answer`, of a request whose head, but for its first line, is one that has been answered here, by a
-        key in its plain form; ``line``: the first one. Nobody has parsed either."""
+        """Like :meth:`answer`, for a request whose head, except for its first line, equals one that was answered
+        here before with a key in plain form. ``line``: the first line. Neither is parsed yet."""
         authorization = self._heads.get(head)
         if authorization is None or not line.startswith(b"GET ") or not line.endswith(b" HTTP/1.1"):
             return None
@@ -118,12 +119,12 @@ class FastLookups:
         try:
             return self._found(place, key, None, plainly=True)
         except Exception as error:  # noqa: BLE001 (as above)
-            log.debug("no short way to %r: %r", line, error)
+            log.debug("no shortcut for %r: %r", line, error)
             return None
 
     def remember(self, head: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """A request was answered here that had this head, after its first line, with these headers in it. What clients
-        send over one connection is the same each time, but for the key."""
+        """Store the head, after its first line, of a request that was answered here. Clients send the same head for
+        each request of a connection, except for the key."""
         if len(head) > _LONGEST_HEAD or any(name in _OF_ONE_REQUEST for name, _ in headers):
             return
         if len(self._heads) >= _KEPT:
@@ -131,7 +132,7 @@ class FastLookups:
         self._heads[head] = next(value for name, value in headers if name == b"authorization")
 
     def answered(self, answer: FastAnswer, began: float) -> None:
-        """It was sent. ``began``: the moment, by ``time.perf_counter``."""
+        """Record a sent answer. ``began``: start of the request, by ``time.perf_counter``."""
         self._metrics.looked_up(answer.application, time.perf_counter() - began)
         if not self._counting:
             self._counting = True
@@ -171,10 +172,10 @@ class FastLookups:
             self._places[before] = place
 
     def _found(self, place: _Place, path: bytes, request: bytes | None, plainly: bool) -> FastAnswer | None:
-        """``plainly``: only keys that :class:`PointFormat` knows are looked for."""
+        """``plainly``: look up only keys in the form that :class:`PointFormat` parses."""
         application, table, _ = place
         followed = self._replicas.table(application, table)
-        if followed is None or followed.table.merges is not None:  # which is shown as windows
+        if followed is None or followed.table.merges is not None:  # windows are shown differently
             return None
         key = followed.points.key(path)
         if key is None and not plainly:
@@ -203,7 +204,7 @@ class FastLookups:
 
 
 def _named(url: bytes) -> tuple[_Place | None, bytes]:
-    """Where a path looks, and the key in it; ``None``: the path is none of a look-up, or says no name."""
+    """Table and key of a path; ``None`` if the path is not a look-up or has an invalid name."""
     of_project = url.startswith(_PROJECTS)
     first = _OF_PROJECT if of_project else 0
     segments = url.split(b"/", _SEGMENTS - 1 + first)
@@ -219,7 +220,7 @@ def _named(url: bytes) -> tuple[_Place | None, bytes]:
 
 
 def _other_key(followed: FollowedTable, path: str) -> tuple[bytes, bytes] | None:
-    """As :meth:`PointFormat.key`, of keys that are written in any way. Raises ``InvalidKey``."""
+    """Like :meth:`PointFormat.key`, for keys in any spelling. Raises ``InvalidKey``."""
     format = followed.format
     key = format.path_key(path)
     return (format.encode_key(key), format.key_json(key)) if format.is_whole(key) else None

@@ -1,7 +1,7 @@
-"""Answers that go on for as long as somebody listens: so many at a time, and no more.
+"""Limit on streaming answers, which last as long as the client follows.
 
-Each is a connection, a task, and now and then a thread: without a bound a few clients with a loop in them would keep
-all others waiting, who only want an answer.
+Each stream occupies a connection, a task and at times a thread: without a limit, a few looping clients would block all
+others.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ _RETRY_SECONDS = 5
 
 
 class Followers:
-    """Of one process; its event loop alone counts them."""
+    """Streams of one process, counted by its event loop alone."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.following = 0
 
     def check(self) -> None:
-        """Raises ``TooManyRequests`` when there is no place for a further one."""
+        """Raise ``TooManyRequests`` if the maximum number of streams is in use."""
         if self.following >= self.most:
             raise TooManyRequests(
-                f"{self.most} streams of events and logs are being followed, as many as this control plane takes. Ask "
-                "without following, or again when others have ended.",
+                f"{self.most} streams of events and logs are open, the maximum of this control plane. Call without "
+                "following, or again when other streams have ended.",
                 _RETRY_SECONDS,
             )
 
 
 def followers_of(connection: HTTPConnection) -> Followers:
-    """Those of the process that answers."""
+    """The counter of this process."""
     followers: Followers = connection.app.state.followers
     return followers
 
 
 class FollowedResponse(StreamingResponse):
-    """Counted while it is sent. Who may be too late should have asked :meth:`Followers.check` before."""
+    """A stream that is counted while it is sent. Call :meth:`Followers.check` first to refuse it early."""
 
     def __init__(self, followers: Followers, content: AsyncIterator[bytes], media_type: str) -> None:
         super().__init__(content, media_type=media_type, headers={"cache-control": "no-store"})

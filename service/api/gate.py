@@ -1,7 +1,8 @@
-"""The gate: middleware of the whole app, before every endpoint. What does not say what it needs is refused.
+"""The gate: middleware that checks each request before its endpoint runs. An endpoint without declared access is
+refused.
 
-It decides by the head of a request alone: no byte of a body is taken, and nothing is repeated for an Idempotency-Key,
-before the caller may make the call.
+It decides by the head of a request alone. Before the caller is admitted, no byte of the body is read, and no answer is
+replayed for an Idempotency-Key. It also limits the rate of calls of a token, and refuses unknown query parameters.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from epochal.service.runtime.drivers import DriverService
 
 _FROM_OTHER_SITES = ("cross-site", "same-site")
 _ROUTED: Final = "epochal.route"
-"""In a scope: the route that the gate has found, so that the router need not look for it again."""
+"""Key in the scope: the route that the gate has found, so that the router need not search again."""
 
 Check = Callable[[Request], Awaitable[None]]
-"""Raises what refuses a request; it has no body."""
+"""Raises an error to refuse the request, which has no body yet."""
 Refused = Callable[[Scope, int], Awaitable[None]]
 """Called with the status of a refusal before it is answered."""
 
@@ -46,7 +47,7 @@ async def _unnoted(_scope: Scope, _status: int) -> None:
 
 
 class Gate:
-    """ASGI middleware. Requests of no endpoint pass: the router answers them, and reads nothing of them."""
+    """ASGI middleware. Requests without an endpoint pass: the router answers them without reading a body."""
 
     def __init__(self, app: ASGIApp, check: Check, refused: Refused = _unnoted) -> None:
         self._app = app
@@ -72,7 +73,7 @@ class Gate:
 
 
 def _find_route(scope: Scope) -> bool:
-    """Whether there is one; then its endpoint and the parameters in the path are in the scope."""
+    """Find the route, and store its endpoint and path parameters in the scope. Returns whether one exists."""
     for route in scope["app"].routes:
         match, found = route.matches(scope)
         if match is Match.FULL:
@@ -83,7 +84,7 @@ def _find_route(scope: Scope) -> bool:
 
 
 def add_routes(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
-    """Let ``app`` have these routes as they are: ``include_router`` would look for each again for every request."""
+    """Add the routes to ``app`` unchanged: ``include_router`` would match each route again for every request."""
     for route in routes:
         if isinstance(route, APIRoute):
             parse_large_bodies_in_threads(route)
@@ -92,7 +93,7 @@ def add_routes(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
 
 
 class _Routed:
-    """In place of the router, for requests whose route is known."""
+    """Replaces the router for requests whose route is known."""
 
     def __init__(self, router: ASGIApp) -> None:
         self._router = router
@@ -103,8 +104,8 @@ class _Routed:
 
 
 async def gate(request: Request) -> None:
-    """Returns, or raises ``Unauthenticated``, ``Forbidden``, ``TooManyRequests``; then the request's parameters are
-    checked."""
+    """Check token, role and rate, then the query parameters. Raises ``Unauthenticated``, ``Forbidden`` or
+    ``TooManyRequests``."""
     access = access_of(request.scope.get("endpoint"))
     if access is Access.PUBLIC:
         return
@@ -125,20 +126,22 @@ async def gate(request: Request) -> None:
         if not principal.roles:
             raise Forbidden(f"{principal.described(project)}, nor in another one. Ask an administrator {remedy}.")
     elif access is None or access.role is None:
-        raise Forbidden("This endpoint does not say which role it needs, and is closed therefore.")
+        raise Forbidden("This endpoint declares no required role and is therefore closed.")
     elif not principal.may(access.role, project):
-        raise Forbidden(f"{principal.described(project)}; this needs {access.role}. Ask an administrator {remedy}.")
+        raise Forbidden(
+            f"{principal.described(project)}; this call requires the role {access.role}. Ask an administrator {remedy}."
+        )
     check_parameters(request)
 
 
 async def driver_gate(request: Request) -> None:
-    """As :func:`gate`, of an app that answers drivers alone: there is nobody else's token."""
+    """Like :func:`gate`, for an app that answers only drivers."""
     endpoint = request.scope.get("endpoint")
     access = access_of(endpoint)
     if access is Access.PUBLIC:
         return
     if access not in (Access.DRIVER, Access.POD):
-        raise Forbidden("This endpoint does not say what it needs, and is closed therefore.")
+        raise Forbidden("This endpoint declares no required access and is therefore closed.")
     token = bearer(request.headers.get("authorization"))
     path = request.path_params
     if access is Access.POD:
@@ -148,28 +151,28 @@ async def driver_gate(request: Request) -> None:
 
 
 def drivers_of(connection: HTTPConnection) -> DriverService:
-    """What answers drivers in this process."""
+    """The service that answers drivers in this process."""
     drivers: DriverService = connection.app.state.drivers
     return drivers
 
 
 def _refuse_foreign_pages(request: Request) -> None:
-    """Without tokens, any web page could command its reader's browser to call this API.
+    """Refuse requests of foreign web pages: without tokens, any page could make its reader's browser call this API.
 
-    One that points its own name at 127.0.0.1 is seen by the ``Host``, any other by its ``Origin``, or, where a browser
-    leaves that out, by ``Sec-Fetch-Site``. Programs send neither of the last two.
+    A page whose own name resolves to 127.0.0.1 is recognised by ``Host``, all others by ``Origin`` or, where the
+    browser omits it, by ``Sec-Fetch-Site``. Programs send neither of the last two.
     """
     if not is_loopback(request.url.hostname or ""):
-        raise Forbidden("Authentication is off; then only requests to a loopback address are answered.")
+        raise Forbidden("Authentication is off: only requests to a loopback address are answered.")
     origins = request.headers.getlist("origin")
     if not all(_is_own(origin) for origin in origins) or (
         not origins and request.headers.get("sec-fetch-site") in _FROM_OTHER_SITES
     ):
-        raise Forbidden("Authentication is off; then requests of web pages from other machines are not answered.")
+        raise Forbidden("Authentication is off: requests of web pages from other machines are refused.")
 
 
 def _is_own(origin: str) -> bool:
-    """``null`` is the origin of sandboxed frames and of local files: anybody's."""
+    """``null`` is the origin of sandboxed frames and local files, of any author."""
     try:
         return is_loopback(urlsplit(origin).hostname or "")
     except ValueError:
@@ -177,37 +180,38 @@ def _is_own(origin: str) -> bool:
 
 
 def check_binding(settings: Settings) -> None:
-    """Raises ``OptionError`` when the control plane would be open to other machines without authentication."""
+    """Raise ``OptionError`` if other machines could reach the control plane without authentication."""
     if not settings.authentication and not is_loopback(settings.host):
         raise OptionError(
-            f"Without authentication the control plane does not listen on {settings.host!r}, since anybody could "
-            "submit code. Listen on 127.0.0.1, or leave authentication on."
+            f"Without authentication the control plane cannot listen on {settings.host!r}: any machine could submit "
+            "code. Listen on 127.0.0.1, or leave authentication on."
         )
 
 
 def _caller(request: Request) -> Principal:
-    principal: Principal = request.state.principal  # the gate has put it there
+    principal: Principal = request.state.principal  # set by the gate
     return principal
 
 
 Caller = Annotated[Principal, Depends(_caller)]
-"""Who is calling, for endpoints that write it down."""
+"""The caller, for endpoints that record it."""
 
 
 _WITH_A_BODY = ("POST", "PUT", "PATCH")
 
 
 def check_parameters(request: Request) -> None:
-    """Raises ``RequestValidationError`` naming each that the endpoint does not have, and saying what it has."""
+    """Raise ``RequestValidationError`` with each query parameter that the endpoint does not have, and those that it
+    has."""
     if not request.scope["query_string"]:
         return
     route = request.scope.get("route")
     if not isinstance(route, APIRoute) or not route.include_in_schema:
-        return  # it is for whatever anybody asks
+        return  # accepts any parameter
     known = set(_names(route.dependant))
     unknown = [name for name in request.query_params if name not in known]
     if unknown:
-        message = f"there is no such parameter; {_instead(known, request.method)}"
+        message = f"unknown parameter; {_instead(known, request.method)}"
         raise RequestValidationError(
             [{"type": "unknown_parameter", "loc": ("query", name), "msg": message} for name in unknown]
         )
@@ -216,9 +220,9 @@ def check_parameters(request: Request) -> None:
 def _instead(known: set[str], method: str) -> str:
     in_the_body = method in _WITH_A_BODY
     if not known:
-        return "what is asked for stands in the body" if in_the_body else "leave it out, there is none here"
-    there = f"there {'is' if len(known) == 1 else 'are'} {', '.join(sorted(known))}"
-    return f"{there}, and the rest stands in the body" if in_the_body else there
+        return "send its value in the body" if in_the_body else "this endpoint has no parameters"
+    there = f"the endpoint has {', '.join(sorted(known))}"
+    return f"{there}; send everything else in the body" if in_the_body else there
 
 
 def _names(dependant: Dependant) -> Iterator[str]:
@@ -231,21 +235,22 @@ def _names(dependant: Dependant) -> Iterator[str]:
 _KEPT: Final = 10_000
 _COUNTED: Final = "calls_counted"
 OVER_RATE: Final = "over_rate"
-"""In a request's state: it was refused for its rate. It is not in the audit log, which it would fill."""
+"""Key in a request's state: the request was refused for its rate. Such requests are not audited, since they would
+fill the log."""
 
 
 class Buckets:
-    """Of one event loop. ``rate``: calls a second; ``most``: how many at once, after a while without any."""
+    """Token buckets of one event loop. ``rate``: calls per second; ``most``: maximum burst."""
 
     def __init__(self, rate: float, most: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
         self._most = most
         self._clock = clock
         self._left: dict[str, tuple[float, float]] = {}
-        """By whom: how much was left, and when."""
+        """By caller: the remaining calls, and when they were counted."""
 
     def take(self, who: str) -> float:
-        """0, or how many seconds it takes until there is one again."""
+        """Return 0, or the number of seconds until a call is available."""
         moment = self._clock()
         left = self._now(who, moment)
         if left < 1:
@@ -267,7 +272,7 @@ class Rates:
         self._changes = Buckets(limits.changes_per_second, limits.changes_per_second * limits.burst_seconds)
 
     def count(self, scope: Scope, principal: Principal, endpoint: object) -> None:
-        """Once for each request, whoever comes first. Raises ``TooManyRequests``."""
+        """Count the request once. Raises ``TooManyRequests``."""
         if scope["state"].get(_COUNTED) or not is_metered(endpoint):
             return
         scope["state"][_COUNTED] = True
@@ -277,16 +282,15 @@ class Rates:
             scope["state"][OVER_RATE] = True
             rate, of = self._limits.calls_per_second, "calls"
             if changes:
-                rate, of = self._limits.changes_per_second, "calls that change something"
+                rate, of = self._limits.changes_per_second, "mutating calls"
             who = principal.name if principal.person else f"The token {principal.name!r}"
             raise TooManyRequests(
-                f"{who} makes more {of} than the {rate:g} a second that one token may, on average. "
-                "Nothing was done; call again in a moment.",
+                f"{who} exceeds the limit of {rate:g} {of} per second on average. Nothing was done; try again later.",
                 math.ceil(wait),
             )
 
 
 def rates_of(connection: HTTPConnection) -> Rates:
-    """Those of the process that answers."""
+    """The rate limits of this process."""
     rates: Rates = connection.app.state.rates
     return rates

@@ -1,8 +1,8 @@
-"""The server's side of a connection: what is no HTTP request is refused as every other request is, and a connection
-that asks for nothing takes the place of nobody who does.
+"""Server side of a connection: answers malformed requests like any other refusal, and keeps idle connections from
+crowding out active ones.
 
-Who opens connections needs no token. So each may take its time for the head of a request, for as long as there are
-connections left, and no longer; what it holds of memory is bounded before anything is known of it.
+Opening a connection needs no token. A connection may therefore take its time to send a head only while connections are
+available, and its memory is bounded before the caller is known.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from epochal.wire.problems import BAD_REQUEST, MEDIA_TYPE, PREFIX, Problem
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _RETRY: Mapping[str, str] = MappingProxyType({"retry-after": "1"})
 _STALLED_LOOKS = 3
-"""Of an answer not a byte was taken for so many looks: nobody reads it."""
+"""Number of checks without progress after which an answer counts as unread."""
 
 Server = TypeVar("Server", bound="type[HttpProtocol]")
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """uvicorn's, which would answer in plain text, and wait for ever. A look is taken at each connection now and then,
-    by ``limits``; nothing is counted or timed for each request."""
+    """uvicorn's protocol, which would answer in plain text and wait without limit. Connections are checked
+    periodically, by ``limits``; no request is counted or timed."""
 
     limits: ClassVar[Limits] = Limits()
     most_connections: ClassVar[int] = limits.connections
     _heads = 0
-    """Requests that have begun."""
+    """Number of requests that have begun."""
     _in_head = False
     _head_bytes = 0
     _waited: int | None = 0
-    """How many had begun when the last look found that nothing was asked for; ``None``: something was."""
+    """Number of requests begun at the last check that found the connection idle; ``None`` if it was active."""
     _unread: tuple[int, int] = (0, 0)
-    """Bytes of an answer that nobody took, and for how many looks."""
+    """Bytes of an answer that the client has not read, and the number of checks since."""
     _made_at = 0.0
     _look: asyncio.TimerHandle | None = None
 
@@ -51,7 +51,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "too-many-connections",
-                "As many connections as are taken are in use, each by a request. Call again in a moment.",
+                "The maximum number of connections is in use, each by a request. Try again later.",
                 _RETRY,
             )
             return
@@ -70,8 +70,8 @@ class HttpProtocol(HttpToolsProtocol):
                 self._refuse(
                     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
                     "head-too-large",
-                    f"The request's path and headers are larger than the {self.limits.head_bytes} bytes that are "
-                    "taken. Send less in them; what is long belongs in the body.",
+                    f"The path and headers of the request exceed {self.limits.head_bytes} bytes. Send long values in "
+                    "the body.",
                 )
 
     def on_message_begin(self) -> None:
@@ -87,11 +87,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head, self._head_bytes = True, 0
 
     def send_400_response(self, msg: str) -> None:
-        detail = f"{msg} Send HTTP/1.1; percent-encode what is not printable in paths, queries and headers."
+        detail = f"{msg} Send HTTP/1.1; percent-encode non-printable characters in paths, queries and headers."
         self._refuse(HTTPStatus.BAD_REQUEST, BAD_REQUEST, detail)
 
     def _refuse(self, status: HTTPStatus, slug: str, detail: str, headers: Mapping[str, str] = _NO_HEADERS) -> None:
-        """Says so, unless an answer is being given, and ends the connection."""
+        """Send the refusal, unless an answer is being sent, and close the connection."""
         if self.transport.is_closing():
             return
         self._in_head = False
@@ -117,19 +117,20 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_answering():
             self._waited = None
             self._look_at_answer()
-        elif self.timeout_keep_alive_task is not None:  # uvicorn ends it soon
+        elif self.timeout_keep_alive_task is not None:  # uvicorn closes it soon
             self._waited = None
         elif self._waited == self._heads:
             self._refuse(
                 HTTPStatus.REQUEST_TIMEOUT,
                 "request-too-slow",
-                f"No request came whole within {self.limits.head_seconds:g} s. Connect when there is something to ask.",
+                f"No complete request arrived within {self.limits.head_seconds:g} s. Connect when the request is "
+                "ready.",
             )
         else:
             self._waited = self._heads
 
     def _look_at_answer(self) -> None:
-        """Who asks for something and does not read it holds the answer, and what makes it."""
+        """Close a connection whose client does not read its answer, which would hold memory."""
         left = self.transport.get_write_buffer_size()
         before, looks = self._unread
         self._unread = (left, looks + 1 if left and left == before else 0)
@@ -137,7 +138,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _make_room(self) -> bool:
-        """Ends a connection that asks for nothing: one that never did, else the oldest. Whether there was one."""
+        """Close an idle connection: one that never sent a request, else the oldest. Returns whether one was found."""
         idle: list[HttpProtocol] = [
             other
             for other in self.connections
@@ -155,7 +156,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def limited(protocol: Server, limits: Limits, **more: Any) -> Server:
-    """``protocol`` with these limits, and no more connections than half of the files that the process may open: the
+    """``protocol`` with these limits, and at most half as many connections as the process may open files: the
     catalog and the store need files, too."""
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = limits.connections if open_files == resource.RLIM_INFINITY else min(limits.connections, open_files // 2)

@@ -1,9 +1,9 @@
-"""Idempotency-Key: a mutating call that is repeated with its key gets the answer of the first, and does nothing.
+"""Idempotency-Key: a repeated mutating call with the same key gets the answer of the first call, and has no effect.
 
-Keys belong to a token and are kept for a day. The answer is stored before it is sent. The same key with another request
-is refused (422), and while the first call is still being worked on (409, with Retry-After): by any control plane, which
-says every few seconds that it is. When none does, the call is made again, unless something of it has landed in the
-catalog: then nobody has its answer (409).
+Keys belong to a token and are kept for a day. The answer is stored before it is sent. The same key with a different
+request is refused (422). While the first call is in progress, repetitions are refused (409, with Retry-After); the
+control plane that executes it renews its claim every few seconds. If the claim expires, the call is executed again,
+unless part of it was committed to the catalog: then its answer is lost (409).
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from epochal.wire.problems import problem_of
 
 HEADER = "idempotency-key"
 STORED_ANSWER = "idempotency_stored_answer"
-"""An endpoint whose answer holds a secret puts into ``request.state`` under this name what is stored instead."""
+"""Key in ``request.state``: the answer to store instead of one that contains a secret."""
 
 KEEP_PAUSES = (0.5, 1.0, 2.0, 4.0)
-"""Seconds between tries to store an answer."""
+"""Seconds between attempts to store an answer."""
 _METHODS = ("POST", "PUT", "PATCH", "DELETE")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 
 class Idempotency:
-    """ASGI middleware, inside of the gate: a replay is for callers that may make the call now."""
+    """ASGI middleware. Must run inside the gate: only callers that may make the call now get a replay."""
 
     def __init__(self, app: ASGIApp, database: Database, hours: float) -> None:
         self._app = app
@@ -65,7 +65,7 @@ class Idempotency:
         try:
             if not _KEY.fullmatch(key):
                 raise InvalidInput("The Idempotency-Key must be 1 to 200 visible ASCII characters.")
-            principal: Principal = scope["state"]["principal"]  # the gate has put it there
+            principal: Principal = scope["state"]["principal"]  # set by the gate
             body = await _read(receive)
             request = await _digest_of(scope, body)
             claimed = await run_in_threadpool(self._keys.claim, principal.id, key, request)
@@ -100,7 +100,7 @@ class Idempotency:
 
     @asynccontextmanager
     async def _renewing(self, claim: KeyClaim) -> AsyncIterator[None]:
-        """Whoever repeats the call meanwhile has to wait, however long it takes."""
+        """Renew the claim, so that repetitions of the call wait however long it takes."""
 
         async def renew() -> None:
             while True:
@@ -115,12 +115,12 @@ class Idempotency:
             renewing.cancel()
 
     async def _release(self, claim: KeyClaim) -> None:
-        """Without it, the claim is over after a while."""
+        """If this fails, the claim expires."""
         with suppress(CatalogUnavailable, OutcomeUnknown, Conflict):
             await run_in_threadpool(self._keys.release, claim)
 
     async def _keep(self, claim: KeyClaim, answer: StoredAnswer) -> None:
-        """What was done is done: while the catalog is away for a moment, its answer is worth some patience."""
+        """Store the answer; retry while the catalog is briefly unavailable, since the change is already made."""
         for pause in (*KEEP_PAUSES, None):
             try:
                 await run_in_threadpool(self._keys.keep, claim, answer)
@@ -132,7 +132,7 @@ class Idempotency:
 
 
 class _Replay:
-    """A body that was read already."""
+    """A body that has been read already."""
 
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._body: bytes | None = body

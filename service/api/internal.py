@@ -1,10 +1,11 @@
-"""What a driver calls, with the token of its own execution and attempt: the catalog contract, one call each.
+"""Calls of drivers, with the token of their own execution and attempt: the catalog contract, one call each.
 
-Every call may be repeated; ``epochal.wire.internal_api`` says what is sent and answered. Once the attempt is over each
-is refused (``Fenced``): by the gate, or by the transaction of what is ``fenced_within``. Everything here
-is ``async``, dependencies too: what is not, FastAPI runs in the threads that all other requests share.
+Every call may be repeated; ``epochal.wire.internal_api`` defines requests and answers. Calls of an ended attempt are
+rejected (``Fenced``) by the gate, or by the transaction of endpoints marked ``fenced_within``. All endpoints and
+dependencies are ``async``: FastAPI would run others in the threads that all requests share.
 
-``epochal up`` answers it in a process of its own (``internal_app.py``); an app without an internal port does so itself.
+``epochal up`` serves these calls in a separate process (``internal_app.py``); an app without an internal port serves
+them itself.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ SoftwareVersion = Annotated[str, Header(alias=VERSION_HEADER, max_length=64)]
 
 @dataclass(frozen=True)
 class Call:
-    """The catalog as one attempt sees it, and the threads in which it is used."""
+    """The catalog of one attempt, and the threads that use it."""
 
     catalog: SqlCatalog
     drivers: DriverService
@@ -90,9 +91,9 @@ async def healthz() -> None:
 @for_drivers
 @answers(ArtifactError, SnapshotError, EnvironmentProblem)
 async def read_artifact(execution: str, sha256: Sha256, call: Guarded) -> FileResponse:
-    """The bytes of code that a version of the execution's application is made of."""
+    """Return the code of a version of the execution's application."""
     artifact = await call.run(call.drivers.artifact, execution, sha256)
-    # The store may be slow, and the threads for drivers' calls are few: each of them keeps another driver waiting.
+    # The store may be slow, and the threads for drivers' calls are few: a blocked thread delays other drivers.
     path = await run_in_threadpool(call.drivers.file, artifact)
     return FileResponse(path, media_type="application/octet-stream")
 
@@ -103,8 +104,8 @@ async def read_artifact(execution: str, sha256: Sha256, call: Guarded) -> FileRe
 async def fetch_orders(
     execution: str, attempt: AttemptNumber, body: FetchOrders, connection: HTTPConnection
 ) -> DriverOrders:
-    """What the driver in the calling pod is to do, without a token: it has made that itself, and says what is known by
-    it from then on."""
+    """Return the orders of the driver in the calling pod. They contain no token: the driver generates it and sends
+    its hash."""
     drivers = drivers_of(connection)
     return await drivers.run(drivers.orders, execution, attempt, connection.state.pod, body.token_sha256)
 
@@ -183,8 +184,8 @@ async def listen_for_directives(
     after: Annotated[str, Query(max_length=32)] = "",
     seconds: Annotated[float, Query(ge=0, le=LISTEN_SECONDS)] = LISTEN_SECONDS,
 ) -> NewestDirective:
-    """Answered as soon as there is a directive that is newer than ``after``, or when the time is over. The directive
-    itself comes with the next heartbeat, for which this is the moment."""
+    """Answered when a directive newer than ``after`` exists, or after the timeout. The directive itself is part of
+    the next heartbeat, which the driver sends then."""
     return NewestDirective(newest=await call.drivers.directive(execution, attempt, after, seconds))
 
 
@@ -198,8 +199,8 @@ async def read_calls(
     through: Annotated[int | None, Query(ge=0)] = None,
     seconds: Annotated[float, Query(ge=0, le=LISTEN_SECONDS)] = 0.0,
 ) -> Response:
-    """Calls of the application's entries with numbers above ``after``: the first of them. Without ``through`` the
-    answer is held until there are some, or until the time is over."""
+    """Return the first calls of the application's entries with numbers above ``after``. Without ``through``, the
+    answer waits until calls exist, or until the timeout."""
     page = await call.drivers.calls(execution, attempt, after, through, seconds)
     return Response(page, media_type="application/json")
 
@@ -208,7 +209,7 @@ async def read_calls(
 @for_drivers
 @fenced_within
 async def report(body: DriverReport, call: Guarded) -> None:
-    """What the attempt has measured, for metrics. Sent now and then; it may be lost."""
+    """Measurements of the attempt, for metrics. Sent periodically; a report may be lost."""
     await call.run(call.catalog.report, body)
 
 

@@ -1,6 +1,6 @@
-"""What a pod calls that a control plane keeps for work, with the token that the cluster has made for it.
+"""Calls of pods that a control plane holds for work, with the token that the cluster issued for the pod.
 
-Only the control plane that keeps it knows it. Every call may be repeated; see :mod:`epochal.wire.internal_api`.
+Only the control plane that holds a pod serves it. Every call may be repeated; see :mod:`epochal.wire.internal_api`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def read_attempt(
 @for_pods
 @answers(LauncherUnavailable)
 async def is_wanted(pod: PodName, desk: Desk, connection: HTTPConnection) -> None:
-    """Whether the control plane still waits for the pod's answer."""
+    """Return whether the control plane still waits for the pod's answer."""
     await desk.check(pod, connection.state.pod)
 
 

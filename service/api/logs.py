@@ -1,4 +1,4 @@
-"""``/v1/applications/{name}/logs``: the driver's log, its last lines or as it grows."""
+"""``/v1/applications/{name}/logs``: the driver's log, its last lines or followed as it grows."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ POLL_SECONDS = 0.25
 _MEDIA_TYPE = "text/plain; charset=utf-8"
 
 
-@router.get("/v1/applications/{name}/logs", summary="The driver's log", response_class=PlainTextResponse)
+@router.get("/v1/applications/{name}/logs", summary="Driver log", response_class=PlainTextResponse)
 @requires(Role.VIEWER)
 @answers(TooManyRequests)
 async def logs(
     request: Request,
     control: Control,
     name: FullName,
-    lines: Annotated[int, Query(ge=0, le=MOST_LINES, alias="tail", description="So many last lines.")] = 200,
-    follow: Annotated[bool, Query(description="Go on with what is appended, also by later attempts.")] = False,
-    attempt: Annotated[int | None, Query(ge=1, description="Of this attempt; without it, of the latest.")] = None,
+    lines: Annotated[int, Query(ge=0, le=MOST_LINES, alias="tail", description="Number of last lines.")] = 200,
+    follow: Annotated[bool, Query(description="Follow the log, also of later attempts.")] = False,
+    attempt: Annotated[int | None, Query(ge=1, description="Attempt; by default the latest.")] = None,
 ) -> Response:
-    """Of the latest execution. With `attempt`, following ends with that attempt; without it, the next one follows.
+    """Log of the latest execution. With `attempt`, following ends with that attempt; without it, the next attempt
+    follows.
 
-    Of a driver on this control plane's machine all that is there; of one that is gone its last 16 MB, for a month,
-    wherever it was. Otherwise `not-found`, which says on which machine the log is.
+    The whole log is available while the driver's files are on this control plane's machine; of a terminated driver, the
+    last 16 MB are kept for a month. Otherwise `not-found`, which names the machine that has the log.
     """
     followers = followers_of(request)
     if follow:
@@ -64,7 +65,7 @@ class _Following:
         yield text
         while True:
             latest, running = await asyncio.to_thread(self._state, attempt)
-            # Asked before reading: what an attempt that has ended wrote last is read still.
+            # Checked before reading, so that the last lines of an ended attempt are still read.
             for block in await asyncio.to_thread(_appended, follower):
                 yield block
             if not running and self._only:
@@ -82,7 +83,7 @@ class _Following:
             await asyncio.sleep(POLL_SECONDS)
 
     def _state(self, attempt: int) -> tuple[int, bool]:
-        """The latest attempt, and whether the one that is followed still runs."""
+        """The latest attempt, and whether the followed attempt is still running."""
         execution = self._logs.latest(self._application)
         running = any(item.number == attempt and item.state == "running" for item in execution.attempts)
         return execution.attempt, running

@@ -1,4 +1,4 @@
-"""The bodies and headers of look-ups, put together from JSON that is there already."""
+"""Bodies and headers of look-ups, assembled from existing JSON fragments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EPOCH_HEADER = b"epochal-epoch"
 ARROW_ANSWER: dict[int | str, dict[str, Any]] = {
     200: {"content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}}}
 }
-"""In the OpenAPI document, of what is answered in either form."""
+"""OpenAPI description of endpoints that answer in JSON or Arrow."""
 
 
 def point_body(table: str, answer: PointAnswer, isolation: Isolation) -> bytes:
@@ -42,13 +42,13 @@ def batch_body(table: str, answer: BatchAnswer, isolation: Isolation) -> bytes:
 
 
 def batch_stream(table: str, answer: BatchColumns, isolation: Isolation) -> bytes:
-    """An Arrow stream of the rows; its schema's metadata has what ``batch_body`` has beside the values."""
+    """Arrow stream of the rows; the schema's metadata has the fields of ``batch_body`` other than the values."""
     return _stream(answer.rows, _said(table, answer.at, isolation, answer.since))
 
 
 def scan_stream(table: str, found: ScannedColumns, isolation: Isolation) -> bytes:
-    """As :func:`batch_stream`, of a page of a scan: its metadata has what the page has beside its items, where that is
-    not null."""
+    """Like :func:`batch_stream`, for a page of a scan: the metadata has the page's fields other than its items,
+    where not null."""
     beside = {NEXT_CURSOR: found.next_cursor, "note": found.note}
     further = {name: text for name, text in beside.items() if text is not None}
     return _stream(found.rows, _said(table, found.at, isolation, found.since) | further)
@@ -68,13 +68,13 @@ def _stream(rows: pa.Table, metadata: dict[str, str]) -> bytes:
 
 
 def takes_arrow(request: Request) -> bool:
-    """Whoever names this type wants it."""
+    """Return whether the request's Accept header names this media type."""
     accepted = ",".join(request.headers.getlist("accept")).split(",")
     return ARROW_STREAM in (each.partition(";")[0].strip().lower() for each in accepted)
 
 
 def point_headers(answer: PointAnswer) -> Headers:
-    """The tag is the value's; which epoch answered is a header, so that 304 can say it too."""
+    """The entity tag is the value's; the epoch is a header, so that a 304 can include it."""
     return [
         (b"content-type", JSON),
         (b"etag", answer.etag.encode()),
@@ -85,7 +85,7 @@ def point_headers(answer: PointAnswer) -> Headers:
 
 
 def raw(body: bytes, headers: Headers, status: int = 200) -> Response:
-    """An answer with these headers and no others."""
+    """Answer with exactly these headers."""
     response = Response(body, status_code=status)
     response.raw_headers = [*headers, (b"content-length", str(len(body)).encode())] if status == 200 else headers
     return response
@@ -96,7 +96,7 @@ def arrow(stream: bytes) -> Response:
 
 
 def matches(if_none_match: str | None, etag: str) -> bool:
-    """Whether the client has this value already (RFC 9110, weak comparison)."""
+    """Return whether the client has this value already (RFC 9110, weak comparison)."""
     if if_none_match is None:
         return False
     known = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}

@@ -1,7 +1,7 @@
-"""The server's side of a connection to what answers look-ups.
+"""Server side of a connection to an app that answers look-ups.
 
-Common ones are answered as soon as their head has been read, without a task, a scope or a layer of any framework for
-them; every other request becomes one of the app, as always.
+Common look-ups are answered as soon as their head has been read, without a task, a scope or any layer of the framework.
+All other requests go to the app.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from epochal.service.api.transport import FORWARDED_FOR
 from epochal.service.domain.proxies import TrustedProxies
 
 _COMMON, _END = (b"GET /v1/applications/", b"GET /v1/projects/"), b"\r\n\r\n"
-"""With which the head of a look-up begins and ends."""
+"""Beginning and end of the head of a look-up."""
 
 
 class LookupProtocol(HttpProtocol):
-    """uvicorn makes one for each connection; see :func:`protocol_of`."""
+    """uvicorn creates one for each connection; see :func:`protocol_of`."""
 
     lookups: ClassVar[FastLookups | None] = None
     proxies: ClassVar[TrustedProxies] = TrustedProxies(())
     status_lines: ClassVar[tuple[list[tuple[bytes, bytes]] | None, bytes]] = (None, b"")
     _may_answer = False
-    """Of what has been received one request is answered here; further ones wait for their turn, as others do."""
+    """One request of the received data may be answered here; further ones wait for their turn."""
     _answered = False
     _within = False
-    """Whether the parser is within a request, of which a part has not come yet."""
+    """Return whether the parser is within a request that has not arrived completely."""
     _begun = 0
-    """Requests that have begun in what has been received last."""
+    """Requests that have begun in the data received last."""
 
     def data_received(self, data: bytes) -> None:
         lookups = self.lookups
@@ -52,13 +52,13 @@ class LookupProtocol(HttpProtocol):
         super().data_received(data)
         if alone and not self._may_answer and self._begun == 1 and not self._within:
             line, _, head = data.partition(b"\r\n")
-            if line == b"GET %b HTTP/1.1" % self.url:  # and all headers are in what is remembered
+            if line == b"GET %b HTTP/1.1" % self.url:  # and the remembered head has all headers
                 lookups.remember(head, self.headers)
 
     def on_message_begin(self) -> None:
         self._begin_head()
         self.url, self.headers, self.expect_100_continue = b"", [], False
-        # A scope is for requests of the app: it is made when this one has become one.
+        # A scope is for requests of the app: created when this request is passed to it.
         self._within = True
         self._begun += 1
 
@@ -67,7 +67,7 @@ class LookupProtocol(HttpProtocol):
         if self._may_answer and self._answer_here():
             return
         url, headers, expected = self.url, self.headers, self.expect_100_continue
-        HttpToolsProtocol.on_message_begin(self)  # the head has begun, and is counted, already
+        HttpToolsProtocol.on_message_begin(self)  # the head has begun, and is already counted
         self.url, self.expect_100_continue = url, expected
         self.headers += headers
         super().on_headers_complete()
@@ -101,7 +101,7 @@ class LookupProtocol(HttpProtocol):
         return True
 
     def _answer_again(self, lookups: FastLookups, data: bytes) -> bool:
-        """What has been received is a request like others before: then nothing of it but the key has to be parsed."""
+        """Answer received data that equals an earlier request except for the key, which alone is parsed."""
         began = time.perf_counter()
         line, _, head = data.partition(b"\r\n")
         answer = lookups.again(line, head) if self._is_its_turn() else None
@@ -113,7 +113,7 @@ class LookupProtocol(HttpProtocol):
         return True
 
     def _is_its_turn(self) -> bool:
-        """Whether nothing is in the way of an answer now."""
+        """Return whether an answer can be sent now."""
         request: Any = self.cycle
         return not (
             (request is not None and not request.response_complete)
@@ -131,7 +131,7 @@ class LookupProtocol(HttpProtocol):
         lookups.answered(answer, began)
 
     def _status(self) -> bytes:
-        """The first line, and the headers of all answers, which the server makes anew each second."""
+        """The first line and the headers of all answers, which the server renews each second."""
         of, lines = self.status_lines
         usual = self.server_state.default_headers
         if of is not usual:
@@ -140,7 +140,7 @@ class LookupProtocol(HttpProtocol):
         return lines
 
     def _log(self, answer: FastAnswer) -> None:
-        """As uvicorn does."""
+        """Same format as uvicorn."""
         if not self.access_logger.isEnabledFor(logging.INFO):
             return
         client = "" if self.client is None else f"{self.client[0]}:{self.client[1]}"
@@ -149,14 +149,14 @@ class LookupProtocol(HttpProtocol):
             self.access_logger.info('%s - "%s %s HTTP/%s" %d', client, "GET", path, "1.1", 200)
 
     def _is_forwarded(self) -> bool:
-        """Whether a trusted proxy says for whom it asks: the log names that one, which the app finds out."""
+        """Return whether a trusted proxy names the original client: only the app resolves it for the log."""
         if self.client is None or not self.proxies.trusts(self.client[0]):
             return False
         return any(name == FORWARDED_FOR for name, _ in self.headers)
 
 
 def protocol_of(app: FastAPI) -> type[LookupProtocol]:
-    """What uvicorn is to serve the app of a control plane or query node with."""
+    """The protocol class with which uvicorn serves a control plane or query node."""
     node: QueryNode = app.state.control_plane
     lookups = FastLookups(node.replicas, node.authenticator, node.metrics)
     proxies = TrustedProxies(node.settings.trusted_proxies)

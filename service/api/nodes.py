@@ -1,3 +1,5 @@
+"""Health and metrics of this process; the nodes of the catalog."""
+
 from __future__ import annotations
 
 from typing import Literal
@@ -22,7 +24,7 @@ health_router = APIRouter(tags=["health"])
 @router.get("")
 @requires(Role.VIEWER)
 def list_nodes(page: Paging, node: Node) -> Page[NodeAnswer]:
-    """The control planes and query nodes of this catalog, oldest first."""
+    """List the control planes and query nodes of this catalog, oldest first."""
     return node.nodes.page(page)
 
 
@@ -33,7 +35,7 @@ class HealthAnswer(Answer):
 @health_router.get("/healthz")
 @public
 async def healthz() -> HealthAnswer:
-    """The process answers."""
+    """Liveness: the process answers."""
     return HealthAnswer()
 
 
@@ -41,8 +43,8 @@ async def healthz() -> HealthAnswer:
 @public
 @answers(CatalogUnavailable, CatalogVersion, EnvironmentProblem)
 def readyz(node: Node) -> HealthAnswer:
-    """The catalog is reachable, and has this version's tables; the replicas of a query node have been brought to the
-    latest epochs since it was started. 503 otherwise."""
+    """Readiness: the catalog is reachable and has this version's tables; the replicas of a query node have caught up
+    since it was started. 503 otherwise."""
     check_current(node.database)
     node.replicas.check_followed()
     return HealthAnswer()
@@ -51,5 +53,5 @@ def readyz(node: Node) -> HealthAnswer:
 @health_router.get("/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE_LATEST: {}}}})
 @requires(Role.VIEWER)
 def metrics(node: Node) -> Response:
-    """Prometheus' text format."""
+    """Metrics in Prometheus' text format."""
     return Response(node.metrics.render(), media_type=CONTENT_TYPE_LATEST)

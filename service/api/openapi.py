@@ -1,4 +1,8 @@
-"""The OpenAPI document: 3.1, with problems and security said once for all."""
+"""The OpenAPI document: version 3.1, with problems and security declared once for all operations.
+
+:func:`answers` declares beside each endpoint which problems it can return. Problems that follow from an operation's
+shape (a required token, names in the path, a body, a cursor, the catalog) are added automatically.
+"""
 
 from __future__ import annotations
 
@@ -26,35 +30,35 @@ _IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "Repeating a call with its key answers as the first call did, for a day, and does nothing. While "
-    "the first call is being worked on: 409 `call-in-progress`, with `Retry-After`. When nobody has its answer: it is "
-    "made again if it changed nothing, otherwise 409 `call-outcome-unknown`.",
+    "description": "Repeating a call with its key within a day returns the first answer and has no effect. While the "
+    "first call is in progress: 409 `call-in-progress`, with `Retry-After`. If the first answer was "
+    "lost, the call is executed again if it changed nothing; otherwise 409 `call-outcome-unknown`.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 200},
 }
 _REQUEST_ID = {
     "name": "X-Request-Id",
     "in": "header",
     "required": False,
-    "description": "The request's id in logs and audit, where it is 1 to 64 letters, digits, dots, dashes and "
-    "underscores; else the control plane makes one.",
+    "description": "Id of the request in logs and audit: 1 to 64 letters, digits, dots, dashes and underscores. "
+    "Otherwise the control plane generates one.",
     "schema": {"type": "string"},
 }
-_ANSWERED_ID = {"description": "The request's id, as logs and problems have it.", "schema": {"type": "string"}}
+_ANSWERED_ID = {"description": "Id of the request in logs and problems.", "schema": {"type": "string"}}
 _DESCRIPTION = """Epochal runs streaming applications on Spark as sequences of epochs.
 
 Errors are `application/problem+json` (RFC 9457) with a stable `type`. Lists are paged by `cursor`. Every answer carries
-`X-Request-Id`, the caller's own where it sent one, under which the control plane's log has it. Roles: viewer <
-operator < author < admin; submitting code needs author, and is code execution.
+`X-Request-Id`, which also identifies the request in the control plane's log; a caller may choose it. Roles: viewer <
+operator < author < admin. Submitting code executes it, and requires author.
 
-What belongs to projects (applications, artifacts, imports, preflight, operations, events, webhooks, tokens, audit) is,
-of a project, at `/v1/projects/{project}/..`: the same paths, bodies and answers, and the role is that in the project.
-The paths that are listed here mean the project `default`.
+Resources of a project (applications, artifacts, imports, preflight, operations, events, webhooks, tokens, audit) are at
+`/v1/projects/{project}/..`, with the same paths, bodies and answers; the required role is the role in that project.
+The paths listed here refer to the project `default`.
 """
 
 
 def install(app: FastAPI, version: str) -> None:
-    """The document is made once, when it is first asked for. ``app`` has no route to it of its own: FastAPI's makes it
-    in the event loop, and nobody else would be answered for half a second."""
+    """Serve the document, generated once at the first request. ``app`` has no route of FastAPI's own: that would
+    generate the document in the event loop and block it for half a second."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -117,10 +121,10 @@ BUILDING: Errors = (
     errors.TooManyRequests,
     errors.EnvironmentProblem,
 )
-"""Of calls that build an author's pipeline."""
+"""Errors of calls that build an author's pipeline."""
 
 SNAPSHOT: Errors = (errors.InvalidInput, errors.SnapshotExpired)
-"""Of calls that name a snapshot."""
+"""Errors of calls that name a snapshot."""
 
 FILES: Errors = (
     errors.SnapshotError,
@@ -130,28 +134,29 @@ FILES: Errors = (
     errors.NewerFormat,
     errors.SchemaError,
 )
-"""Of calls that read a snapshot's files."""
+"""Errors of calls that read a snapshot's files."""
 
 _ATTRIBUTE = "__epochal_answers__"
-_INTERNAL = (500, "internal", "Something unforeseen; the control plane's log has it under the request's id.")
-_INVALID_REQUEST = (422, "invalid-request", "A parameter or a field of the body is not valid; `errors` names them.")
-_NO_SUCH_PATH = (404, "no-such-path", "A name in the path has a character that no name has.")
+_INTERNAL = (500, "internal", "Unexpected error; the control plane's log has the details under the request's id.")
+_INVALID_REQUEST = (422, "invalid-request", "A parameter or a field of the body is invalid; `errors` lists them.")
+_NO_SUCH_PATH = (404, "no-such-path", "A name in the path has an invalid character.")
 _UNREADABLE = (HTTPStatus.BAD_REQUEST, BAD_REQUEST, "The request or its body cannot be decoded.")
 _BODY = (
-    (400, "body-incomplete", "The connection ended within the body."),
-    (408, "request-too-slow", "The body came too slowly."),
-    (413, "body-too-large", "The body is larger than what is taken here."),
-    (503, "too-many-bodies", "The bodies of the requests in progress fill their memory; see `Retry-After`."),
+    (400, "body-incomplete", "The connection ended before the end of the body."),
+    (408, "request-too-slow", "The body arrived too slowly."),
+    (413, "body-too-large", "The body exceeds the maximum size."),
+    (503, "too-many-bodies", "The memory for request bodies is in use; see `Retry-After`."),
 )
 _OF_CONNECTIONS = frozenset({"head-too-large", "too-many-connections"})
 WITHOUT_AN_ERROR = _OF_CONNECTIONS | {
     slug for _, slug, _ in (_INTERNAL, _UNREADABLE, _INVALID_REQUEST, _NO_SUCH_PATH, *_BODY)
 }
-"""Types of problems that no class of errors stands for: they end a request before, or in spite of, any endpoint."""
+"""Types of problems without an error class: they end a request before any endpoint, or in spite of it."""
 
 
 def answers(*problems: type[errors.EpochalError]) -> Callable[[Endpoint], Endpoint]:
-    """The endpoint can answer with these, besides what follows from its shape. Stands below the route decorator."""
+    """Declare the errors that the endpoint can return, besides those that follow from its shape. Goes below the
+    route decorator."""
 
     def mark(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _ATTRIBUTE, problems)
@@ -161,7 +166,7 @@ def answers(*problems: type[errors.EpochalError]) -> Callable[[Endpoint], Endpoi
 
 
 def problem_responses(endpoint: object, method: str, operation: Mapping[str, Any]) -> dict[str, Any]:
-    """OpenAPI responses by status, with the types of the problems of each. ``operation``: as FastAPI describes it."""
+    """OpenAPI responses by status, with the types of problems of each. ``operation``: FastAPI's description."""
     by_status: defaultdict[int, dict[str, str]] = defaultdict(dict)
     for status, slug, meaning in _problems(endpoint, method, operation):
         by_status[status].setdefault(slug, meaning)

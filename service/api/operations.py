@@ -1,3 +1,5 @@
+"""``/v1/operations``: work in the background."""
+
 from __future__ import annotations
 
 from fastapi import APIRouter, status
@@ -23,7 +25,7 @@ router = APIRouter(prefix="/v1/operations", tags=["operations"])
 def list_operations(
     page: Paging, control: Control, project: InProject, application: Name | None = None
 ) -> Page[OperationAnswer]:
-    """Those of the project, newest first; what concerns the whole store belongs to `default`."""
+    """List the operations of the project, newest first. Operations on the whole store belong to `default`."""
     return control.operations.page(page, project, None if application is None else full_name(project, application))
 
 
@@ -36,7 +38,7 @@ def get_operation(id: str, control: Control, project: InProject) -> OperationAns
 @router.post("/{id}/cancel", status_code=status.HTTP_202_ACCEPTED)
 @requires(Role.OPERATOR)
 def cancel_operation(id: str, control: Control, caller: Caller, project: InProject) -> OperationAnswer:
-    """End an export, an import, a trial, a rekey, or (with the role admin) a collection or a verification, and
-    remove what it has written. Its state stays `running` until nothing is left, and is `cancelled` then. 409 for kinds
-    that the application's driver ends, and for what has succeeded or failed already."""
+    """Cancel an export, an import, a trial, a rekey or, with the role admin, a collection or a verification, and
+    remove its results. The state stays `running` until everything is removed, then becomes `cancelled`. 409 for
+    operations that the application's driver ends, and for operations that have succeeded or failed."""
     return control.cancellation.cancel(id, caller, project)

@@ -1,4 +1,4 @@
-"""``If-Match``: a change is made only of what its caller has seen."""
+"""Parameters that several resources share: ``If-Match``, paging, the snapshot to read from, keys."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ async def _revisions(
     if_match: Annotated[
         str | None,
         Header(
-            description="The change is made only when the application is at this revision: its `ETag`, in quotation "
-            "marks. Otherwise `precondition-failed` (412) says what has changed. Without it, or with `*`: always."
+            description="Make the change only if the application is at this revision: its `ETag`, in quotation "
+            "marks. Otherwise the answer is `precondition-failed` (412), with what has changed. Without "
+            "this header, or with `*`, the change is always made."
         ),
     ] = None,
 ) -> tuple[str, ...] | None:
@@ -36,15 +37,15 @@ async def _revisions(
     while position < len(if_match):
         tag = _TAGS.match(if_match, position)
         if tag is None:
-            raise InvalidInput('If-Match takes an ETag in quotation marks, as the application answers it: "..".')
-        if tag[1] is None:  # weak ones never match (RFC 9110, 13.1.1)
+            raise InvalidInput('If-Match requires an ETag in quotation marks, as returned with the application: "..".')
+        if tag[1] is None:  # weak tags never match (RFC 9110, 13.1.1)
             found.append(tag[2])
         position = tag.end()
     return tuple(found)
 
 
 IfMatch = Annotated[tuple[str, ...] | None, Depends(_revisions)]
-"""The revisions of which the application has to be at one; ``None``: any."""
+"""Acceptable revisions of the application; ``None``: any."""
 
 
 def etag(revision: str) -> str:
@@ -52,18 +53,19 @@ def etag(revision: str) -> str:
 
 
 _SUBJECT = ("application", "key", "prefix", "to")
-"""Query parameters that choose what a list is about: a cursor is good for the same values only."""
+"""Query parameters that select what a list contains: a cursor is valid only for the same values."""
 
 
 def _page_request(
     request: Request,
-    limit: Annotated[int, Query(ge=1, le=LARGEST_LIMIT, description="At most so many items.")] = DEFAULT_LIMIT,
+    limit: Annotated[int, Query(ge=1, le=LARGEST_LIMIT, description="Maximum number of items.")] = DEFAULT_LIMIT,
     cursor: Annotated[
         str | None,
         Query(
             max_length=30_000,
-            description="`next_cursor` of the previous page of the same list. It is signed, and good for the same "
-            "project, path, `key`, `prefix`, `to` and `application`. Another one is refused (400 `invalid-cursor`).",
+            description="`next_cursor` of the previous page of the same list. Cursors are signed and valid only for "
+            "the same project, path, `key`, `prefix`, `to` and `application`; others are refused (400 "
+            "`invalid-cursor`).",
         ),
     ] = None,
 ) -> PageRequest:
@@ -71,7 +73,7 @@ def _page_request(
 
 
 def _listing(request: Request) -> tuple[str, ...]:
-    """The path has the full name of the application, and the table."""
+    """Identity of a list. The path contains the application's full name and the table."""
     query = request.query_params
     subject = [f"{name}={value}" for name in _SUBJECT for value in query.getlist(name)]
     return (project_in(request.scope), request.scope["path"], *subject)
@@ -82,7 +84,7 @@ Paging = Annotated[PageRequest, Depends(_page_request)]
 
 def _read_from(
     isolation: Annotated[
-        Isolation, Query(description="read_uncommitted: also epochs that are prepared and not yet committed.")
+        Isolation, Query(description="read_uncommitted: also read epochs that are prepared and not yet committed.")
     ] = "read_committed",
     epoch: Annotated[EpochNumber | None, Query(description="Time travel: this committed epoch.")] = None,
     savepoint: Annotated[Name | None, Query(description="Time travel: this savepoint.")] = None,
@@ -90,28 +92,30 @@ def _read_from(
     at: Annotated[
         UtcTime | None,
         Query(
-            description="Time travel: the state as it was at this time, with its zone: that of the newest epoch of the "
-            "application's lineage that was committed by then.",
+            description="Time travel: the state at this time (with a time zone), which is that of the newest epoch "
+            "of the application's lineage committed by then.",
             examples=["2013-01-31T05:15:00Z"],
         ),
     ] = None,
-    min_epoch: Annotated[EpochNumber | None, Query(description="Not before this epoch; waits for it.")] = None,
+    min_epoch: Annotated[
+        EpochNumber | None, Query(description="Earliest acceptable epoch; the call waits for it.")
+    ] = None,
     wait_seconds: Annotated[WaitSeconds, Query()] = DEFAULT_WAIT_SECONDS,
 ) -> ReadFrom:
     return ReadFrom(isolation, epoch, savepoint, tag, at, min_epoch, wait_seconds)
 
 
 LOOKUP: Errors = (KeyNotFound, InvalidKey, NotYetCommitted, *SNAPSHOT, *FILES)
-"""What a look-up can answer, besides the state."""
+"""Errors of look-ups."""
 
 Reading = Annotated[ReadFrom, Depends(_read_from)]
 Key = Annotated[
     str,
     Query(
         max_length=20_000,
-        description="As in the path of a look-up: the key columns' values in order, separated by commas, each "
-        "percent-encoded (once more than the query itself); null is `%00`. Of list and map state, and of windows, "
-        "the operator's key alone means all entries.",
+        description="As in the path of a look-up: the values of the key columns in order, separated by commas, each "
+        "percent-encoded (in addition to the encoding of the query); null is `%00`. For list and map "
+        "state, and for windows, the operator's key alone selects all entries.",
         examples=["JFK,LAX"],
     ),
 ]

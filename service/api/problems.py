@@ -1,4 +1,4 @@
-"""Every error that leaves an endpoint becomes problem+json here."""
+"""Conversion of errors to problem+json answers (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def install(app: FastAPI) -> None:
 
 
 async def epochal_problem(request: Request, error: Exception) -> Response:
-    """The answer to a request that has raised an ``EpochalError``."""
+    """Answer for an ``EpochalError``."""
     error = cast(EpochalError, error)
     further = {"reason": error.reason, "position": error.position} if isinstance(error, QueryRefused) else {}
     problem = problem_of(error, **_context(request), **further)
@@ -51,9 +51,9 @@ async def epochal_problem(request: Request, error: Exception) -> Response:
     if isinstance(error, CallInProgress):
         headers["retry-after"] = "1"
     if isinstance(error, (CatalogUnavailable, OutcomeUnknown)):
-        # What the database driver says may name hosts and users: that is for the log.
+        # Messages of the database driver may contain hosts and users: log them only.
         logger.error("request %s: %s", problem.request, error.message)
-        problem = problem.model_copy(update={"detail": f"{type(error)().message} Try again in a moment."})
+        problem = problem.model_copy(update={"detail": f"{type(error)().message} Try again later."})
         headers["retry-after"] = "1"
     elif isinstance(error, IssuerUnavailable):
         headers["retry-after"] = "10"
@@ -65,13 +65,13 @@ async def epochal_problem(request: Request, error: Exception) -> Response:
 
 async def validation_problem(request: Request, error: Exception) -> Response:
     found = [_field(item) for item in cast(RequestValidationError, error).errors()]
-    first = f"{found[0].field}: {found[0].message}" if found else "it cannot be read"
+    first = f"{found[0].field}: {found[0].message}" if found else "cannot be parsed"
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     problem = Problem(
         type=PREFIX + "invalid-request",
         title="Invalid request",
         status=422,
-        detail=f"The request is not valid: {first}{more}.",
+        detail=f"Invalid request: {first}{more}.",
         errors=found,
         **_context(request),
     )
@@ -85,10 +85,10 @@ async def _http(request: Request, error: Exception) -> Response:
     status = HTTPStatus(error.status_code)
     match status:
         case HTTPStatus.NOT_FOUND:
-            slug, detail = "no-such-path", "There is nothing at this path; /openapi.json lists what there is."
+            slug, detail = "no-such-path", "This path does not exist; /openapi.json lists all paths."
         case HTTPStatus.METHOD_NOT_ALLOWED:
             allowed = Headers(error.headers or {}).get("allow", "")
-            slug, detail = "method-not-allowed", f"{request.method} is not possible here; possible is: {allowed}."
+            slug, detail = "method-not-allowed", f"{request.method} is not supported here; supported: {allowed}."
         case _:
             slug, detail = status.phrase.lower().replace(" ", "-"), str(error.detail)
     problem = Problem(type=PREFIX + slug, title=status.phrase, status=status.value, detail=detail, **_context(request))
@@ -101,7 +101,7 @@ def _field(item: Any) -> FieldError:
         path = path[1:]
     message = str(item["msg"]).removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
-        message = "there is no such field"
+        message = "unknown field"
     return FieldError(field=".".join(path), message=message)
 
 

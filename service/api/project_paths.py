@@ -1,7 +1,7 @@
-"""Paths of projects: ``/v1/projects/pricing/applications/orders`` is ``/v1/applications/pricing.orders`` from here on.
+"""Paths of projects: rewrites ``/v1/projects/pricing/applications/orders`` to ``/v1/applications/pricing.orders``.
 
-Everything behind this knows full names only, and the gate judges by the project that such a name says: so no path leads
-to what belongs to another project than the one that was judged, however it is written.
+Everything inside this middleware uses full names only, and the gate checks the role in the project of that name. No
+spelling of a path can therefore reach a project other than the one that was checked.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from epochal.wire.projects import DEFAULT_PROJECT, OF_PROJECTS, full_name, is_fu
 
 _PROJECT, _CALLED = "project", "called_path"
 _NOTHING = ""
-"""In place of a project: the path names what can be nothing of any."""
+"""Stands for a project when the path cannot name anything."""
 
 
 class ProjectPaths:
-    """ASGI middleware, the outermost one."""
+    """ASGI middleware. Must be the outermost one."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -31,7 +31,7 @@ class ProjectPaths:
 
 
 def _of_project(scope: Scope) -> Scope:
-    """The same request by full names. The server's own scope stays as it is: it is what the access log shows."""
+    """The same request with full names. The server's own scope is unchanged, for the access log."""
     called: str = scope["path"]
     raw: bytes | None = scope.get("raw_path")
     project, segments = DEFAULT_PROJECT, called.split("/")
@@ -50,21 +50,21 @@ def _of_project(scope: Scope) -> Scope:
 
 
 def called_path(scope: Mapping[str, Any]) -> str:
-    """The path as it was called."""
+    """The path as sent by the client."""
     called: str = scope.get("state", {}).get(_CALLED, scope["path"])
     return called
 
 
 def project_in(scope: Mapping[str, Any]) -> str:
-    """The project that a request is about. Raises ``NotFound`` where its path names nothing that can be."""
+    """The project of a request. Raises ``NotFound`` if its path cannot name anything."""
     project: str = scope.get("state", {}).get(_PROJECT, DEFAULT_PROJECT)
     if project == _NOTHING:
-        raise NotFound(f"There is nothing at {called_path(scope)}: names of applications have no dot.")
+        raise NotFound(f"{called_path(scope)} does not exist: names of applications contain no dot.")
     return project
 
 
 def audited_project(scope: Mapping[str, Any]) -> str:
-    """Whose audit log has the request: that of ``default`` where its path names nothing that can be."""
+    """The project whose audit log records the request: ``default`` if its path cannot name anything."""
     return str(scope.get("state", {}).get(_PROJECT) or DEFAULT_PROJECT)
 
 
@@ -73,4 +73,4 @@ def _project(request: Request) -> str:
 
 
 InProject = Annotated[str, Depends(_project)]
-"""The project that a request is about, for endpoints of what has no full name."""
+"""The project of a request, for resources without full names."""

@@ -1,3 +1,5 @@
+"""Snapshots of an application: manifests, differences, savepoints, pins, tags, messages, lineage."""
+
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
@@ -43,7 +45,7 @@ lineage_router = APIRouter(prefix="/v1/applications/{name}/lineage", tags=["line
 @router.get("")
 @requires(Role.VIEWER)
 def list_snapshots(name: str, page: Paging, node: Node) -> EpochPage:
-    """Prepared and committed epochs of the lineage, newest first; ranges of those that were folded, in `folded`."""
+    """List the prepared and committed epochs of the lineage, newest first; `folded` has the ranges of folded epochs."""
     return node.manifests.page(name, page)
 
 
@@ -51,7 +53,7 @@ def list_snapshots(name: str, page: Paging, node: Node) -> EpochPage:
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT, *FILES)
 def get_snapshot(name: str, snapshot: Named, node: Node) -> SnapshotAnswer:
-    """The manifest: what the epoch read, changed and wrote, and the files that hold it."""
+    """Return the manifest: what the epoch read, changed and wrote, and its files."""
     return node.manifests.get(name, snapshot)
 
 
@@ -65,26 +67,26 @@ To = Annotated[
     str,
     Query(
         max_length=LONGEST_NAME,
-        description="An epoch, a savepoint, a tag, or `head`; of another application of the lineage `NAME:EPOCH`.",
+        description="An epoch, a savepoint, a tag, or `head`; `NAME:EPOCH` for another application of the lineage.",
         examples=["14", "again:9", "head"],
     ),
 ]
 
 
-@router.get("/{snapshot}/diff", summary="What is different in another snapshot")
+@router.get("/{snapshot}/diff", summary="Compare two snapshots")
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT, *FILES, NotYetCommitted)
 def diff(name: FullName, snapshot: Named, to: To, diffs: Comparing) -> SnapshotDiff:
-    """Code, parameters, what was read between, and how many keys of each state table are different; also across forks
-    and rollbacks."""
+    """Differences in code, parameters, input between the snapshots, and number of changed keys of each state table;
+    also across forks and rollbacks."""
     return diffs.summary(name, snapshot, to)
 
 
-@router.get("/{snapshot}/diff/{table}", summary="The rows of a state table that are different")
+@router.get("/{snapshot}/diff/{table}", summary="Changed rows of a state table")
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT, *FILES, NotYetCommitted)
 def diff_rows(name: FullName, snapshot: Named, table: str, to: To, diffs: Comparing, page: Paging) -> DiffRows:
-    """In key order, with the values in both snapshots."""
+    """Changed rows in key order, with the values in both snapshots."""
     return diffs.rows(name, snapshot, to, table, page)
 
 
@@ -92,14 +94,14 @@ def diff_rows(name: FullName, snapshot: Named, table: str, to: To, diffs: Compar
 @requires(Role.OPERATOR)
 @answers(NameTaken)
 def create_savepoint(name: str, request: CreateSavepoint, control: Control, caller: Caller) -> OperationAnswer:
-    """Of the next epoch boundary; of the last committed epoch when the application does not run."""
+    """Create a savepoint at the next epoch boundary; of the last committed epoch if the application is not running."""
     return control.savepoints.create(name, request, caller.name)
 
 
 @savepoint_router.get("")
 @requires(Role.VIEWER)
 def list_savepoints(name: str, page: Paging, node: Node) -> Page[SavepointAnswer]:
-    """By name."""
+    """List savepoints by name."""
     return node.registered.savepoints(name, page)
 
 
@@ -112,7 +114,7 @@ def get_savepoint(name: str, savepoint: str, node: Node) -> SavepointAnswer:
 @savepoint_router.delete("/{savepoint}", status_code=status.HTTP_204_NO_CONTENT)
 @requires(Role.OPERATOR)
 def delete_savepoint(name: str, savepoint: str, control: Control) -> None:
-    """Forks of it keep what they need."""
+    """Delete a savepoint. Forks of it keep the files that they need."""
     control.savepoints.delete(name, savepoint)
 
 
@@ -120,7 +122,7 @@ def delete_savepoint(name: str, savepoint: str, control: Control) -> None:
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT)
 def list_pins(name: str, page: Paging, node: Node) -> Page[SnapshotPinAnswer]:
-    """By branch and epoch."""
+    """List pins by branch and epoch."""
     return node.registered.pins(name, page)
 
 
@@ -128,7 +130,7 @@ def list_pins(name: str, page: Paging, node: Node) -> Page[SnapshotPinAnswer]:
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT)
 def list_tags(name: str, page: Paging, node: Node) -> Page[SnapshotTagAnswer]:
-    """By name."""
+    """List tags by name."""
     return node.registered.tags(name, page)
 
 
@@ -146,7 +148,7 @@ def pin_snapshot(
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT)
 def get_pin(name: str, epoch: EpochNumber, node: Node) -> SnapshotPinAnswer:
-    """Who pinned it, when, and why."""
+    """Author, time and reason of the pin."""
     return node.registered.pin(name, epoch)
 
 
@@ -154,7 +156,7 @@ def get_pin(name: str, epoch: EpochNumber, node: Node) -> SnapshotPinAnswer:
 @requires(Role.OPERATOR)
 @answers(*SNAPSHOT)
 def unpin_snapshot(name: str, epoch: EpochNumber, control: Control) -> None:
-    """The snapshot then lives as long as any other of its age."""
+    """Remove the pin. The snapshot then expires like others of its age."""
     control.annotations.unpin(name, epoch)
 
 
@@ -164,7 +166,7 @@ def unpin_snapshot(name: str, epoch: EpochNumber, control: Control) -> None:
 def tag_snapshot(
     name: str, epoch: EpochNumber, request: CreateTag, control: Control, caller: Caller
 ) -> SnapshotTagAnswer:
-    """Give the snapshot a further name, which does not keep it."""
+    """Attach a tag, a name for the snapshot. Tags do not prevent expiry."""
     return control.annotations.tag(name, epoch, request, caller.name)
 
 
@@ -172,7 +174,7 @@ def tag_snapshot(
 @requires(Role.VIEWER)
 @answers(*SNAPSHOT)
 def get_tags(name: str, epoch: EpochNumber, node: Node) -> Page[SnapshotTagAnswer]:
-    """The snapshot's tags, by name; all of them in one page."""
+    """List the snapshot's tags by name, all in one page."""
     return node.registered.tags_of(name, epoch)
 
 
@@ -189,7 +191,7 @@ def untag_snapshot(name: str, epoch: EpochNumber, tag: str, control: Control) ->
 def write_message(
     name: str, epoch: EpochNumber, request: WriteMessage, control: Control, caller: Caller
 ) -> SnapshotMessageAnswer:
-    """Say something about the snapshot; it takes the place of what was said before."""
+    """Set the message of the snapshot; replaces the previous message."""
     return control.annotations.write(name, epoch, request, caller.name)
 
 
@@ -218,19 +220,17 @@ def get_lineage(
     page: Paging,
     node: Node,
     format: Annotated[
-        Literal["json", "dot", "svg"], Query(description="dot and svg are drawings of the page, always folded.")
+        Literal["json", "dot", "svg"], Query(description="dot and svg draw the page, always folded.")
     ] = "json",
-    fold: Annotated[
-        bool, Query(description="Runs of epochs of which there is nothing else to say are one node each.")
-    ] = False,
-    slices: Annotated[bool, Query(description="With what was read on the way, on every edge.")] = True,
+    fold: Annotated[bool, Query(description="Show a run of epochs without annotations as one node.")] = False,
+    slices: Annotated[bool, Query(description="Add the input read between two nodes to each edge.")] = True,
 ) -> LineageAnswer | Response:
-    """Snapshots of the whole tree that the application belongs to, newest first, and how each came from another."""
+    """Snapshots of the whole tree of the application, newest first, and the origin of each."""
     if format == "json":
         return node.lineage.read(name, page, Wish(fold, slices))
     drawn = node.lineage.read(name, page, Wish(fold=True, slices=False))
     if format == "dot":
         return Response(as_dot(drawn), media_type="text/vnd.graphviz")
-    # Opened by itself in a browser it is a document of this origin: nothing in it may run, or load anything.
+    # Opened directly in a browser, the image is a document of this origin: it must not run or load anything.
     headers = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
     return Response(as_svg(drawn), media_type="image/svg+xml", headers=headers)

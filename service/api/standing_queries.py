@@ -35,9 +35,9 @@ router = APIRouter(prefix="/v1/applications/{name}/queries", tags=["queries"])
 @requires(Role.VIEWER)
 @answers(*FILES)
 def list_queries(name: str, node: Node) -> StandingQueriesAnswer:
-    """The standing queries that the latest committed epoch ran with, by id; paused ones as well.
+    """List the standing queries of the latest committed epoch by id, including paused ones.
 
-    One that was added or dropped a moment ago is, or is not, among them when its epoch has committed.
+    A query that was just added or dropped appears or disappears when its epoch has committed.
     """
     return node.standing_queries.all(name)
 
@@ -46,12 +46,12 @@ def list_queries(name: str, node: Node) -> StandingQueriesAnswer:
 @requires(Role.AUTHOR)
 @answers(*FILES, QueryRefused, InvalidInput, OptionError, Conflict)
 def add_query(name: str, request: AddQuery, control: Control, caller: Caller) -> OperationAnswer:
-    """Begin to answer a query. It is checked at once, and begins with an epoch that is opened for it; the operation has
-    succeeded when that is decided, and its `result` has the query's id (`query`) and the `epoch`.
+    """Add a query. It is checked immediately and begins with an epoch opened for it. The operation then succeeds, and
+    its `result` has the query's id (`query`) and the `epoch`.
 
-    A query that is refused (422, `query-refused`) has two more members: `reason`, one of the names listed in
-    docs/standing-queries.md, and `position`, the character of the text at which it is refused, counted from 1, or null.
-    409: the application does not run, or has as many queries as it allows. The query belongs to the token that adds it.
+    A refused query (422, `query-refused`) has two more members: `reason`, one of the names listed in
+    docs/standing-queries.md, and `position`, the position in the text of the query, counted from 1, or null. 409: the
+    application is not running, or has the maximum number of queries. The query belongs to the token that adds it.
     """
     return control.queries.add(name, request, caller.name)
 
@@ -60,7 +60,7 @@ def add_query(name: str, request: AddQuery, control: Control, caller: Caller) ->
 @requires(Role.VIEWER)
 @answers(*FILES)
 def get_query(name: str, query: QueryNumber, node: Node) -> StandingQueryAnswer:
-    """A standing query as the latest committed epoch ran with it. 404 before its first epoch, and when it is gone."""
+    """Return a standing query as of the latest committed epoch. 404 before its first epoch and after its end."""
     return node.standing_queries.one(name, query)
 
 
@@ -68,11 +68,10 @@ def get_query(name: str, query: QueryNumber, node: Node) -> StandingQueryAnswer:
 @requires(Role.OPERATOR)
 @answers(*FILES, Conflict)
 def drop_query(name: str, query: QueryNumber, control: Control, caller: Caller) -> OperationAnswer:
-    """End a query, at an epoch that is opened for it. Its results are gone from that epoch on, and its id is never used
-    again.
+    """End a query, at an epoch opened for it. Its results are deleted from that epoch on, and its id is never reused.
 
-    A query is changed by its owner, which is the token that has added it, and by tokens with the role admin; others get
-    403. The operation fails if the query has ended meanwhile. 409: the application does not run.
+    Only the owner, the token that added the query, and tokens with the role admin can change it; others get 403. The
+    operation fails if the query has ended meanwhile. 409: the application is not running.
     """
     return _change(control, name, query, "drop", caller)
 
@@ -81,8 +80,8 @@ def drop_query(name: str, query: QueryNumber, control: Control, caller: Caller) 
 @requires(Role.OPERATOR)
 @answers(*FILES, Conflict)
 def pause_query(name: str, query: QueryNumber, control: Control, caller: Caller) -> OperationAnswer:
-    """Stop answering, from an epoch on that is opened for it. Windows that have not closed are forgotten, results stay.
-    Nothing happens to one that is paused. `drop` says who may."""
+    """Pause a query, from an epoch opened for it. Open windows are discarded, results are kept. No effect on a
+    paused query. Same permissions as `drop`."""
     return _change(control, name, query, "pause", caller)
 
 
@@ -90,8 +89,8 @@ def pause_query(name: str, query: QueryNumber, control: Control, caller: Caller)
 @requires(Role.OPERATOR)
 @answers(*FILES, Conflict)
 def resume_query(name: str, query: QueryNumber, control: Control, caller: Caller) -> OperationAnswer:
-    """Answer again, beginning with the first window of which every row is still to come; what it remembered is
-    forgotten. The operation fails where the running version has not the columns any more. `drop` says who may."""
+    """Resume a query, with the first window whose rows are all still to come; remembered values are discarded. The
+    operation fails if the running version no longer has the columns. Same permissions as `drop`."""
     return _change(control, name, query, "resume", caller)
 
 
@@ -101,10 +100,10 @@ def resume_query(name: str, query: QueryNumber, control: Control, caller: Caller
 async def get_results(
     name: FullName, query: QueryNumber, node: Node, scans: Scanning, read: Reading, page: Paging
 ) -> QueryResults:
-    """Results of windows that have closed, by window and group, for as long as the application keeps them (`keep`).
+    """Results of closed windows, by window and group, for the retention time of the application (`keep`).
 
-    `values` has the aggregates by name, and what `remember` gives; `error` says why one of them is null that would not
-    be otherwise, or, where `values` is null, why the whole window has no result.
+    `values` has the aggregates by name, and the values of `remember`. `error` explains a null that is not a result or,
+    if `values` is null, why the whole window has none.
     """
     operator = (await asyncio.to_thread(node.standing_queries.one, name, query)).operator
     found = await scans.scan(name, operator, str(query), read, page)

@@ -1,4 +1,5 @@
-"""``/v1/applications/{name}/state``: tables, point look-ups, batch look-ups. They answer also while it is stopped."""
+"""``/v1/applications/{name}/state``: tables, point look-ups, batch look-ups, scans, history. Also available while
+the application is stopped."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ from epochal.wire.tokens import Role
 router = APIRouter(tags=["state"])
 
 _SLASH = re.compile("/|%2F", re.IGNORECASE)
-"""Also one that is encoded separates the segments of a path, but for those of the key."""
+"""Encoded slashes separate segments of a path, too, except within the key."""
 _SLASHES_BEFORE_KEY = 7  # /v1/applications/{name}/state/{table}/keys/{key}
 
 
@@ -81,9 +82,9 @@ async def tables(name: FullName, lookups: Looking, page: Paging) -> Page[StateTa
 
 @router.get(
     POINT_ROUTE,
-    summary="Look one key up",
+    summary="Look up one key",
     response_model=StateValue,
-    responses={304: {"description": "The value is the one that If-None-Match names."}},
+    responses={304: {"description": "The value matches If-None-Match."}},
 )
 @requires(Role.VIEWER)
 @unmetered
@@ -97,24 +98,25 @@ async def point(
     read: Reading,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """`key`: the key columns' values in order, separated by commas, each percent-encoded (`JFK,LAX`). Of list and map
-    state, and of windows, the operator's key alone gives all entries. Windows that overlap are kept as panes, of which
-    a look-up makes the open windows: by `window_start`, with `window_end` in the value. The header `Epochal-Epoch` says
-    which epoch answered.
+    """`key`: the values of the key columns in order, separated by commas, each percent-encoded (`JFK,LAX`). For list
+    and map state, and for windows, the operator's key alone selects all entries. Overlapping windows are stored as
+    panes, from which a look-up computes the open windows, by `window_start`, with `window_end` in the value. The header
+    `Epochal-Epoch` has the epoch that was read.
 
-    Of partial state, values and maps, the own key alone (`gin`, nothing of a value) is that of all instances.
+    For partial state, values and maps, the own key alone (`gin`; nothing for a value) selects that of all instances.
 
-    Null is `%00`: `JFK,%00`. The text of one zero character is therefore only found by `POST ../lookup`, where null is
-    `null`. The keys `.` and `..`, the empty text and keys with `/` do not survive in a path everywhere, since clients
-    and proxies resolve them, also percent-encoded: `GET ../keys?key=..` and `POST ../lookup` take every key."""
+    Null is `%00`: `JFK,%00`. A text of one zero character is therefore available only with `POST ../lookup`, where null
+    is `null`. Clients and proxies may change the keys `.` and `..`, the empty text and keys with `/` in a path, also
+    percent-encoded: `GET ../keys?key=..` and `POST ../lookup` accept every key.
+    """
     return await _point(name, table, _path_key(request, key), lookups, read, if_none_match)
 
 
 @router.get(
     "/v1/applications/{name}/state/{table}/keys",
-    summary="Look one key up that a path might not carry",
+    summary="Look up one key given as a query parameter",
     response_model=StateValue,
-    responses={304: {"description": "The value is the one that If-None-Match names."}},
+    responses={304: {"description": "The value matches If-None-Match."}},
 )
 @requires(Role.VIEWER)
 @unmetered
@@ -127,7 +129,7 @@ async def point_by_query(
     read: Reading,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """As with the key in the path; no client or proxy changes what stands in a query: `?key=..`, `?key=a%252Fb`."""
+    """Like the look-up by path. Clients and proxies do not change query parameters: `?key=..`, `?key=a%252Fb`."""
     return await _point(name, table, key, lookups, read, if_none_match)
 
 
@@ -143,7 +145,7 @@ async def _point(
 
 @router.post(
     "/v1/applications/{name}/state/{table}/lookup",
-    summary="Look many keys up, all in one epoch",
+    summary="Look up several keys in one epoch",
     response_model=StateLookup,
     responses=ARROW_ANSWER,
     openapi_extra={
@@ -157,11 +159,12 @@ async def _point(
 @unmetered
 @answers(*LOOKUP)
 async def batch(request: Request, name: FullName, table: str, lookups: Looking) -> Response:
-    """With `Accept: application/vnd.apache.arrow.stream` the answer is an Arrow stream: a row for each key, in their
-    order, first whether there is one (`_found`), then the value's columns in their own types, null where there is none.
-    The schema's metadata say `table`, `branch`, `epoch` and `isolation`, and, where the JSON answer has it, `since` as
-    JSON text. Of windows that overlap, and of all instances of partial state, there is JSON alone."""
-    # Ten thousand keys take milliseconds to parse: not here, where other look-ups would wait for it.
+    """With `Accept: application/vnd.apache.arrow.stream`, the answer is an Arrow stream: one row for each key, in
+    order. The first column shows whether the key exists (`_found`); the value's columns follow in their own types,
+    null for a missing key. The schema's metadata has `table`, `branch`, `epoch` and `isolation` and, if the JSON
+    answer has it, `since` as JSON text. Overlapping windows, and all instances of partial state, are available only
+    as JSON."""
+    # Parsing ten thousand keys takes milliseconds: not in the event loop.
     body = await asyncio.to_thread(_parsed, await request.body())
     if takes_arrow(request):
         found = await lookups.batch_columns(name, table, body.keys, _read_from(body))
@@ -179,8 +182,8 @@ def _parsed(body: bytes) -> LookupRequest:
 
 
 def _plain(body: bytes) -> LookupRequest | None:
-    """As the model reads it, but for a look at each value of each key, of which it knows nothing; ``None``: where there
-    may be something wrong, the model says what it is."""
+    """Parse like the model, but without checking each value of each key. ``None``: something may be wrong, and the
+    model reports it."""
     try:
         document = from_json(body)
         keys = document.pop("keys")
@@ -192,7 +195,7 @@ def _plain(body: bytes) -> LookupRequest | None:
 
 
 def _path_key(request: Request, key: str) -> str:
-    """The key as it was sent: decoded, a comma inside a value could not be told from one between values."""
+    """The key as sent: in decoded form, a comma inside a value could not be distinguished from a separator."""
     raw: Any = request.scope.get("raw_path")
     if not raw:
         return key
@@ -243,8 +246,8 @@ Prefix = Annotated[
     str,
     Query(
         max_length=20_000,
-        description="Only keys with these leading columns, written as in a key; the last one, if it is text, may end "
-        "with `*`: `JFK`, `JFK,L*`. Null is `%00`.",
+        description="Only keys with these leading columns, written as in a key; the last value, if it is text, may "
+        "end with `*`: `JFK`, `JFK,L*`. Null is `%00`.",
     ),
 ]
 
@@ -260,30 +263,30 @@ Prefix = Annotated[
 async def scan(
     request: Request, name: FullName, table: str, scans: Scanning, read: Reading, page: Paging, prefix: Prefix = ""
 ) -> Scan | Response:
-    """All pages are of one epoch: that of the first, which the other parameters choose.
+    """All pages are of one epoch: that of the first page, chosen by the other parameters.
 
-    With `Accept: application/vnd.apache.arrow.stream` the page is an Arrow stream: a row for each, with the columns of
-    its key and of its value in their own types. The schema's metadata say `table`, `branch`, `epoch` and `isolation`,
-    where there is one the `note`, where the JSON answer has it `since` as JSON text, and unless it is the last page the
-    `next_cursor`."""
+    With `Accept: application/vnd.apache.arrow.stream`, the page is an Arrow stream with the columns of key and value in
+    their own types. The schema's metadata has `table`, `branch`, `epoch` and `isolation`; if present, the `note`,
+    `since` as JSON text and, except on the last page, the `next_cursor`.
+    """
     if takes_arrow(request):
         found = await scans.columns(name, table, prefix, read, page)
         return arrow(await asyncio.to_thread(scan_stream, table, found, read.isolation))
     return await scans.scan(name, table, prefix, read, page)
 
 
-@router.get("/v1/applications/{name}/state/{table}/history", summary="Every change of a key, newest first")
+@router.get("/v1/applications/{name}/state/{table}/history", summary="History of a key, newest change first")
 @requires(Role.VIEWER)
 @answers(*LOOKUP)
 def history(name: FullName, table: str, histories: LookingBack, read: Reading, page: Paging, key: Key) -> KeyHistory:
-    """Also across forks and rollbacks: the lineage of the snapshot that is looked back from. A write that left the
-    row as it was is no change."""
+    """Changes of a key, also across forks and rollbacks, in the lineage of the chosen snapshot. A write that left
+    the row unchanged is not a change."""
     return histories.history(name, table, key, read, page)
 
 
-@router.get("/v1/applications/{name}/state/{table}/blame", summary="The epoch that last changed a key")
+@router.get("/v1/applications/{name}/state/{table}/blame", summary="Epoch that last changed a key")
 @requires(Role.VIEWER)
 @answers(*LOOKUP)
 def blame(name: FullName, table: str, histories: LookingBack, read: Reading, key: Key) -> Blame:
-    """With what it read (files, offsets), its code version and parameters, and when it was committed."""
+    """The epoch with its input (files, offsets), code version, parameters and commit time."""
     return histories.blame(name, table, key, read)

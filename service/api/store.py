@@ -1,3 +1,5 @@
+"""The store: collections, verifications, backups."""
+
 from __future__ import annotations
 
 from fastapi import APIRouter, status
@@ -18,14 +20,14 @@ router = APIRouter(prefix="/v1", tags=["store"])
 @requires(Role.ADMIN)
 @reads_only
 def plan_collection(request: Collect, control: Control) -> CollectionPlanAnswer:
-    """What a collection would delete now, and why. Changes nothing."""
+    """Show what a collection would delete now, and why. Changes nothing."""
     return control.collections.plan(request)
 
 
 @router.post("/collections", status_code=status.HTTP_202_ACCEPTED)
 @requires(Role.ADMIN)
 def collect(request: Collect, control: Control, caller: Caller) -> OperationAnswer:
-    """Delete what no retained snapshot needs. The control plane also does this by itself, from time to time."""
+    """Delete files that no retained snapshot needs. The control plane also does this periodically."""
     return control.collections.collect(request, caller.name)
 
 
@@ -33,7 +35,7 @@ def collect(request: Collect, control: Control, caller: Caller) -> OperationAnsw
 @requires(Role.ADMIN)
 @answers(NotFound)
 def verify(request: Verify, control: Control, caller: Caller) -> OperationAnswer:
-    """Check every file that retained snapshots need, and write again what can be, byte for byte, when asked to."""
+    """Check every file that retained snapshots need; on request, restore files that can be rewritten byte for byte."""
     return control.collections.verify(request, caller.name)
 
 
@@ -41,7 +43,8 @@ def verify(request: Verify, control: Control, caller: Caller) -> OperationAnswer
 @requires(Role.ADMIN)
 @answers(OptionError)
 def back_up(request: Backup, control: Control, caller: Caller) -> OperationAnswer:
-    """Copy the catalog, and all files and artifacts that it names. No collection runs meanwhile; applications do."""
+    """Copy the catalog and all files and artifacts that it references. No collection runs meanwhile; applications
+    continue."""
     return control.backups.create(request, caller.name)
 
 
@@ -50,7 +53,7 @@ def back_up(request: Backup, control: Control, caller: Caller) -> OperationAnswe
 @reads_only
 @answers(Conflict, NotFound, OptionError)
 def plan_pruning(request: Prune, control: Control) -> PruningAnswer:
-    """Which backups would go now, and how much space that gives. Changes nothing."""
+    """Show which backups would be deleted now, and the space that this frees. Changes nothing."""
     return control.backups.plan_pruning(request)
 
 
@@ -58,5 +61,6 @@ def plan_pruning(request: Prune, control: Control) -> PruningAnswer:
 @requires(Role.ADMIN)
 @answers(OptionError)
 def prune(request: Prune, control: Control, caller: Caller) -> OperationAnswer:
-    """Remove old backups, and the files that none of those names that stay. Fails unless one of these is whole."""
+    """Delete old backups, and files that no remaining backup references. Fails unless a remaining backup is
+    complete."""
     return control.backups.prune(request, caller.name)

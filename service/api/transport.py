@@ -1,4 +1,4 @@
-"""What happens around every request: its id, its caller's address, its duration, unforeseen errors."""
+"""Handling of every request: id, caller's address, duration, unexpected errors."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ FORWARDED_FOR = b"x-forwarded-for"
 SAFE_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _UNMATCHED = "(none)"
 _KEY = re.compile(r"(/v1/applications/[^/]+/state/[^/]+/keys/).*", re.DOTALL)
-"""The path of a look-up, and what is before its key."""
+"""Path of a look-up; the group is the part before the key."""
 
 Observe = Callable[[str, str, int, float, str | None], None]
-"""Method, path template, status, seconds; the application whose state was looked up, where that has succeeded."""
+"""Method, path template, status, seconds; the application whose state was looked up, if successful."""
 LOOKUPS = frozenset(
     f"/v1/applications/{{name}}/state/{{table}}/{rest}" for rest in ("keys/{key:path}", "keys", "lookup")
 )
 
 
 _DISCARDED: Final = 64 << 10
-"""Up to this number of unread bytes of a body is discarded, and the connection is used again."""
+"""Maximum number of unread bytes of a body that are discarded to reuse the connection."""
 _LINGER_SECONDS, _LINGER_PAUSE_SECONDS = 2.0, 0.5
-"""How long, and for which pause of the client, the rest of a refused body is discarded before the connection is closed:
-a client that is still sending would lose the answer otherwise."""
+"""Maximum time, and maximum pause of the client, for discarding the rest of a refused body before the connection is
+closed. A client that is still sending would otherwise lose the answer."""
 
 
 class ForwardedFor:
@@ -57,19 +57,19 @@ class ForwardedFor:
         if client is not None and self._proxies.trusts(client[0]):
             forwarded = [value.decode("latin-1") for name, value in scope.get("headers", ()) if name == FORWARDED_FOR]
             if forwarded:
-                # In the server's own scope, which is what the access log shows.
+                # Set in the server's own scope, for the access log.
                 scope["client"] = (self._proxies.caller(client[0], forwarded), 0)
         await self._app(scope, receive, send)
 
 
 def believe_proxies(app: Starlette, networks: Sequence[Network]) -> None:
-    """Read ``X-Forwarded-For`` of these proxies; the last middleware to be added."""
+    """Trust ``X-Forwarded-For`` of these proxies. Add this middleware last."""
     if networks:
         app.add_middleware(ForwardedFor, proxies=TrustedProxies(networks))
 
 
 class Transport:
-    """ASGI middleware. Whatever raises is answered here, where nothing inside has done so."""
+    """ASGI middleware. Answers errors that no inner layer has answered."""
 
     def __init__(self, app: ASGIApp, observe: Observe) -> None:
         self._app = app
@@ -96,7 +96,7 @@ class Transport:
         except BodyRefused as error:
             await self._refuse(error.problem(called_path(scope), request), answer, scope, receive, error.headers)
         except Exception:
-            # The last line of defence: the client learns nothing but the id under which the log has the trace.
+            # Last resort: the client gets only the id under which the log has the trace.
             logger.exception("request %s: %s %s failed", request, scope["method"], called_path(scope))
             await self._refuse(_unforeseen(called_path(scope), request), answer, scope, receive)
         finally:
@@ -118,7 +118,7 @@ class Transport:
 
 
 class _Rest:
-    """What has not come yet of a request's body."""
+    """The unread rest of a request's body."""
 
     def __init__(self, receive: Receive, headers: Headers) -> None:
         self._receive = receive
@@ -138,11 +138,11 @@ class _Rest:
 
     @property
     def ends_connection(self) -> bool:
-        """Whether too much is left to be discarded for the next request of the connection."""
+        """Return whether the rest is too large to discard for the next request of the connection."""
         return self.unread and self._is_large
 
     async def discard(self) -> None:
-        """Take the rest for a moment. A client that waits for leave to send, and did not get it, sends nothing."""
+        """Discard the rest for a moment. A client that waits for permission to send (100-continue) sends nothing."""
         if self._waits and not self._asked:
             return
         until = time.monotonic() + _LINGER_SECONDS
@@ -155,7 +155,7 @@ class _Rest:
 class _Answer:
     """The answer, with the request's id in its headers. ``status`` is 0 until it has begun.
 
-    An answer that leaves a large body unread ends the connection.
+    An answer that leaves a large body unread closes the connection.
     """
 
     def __init__(self, send: Send, request: str, rest: _Rest) -> None:
@@ -187,12 +187,12 @@ def _request_id(headers: Headers) -> str:
 
 
 def _no_name(path: str, request: str) -> Problem:
-    """Databases disagree about the character NUL; so it does not come so far. In a key it is null."""
+    """Refuse the character NUL in paths, which databases treat differently. In a key it means null."""
     return Problem(
         type=PREFIX + "no-such-path",
         title="Not Found",
         status=404,
-        detail="There is nothing at this path; no name has the character NUL in it.",
+        detail="This path does not exist; names do not contain the character NUL.",
         instance=path,
         request=request,
     )
@@ -203,7 +203,7 @@ def _unforeseen(path: str, request: str) -> Problem:
         type=PREFIX + "internal",
         title="Internal error",
         status=500,
-        detail=f"Something unforeseen happened in the control plane; its log has the details under request {request}.",
+        detail=f"Unexpected error in the control plane; its log has the details under request {request}.",
         instance=path,
         request=request,
     )

@@ -1,3 +1,5 @@
+"""Versions of an application: upgrades, rescaling, rekeying, preflight."""
+
 from __future__ import annotations
 
 from fastapi import APIRouter, Response, status
@@ -23,7 +25,7 @@ preflight_router = APIRouter(prefix="/v1/preflight", tags=["versions"])
 @router.get("/versions")
 @requires(Role.VIEWER)
 def list_versions(name: str, page: Paging, node: Node) -> Page[VersionAnswer]:
-    """Newest first."""
+    """List versions, newest first."""
     return node.registered.versions(name, page)
 
 
@@ -33,9 +35,9 @@ def list_versions(name: str, page: Paging, node: Node) -> Page[VersionAnswer]:
 def create_version(
     name: str, request: CreateVersion, control: Control, caller: Caller, revisions: IfMatch
 ) -> VersionAnswer:
-    """Other code, parameters or configuration. It is compared with the state first. A running application goes on with
-    it at an epoch boundary, without a restart (`operation` says when that is done, and goes back to the version before
-    when its first epoch fails); a stopped one with its next start."""
+    """Create a version with other code, parameters or configuration. It is compared with the state first. A running
+    application changes to it at an epoch boundary, without a restart: `operation` shows when, and the application
+    returns to the previous version if its first epoch fails. A stopped application uses it at its next start."""
     return control.versions.create(name, request, caller.name, revisions)
 
 
@@ -45,7 +47,7 @@ def create_version(
 def rescale_application(
     name: str, request: Rescale, control: Control, caller: Caller, revisions: IfMatch
 ) -> OperationAnswer:
-    """Change the parallelism: of a running application at an epoch boundary, without a restart."""
+    """Change the parallelism; of a running application at an epoch boundary, without a restart."""
     return control.versions.rescale(name, request, caller.name, revisions)
 
 
@@ -55,11 +57,12 @@ def rescale_application(
 def rekey_application(
     name: str, request: Rekey, control: Control, caller: Caller, revisions: IfMatch
 ) -> OperationAnswer:
-    """Write the state of a stopped application anew, with another `max_parallelism`, by an offline Spark job.
+    """Rewrite the state of a stopped application with another `max_parallelism`, by an offline Spark job.
 
-    The operation takes as long as reading and writing all state once; until it is done, the application cannot be
-    started. The next start goes on from there, on a branch of its own; sources go on where they were, sinks as after a
-    rollback to the head."""
+    The operation takes as long as reading and writing all state once; the application cannot be started until it is
+    done. The next start continues on a new branch; sources continue where they were, sinks as after a rollback to the
+    head.
+    """
     return control.rekeys.rekey(name, request, caller.name, revisions)
 
 
@@ -67,10 +70,10 @@ def rekey_application(
     "",
     response_model=None,
     responses={
-        status.HTTP_200_OK: {"model": PreflightAnswer, "description": "What an upgrade would do."},
+        status.HTTP_200_OK: {"model": PreflightAnswer, "description": "Effects of an upgrade."},
         status.HTTP_202_ACCEPTED: {
             "model": OperationAnswer,
-            "description": "With `trial`: the same, with what the trial shows, is the `result` of this operation.",
+            "description": "With `trial`: an operation, whose `result` has the same and the outcome of the trial.",
         },
     },
 )
@@ -79,9 +82,11 @@ def rekey_application(
 def check_version(
     request: Preflight, control: Control, caller: Caller, response: Response, project: InProject
 ) -> PreflightAnswer | OperationAnswer:
-    """Build a version and compare it with a snapshot, without deploying it: what would be kept, added, lost, refused.
+    """Build a version and compare it with a snapshot without deploying it: state that would be kept, added or lost, and
+    refusals.
 
-    The author's code runs, as when it is submitted; nothing is changed."""
+    Executes the author's code, like a submission; changes nothing.
+    """
     if request.trial is None:
         return control.preflight.check(request, project)
     response.status_code = status.HTTP_202_ACCEPTED

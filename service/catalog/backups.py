@@ -99,10 +99,10 @@ class BackupRepository:
         """Tables in the order in which their rows have to be read. Epochs whose snapshots are not in the backup are
         dumped as collected."""
         for table in tables():
-            rows = rows(self._session, table)
+            dumped = rows(self._session, table)
             if table is Epoch.__table__:
-                rows = as_collected(rows, kept, moment)
-            yield DumpedTable(table.name, kinds_of(table), rows)
+                dumped = as_collected(dumped, kept, moment)
+            yield DumpedTable(table.name, kinds_of(table), dumped)
 
 
 LEFT_OUT = frozenset(row.__tablename__ for row in (IdempotencyKey, Lease, NodeRow, Upload))

@@ -1,4 +1,4 @@
-"""Projects: made, given quotas, deleted. By administrators of the installation."""
+"""Projects, tokens and webhooks: create, change, delete. Projects require administrators of the installation."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ class ProjectService:
         self._authenticator = authenticator
 
     def create(self, request: CreateProject, by: str) -> ProjectAnswer:
-        """Raises ``NameTaken``, also for the name of one that was deleted."""
+        """Raises ``NameTaken``, also for the name of a deleted project."""
         with self._database.writing() as session:
             repository = ProjectRepository(session)
             repository.create(request.name, request.quotas, by)
             return repository.answer(request.name)
 
     def change(self, name: str, request: ChangeProject, caller: Principal) -> ProjectAnswer:
-        """What is there already stays, also where it is more than is allowed from now on. Raises ``NotFound``,
-        ``Forbidden``."""
+        """Existing resources are kept, even if they exceed the new quotas. Raises ``NotFound``, ``Forbidden``."""
         _check_administrator(caller)
         with self._database.writing() as session:
             repository = ProjectRepository(session)
@@ -46,8 +45,8 @@ class ProjectService:
             return repository.answer(name)
 
     def delete(self, name: str, caller: Principal) -> None:
-        """With its tokens, webhooks, uploads and artifacts. Raises ``NotFound``, ``Forbidden``, and ``Conflict`` while
-        it has applications."""
+        """Delete the project with its tokens, webhooks, uploads and artifacts. Raises ``NotFound``, ``Forbidden``,
+        and ``Conflict`` while it has applications."""
         _check_administrator(caller)
         with self._database.writing() as session:
             repository, tokens = ProjectRepository(session), TokenRepository(session)
@@ -59,9 +58,7 @@ class ProjectService:
 
 def _check_administrator(caller: Principal) -> None:
     if not caller.may(Role.ADMIN):
-        raise Forbidden(
-            f"{caller.described()}; projects are for administrators of the installation, who have the role admin in it."
-        )
+        raise Forbidden(f"{caller.described()}; projects require the role admin of the installation.")
 
 
 class TokenService:
@@ -71,7 +68,8 @@ class TokenService:
         self._admin = admin
 
     def create(self, request: CreateToken, project: str, by: str) -> NewTokenAnswer:
-        """The token itself is in this answer only. Raises ``NameTaken``, ``NotFound``, ``InvalidInput``."""
+        """The answer has the token itself, which is not stored. Raises ``NameTaken``, ``NotFound``,
+        ``InvalidInput``."""
         if request.expires_at is not None and request.expires_at <= now():
             raise InvalidInput("expires_at is in the past.")
         token = UserToken.make(new_id())
@@ -100,11 +98,11 @@ class TokenService:
         self._authenticator.forget()
 
     def rotate(self, id: str, request: RotateToken, project: str, by: str) -> RotatedTokenAnswer:
-        """A new token with the name and the roles of token ``id``, which is revoked in the same transaction.
+        """Create a token with the name and the roles of token ``id``, which is revoked in the same transaction.
 
-        When ``id`` is the token of the admin token file, the file holds the new one after it. Raises ``NotFound``,
-        ``InvalidInput`` when the new token would have expired already, ``EnvironmentProblem`` when the file cannot be
-        written; then the old token stays.
+        If ``id`` is the token of the admin token file, the file is updated. Raises ``NotFound``, ``InvalidInput`` if
+        the new token would have expired already, ``EnvironmentProblem`` if the file cannot be written; then the old
+        token stays valid.
         """
         token = UserToken.make(new_id())
         with self._database.writing() as session:
@@ -112,7 +110,7 @@ class TokenService:
             old = repository.get(id, project)
             expires_at = request.expires_at or old.expires_at
             if expires_at is not None and expires_at <= now():
-                raise InvalidInput("The new token would have expired already; give a later expires_at.")
+                raise InvalidInput("The new token would have expired already; set a later expires_at.")
             row = Token(
                 id=token.id,
                 name=old.name,
@@ -138,7 +136,7 @@ class TokenService:
         try:
             token = self._admin.read()
         except EnvironmentProblem:
-            return False  # It holds something else by now.
+            return False  # The file has been changed meanwhile.
         return token is not None and token.id == id
 
 
@@ -148,8 +146,8 @@ class WebhookService:
         self._database = database
 
     def create(self, request: CreateWebhook, project: str, by: str) -> NewWebhookAnswer:
-        """What happens in the project from now on is delivered to it. Raises ``InvalidInput``, ``NotFound``, and
-        ``Conflict`` when there are too many."""
+        """Deliver the project's events from now on. Raises ``InvalidInput``, ``NotFound``, and ``Conflict`` when the
+        maximum number of webhooks exists."""
         self._check(request.url)
         row = Webhook(
             id=new_id(),
@@ -169,7 +167,7 @@ class WebhookService:
             return NewWebhookAnswer(**webhook_answer(row, 0).model_dump(), secret=row.secret)
 
     def delete(self, id: str, project: str) -> None:
-        """With what waits for it. Raises ``NotFound``."""
+        """Delete the webhook with its pending deliveries. Raises ``NotFound``."""
         with self._database.writing() as session:
             WebhookRepository(session).delete(id, project)
 
@@ -177,8 +175,10 @@ class WebhookService:
         try:
             url = httpx.URL(text)
         except httpx.InvalidURL as error:
-            raise InvalidInput(f"The URL cannot be read: {error}.") from error
+            raise InvalidInput(f"Invalid URL: {error}.") from error
         if not url.host or url.userinfo:
-            raise InvalidInput("The URL needs a host, and may have no user or password in it: deliveries are signed.")
+            raise InvalidInput(
+                "The URL requires a host, and must not contain a user or password: deliveries are signed."
+            )
         if not self._settings.webhooks_local:
             check_host(url.host)

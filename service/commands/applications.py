@@ -1,4 +1,7 @@
-"""Applications: created after their code was analysed, deleted when nothing runs."""
+"""Applications: created after analysis of their code, started, stopped, restarted, deleted.
+
+Start and stop record the requested state in the catalog with an operation; the supervisor carries them out.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,7 @@ class ApplicationService:
 
     def create(self, request: CreateApplication, project: str, by: str) -> ApplicationAnswer:
         """Raises ``NotFound`` without such a project, ``NameTaken``, ``ArtifactError``, ``SharedTargets``,
-        ``QuotaExceeded``, ``OptionError`` where its drivers have no place to run, and what the builder says of the
-        code."""
+        ``QuotaExceeded``, ``OptionError`` if its drivers cannot run anywhere, and the builder's errors."""
         check_configuration(request.configuration)
         name = new_name(project, request.name)
         with self._database.reading() as session:
@@ -67,7 +69,8 @@ class ApplicationService:
         return answer
 
     def delete(self, name: str, revisions: Revisions = None) -> None:
-        """The name is free again. Snapshots stay: forks may stand on them. Raises ``Conflict`` while it runs."""
+        """Delete the application and release its name. Snapshots stay: forks may depend on them. Raises ``Conflict``
+        while it runs."""
         with self._database.writing() as session:
             repository = ApplicationRepository(session)
             row = repository.locked(name, revisions)
@@ -95,13 +98,13 @@ class Lifecycle:
         drain: bool = True,
         revisions: Revisions = None,
     ) -> OperationAnswer:
-        """Run the latest version, from where the branch stands, or from ``savepoint``.
+        """Run the latest version, from the head of the branch or from ``savepoint``.
 
-        ``available_now``: take what the sources have when it starts, and end. ``drain``: with a last epoch when all
-        input has ended.
+        ``available_now``: process the input available at the start, and end. ``drain``: end with a last epoch after all
+        input.
 
-        Raises ``NotFound``, ``Conflict`` when it runs or is re-keyed, or when epochs are prepared that a start
-        elsewhere would leave uncommitted for ever; ``IncompatibleState`` when it is drained; ``QuotaExceeded``.
+        Raises ``NotFound``, ``Conflict`` if the application runs or is being rekeyed, or if a start from elsewhere
+        would leave prepared epochs uncommitted; ``IncompatibleState`` if it is drained; ``QuotaExceeded``.
         """
 
         def wish(session: Session, application: Application) -> Operation:
@@ -117,7 +120,7 @@ class Lifecycle:
         return self._carry_out(name, wish, revisions)
 
     def stop(self, name: str, savepoint: str | None, by: str, revisions: Revisions = None) -> OperationAnswer:
-        """Finish and commit what is running, and end. Raises ``Conflict`` when it does not run, ``NameTaken``."""
+        """Finish and commit the current epoch, then stop. Raises ``Conflict`` if it does not run, ``NameTaken``."""
 
         def wish(session: Session, application: Application) -> Operation:
             execution = _running(session, application)
@@ -131,7 +134,8 @@ class Lifecycle:
         return self._carry_out(name, wish, revisions)
 
     def restart(self, name: str, by: str, revisions: Revisions = None) -> OperationAnswer:
-        """Stop, when it runs, and start the latest version. Raises ``QuotaExceeded`` when it does not run."""
+        """Stop the application if it runs, and start the latest version. Raises ``QuotaExceeded`` if it does not
+        run."""
 
         def wish(session: Session, application: Application) -> Operation:
             repository, operations = ApplicationRepository(session), OperationRepository(session)
@@ -166,7 +170,7 @@ class Lifecycle:
         return answer
 
     def wake(self, execution: str | None) -> None:
-        """After the transaction: the supervisor has something to look at."""
+        """Wake the supervisor, after the transaction."""
         if execution is not None:
             self._supervisor.wake(execution)
 
@@ -174,13 +178,13 @@ class Lifecycle:
 def start_operation(
     session: Session, application: Application, by: str, *, available_now: bool = False, drain: bool = True
 ) -> Operation:
-    """A new execution, and the operation that waits for its driver."""
+    """Create an execution, and the operation that waits for its driver."""
     execution = begin_execution(session, application, available_now=available_now, drain=drain)
     return OperationRepository(session).add("start", application, execution, {}, by, "starting")
 
 
 def announce_begun(session: Session, application: Application, operation: Operation) -> None:
-    """With the execution that the operation is about, where there is one."""
+    """Announce the operation and its execution, if any."""
     announce_operation(session, application.name, operation)
     execution = ApplicationRepository(session).execution(application)
     if execution is not None:
@@ -188,13 +192,13 @@ def announce_begun(session: Session, application: Application, operation: Operat
 
 
 def move_to(session: Session, application: Application, key: EpochKey, by: str) -> None:
-    """Go on from an older snapshot, on a branch of its own; nothing is done when it is the head."""
+    """Continue from an older snapshot, on a new branch. No effect if the snapshot is the head."""
     if head_of(ApplicationRepository(session).branch(application)) == key:
         return
     if SnapshotRepository(session).prepared(application):
         raise Conflict(
-            f"Application {application.name!r} has prepared epochs whose sinks are not committed yet; start it once "
-            "without a savepoint, and stop it, so that they are."
+            f"Application {application.name!r} has prepared epochs with uncommitted sinks. Start it once without a "
+            "savepoint and stop it, to commit them."
         )
     _check_sinks_stay(session, application, key)
     add_branch(session, application, BranchOrigin("start", key), by)
@@ -202,7 +206,7 @@ def move_to(session: Session, application: Application, key: EpochKey, by: str) 
 
 
 def _check_sinks_stay(session: Session, application: Application, key: EpochKey) -> None:
-    """A start does not go back behind what sinks show: a rollback says what becomes of it, a fork has its own sinks."""
+    """Refuse to start before epochs that sinks show: a rollback handles them, a fork has sinks of its own."""
     version = VersionRepository(session).latest(application)
     if application.shadow or version.graph is None:
         return
@@ -210,9 +214,9 @@ def _check_sinks_stay(session: Session, application: Application, key: EpochKey)
     if places:
         sinks = ", ".join(f"{name!r} ({target})" for name, target in sorted(places.items()))
         raise Conflict(
-            f"Application {application.name!r} cannot go back to epoch {key.epoch}: its sinks show later epochs: "
-            f"{sinks}. Roll it back (`epochal rollback`), which says what becomes of that. Fork it from the savepoint, "
-            "with other targets or in shadow; or start it without a savepoint."
+            f"Application {application.name!r} cannot return to epoch {key.epoch}: its sinks show later epochs: "
+            f"{sinks}. Roll it back (`epochal rollback`), which shows what happens to them; fork it from the "
+            "savepoint, with other targets or in shadow; or start it without a savepoint."
         )
 
 
@@ -223,7 +227,7 @@ def _check_over(session: Session, application: Application) -> None:
 
 
 def _running(session: Session, application: Application) -> Execution:
-    """The execution that can be told something. Raises ``Conflict``."""
+    """The running execution. Raises ``Conflict`` without one."""
     execution = ApplicationRepository(session).execution(application)
     if execution is None:
         raise Conflict(f"Application {application.name!r} was never started.")

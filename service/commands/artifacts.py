@@ -18,10 +18,10 @@ from epochal.wire.versions import ArtifactAnswer
 
 log = logging.getLogger("epochal.artifacts")
 
-GIVEN_UP = declare("artifact.given-up", "nobody finds the artifact any more, its file is there")
+GIVEN_UP = declare("artifact.given-up", "the artifact is deleted from the catalog, its file exists")
 
 UNUSED_KEPT = timedelta(days=7)
-"""How long an artifact is kept that no version is made of, from when it was uploaded last."""
+"""Retention time of an artifact without versions, from its last upload."""
 _TRIES = 3
 _AT_ONCE = 100
 
@@ -33,8 +33,8 @@ class ArtifactService:
         self._files = files
 
     def register(self, filename: str, content: bytes, project: str, by: str) -> tuple[ArtifactAnswer, bool]:
-        """The artifact, and whether it is new to the project. ``ArtifactError``, ``NotFound`` without such a project;
-        ``StorageFull`` or ``EnvironmentProblem`` when it cannot be kept."""
+        """Return the artifact, and whether it is new to the project. Raises ``ArtifactError``, ``NotFound`` without
+        such a project; ``StorageFull`` or ``EnvironmentProblem`` if it cannot be stored."""
         check_artifact(filename, content, self._settings.limits.artifact_unpacked_bytes)
         sha256 = hashlib.sha256(content).hexdigest()
         for _ in range(_TRIES):
@@ -46,10 +46,10 @@ class ArtifactService:
                 self._files.write("artifact", sha256, path, content)
             except StorageFull as error:
                 raise StorageFull(
-                    f"There is no space left for the artifact {filename!r}. Free some, and send it again."
+                    f"Not enough space for the artifact {filename!r}. Free some, and upload it again."
                 ) from error
             except SnapshotError as error:
-                raise EnvironmentProblem(f"The artifact cannot be kept in the store. {error.message}") from error
+                raise EnvironmentProblem(f"The artifact cannot be stored. {error.message}") from error
             try:
                 with self._database.writing() as session:
                     repository = ArtifactRepository(session)
@@ -57,12 +57,12 @@ class ArtifactService:
                     ProjectRepository(session).hold(project)
                     return repository.get(row.sha256, project), new
             except Conflict:
-                continue  # Somebody else was quicker with the same bytes.
+                continue  # Another upload of the same bytes was faster.
         raise Conflict(f"The artifact {sha256} is being registered and deleted at the same time; try again.")
 
     def delete(self, sha256: str, project: str) -> None:
-        """With its file, unless another project has it; nothing when it is not there. Raises ``Conflict`` while a
-        version of the project names it."""
+        """Delete the artifact, and its file unless another project uses it. No effect if it does not exist. Raises
+        ``Conflict`` while a version of the project uses it."""
         with self._database.writing() as session:
             path = ArtifactRepository(session).delete(sha256, project)
         GIVEN_UP.hit()
@@ -70,19 +70,19 @@ class ArtifactService:
             self._delete_file(path)
 
     def delete_unused(self) -> int:
-        """Those that were uploaded and of which nothing was made; how many. Their files expire."""
+        """Delete artifacts that no version uses. Returns their number; their files expire."""
         deleted = 0
         while True:
             with self._database.writing() as session:
                 found = ArtifactRepository(session).delete_unused(now() - UNUSED_KEPT, _AT_ONCE)
             deleted += len(found)
             for sha256 in found:
-                log.info("artifact %s was never used, and is deleted", sha256)
+                log.info("artifact %s was never used; deleted", sha256)
             if len(found) < _AT_ONCE:
                 return deleted
 
     def _lost_file(self, sha256: str) -> str | None:
-        """The path of the artifact's file, where it is not what it was: whoever uploads it again repairs it."""
+        """Path of the artifact's file if it is damaged: the next upload of it repairs it."""
         with self._database.reading() as session:
             row = ArtifactRepository(session).find(sha256)
         if row is None or row.path is None or self._files.is_there(row.path, row.bytes):
@@ -102,4 +102,4 @@ class ArtifactService:
         try:
             self._files.delete(path)
         except EpochalError as error:
-            log.warning("%s is deleted some other time: %s", path, error)
+            log.warning("%s will be deleted later: %s", path, error)

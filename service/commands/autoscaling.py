@@ -1,5 +1,5 @@
-"""Applications that are rescaled by themselves, as ``autoscaling`` of their configuration says: by who leads, as
-operations like any other, whose actor is ``autoscaler``."""
+"""Automatic rescaling of applications with ``autoscaling`` in their configuration. The leader begins ordinary
+rescale operations with the actor ``autoscaler``."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _ROUTE = "POST /v1/applications/{name}/rescale"
 
 @dataclass(frozen=True)
 class _Refused:
-    """Rescalings that could not even begin: there is no operation of them."""
+    """Rescalings refused before an operation existed."""
 
     at: datetime
     count: int
 
 
 class AutoscalingService:
-    """Nothing that matters is kept here: who begins to lead goes on with what the catalog says. Only what was refused
-    is remembered, so that it is not asked for all the time."""
+    """A new leader continues with the catalog's data. Only refusals are kept in memory, so that they are not
+    repeated continuously."""
 
     def __init__(self, database: Database, versions: VersionService, housekeeping: Housekeeping) -> None:
         self._database = database
@@ -47,7 +47,7 @@ class AutoscalingService:
         housekeeping.register("autoscaling", LOOK_SECONDS, self.look)
 
     def look(self) -> bool:
-        """One look at each application that runs with autoscaling. Raises ``CatalogUnavailable``."""
+        """Check each running application with autoscaling. Raises ``CatalogUnavailable``."""
         with self._database.reading() as session:
             found = {row.id: row.name for row in ScalingRepository(session).scaled()}
         self._refused = {id: refused for id, refused in self._refused.items() if id in found}
@@ -56,7 +56,7 @@ class AutoscalingService:
                 try:
                     self._consider(id, name)
                 except EpochalError as error:
-                    log.warning("application %s could not be looked at: %s", name, error)
+                    log.warning("application %s could not be checked: %s", name, error)
         return False
 
     def _consider(self, id: str, name: str) -> None:
@@ -78,7 +78,7 @@ class AutoscalingService:
         return replace(situation, changed_at=refused.at, failed=situation.failed + refused.count)
 
     def _rescale(self, id: str, name: str, verdict: RescaleTo, revision: str) -> None:
-        """Only as it was seen: whatever people decided meanwhile stands."""
+        """Rescale only at the revision that was read, so that concurrent changes by people stand."""
         outcome, request = 202, Rescale(parallelism=verdict.parallelism, message=verdict.reason)
         target = f"{application_path(name)}/rescale"
         call = AuditedCall(CallDetails(Caller(ACTOR, None, None), _ROUTE, target, outcome, new_id(), project_of(name)))

@@ -1,8 +1,9 @@
-"""Backups: the catalog first, in one moment, then every file that it names, then the index that makes it a backup.
+"""Backups: a consistent copy of the catalog, then every file that it references, then the index, which completes the
+backup.
 
-While the operation runs no collection begins (``check_store_free``), so that what the catalog names stays. Drivers go
-on: what they write after that moment is not in the backup, and what they delete is named by no decided epoch, but for
-write-ahead logs, which go when their epoch is committed: then sinks have it, and the log is not needed.
+No collection begins while the operation runs (``check_store_free``), so referenced files stay. Drivers continue: what
+they write later is not in the backup, and what they delete belongs to no decided epoch, except write-ahead logs, which
+are deleted when their epoch is committed: then sinks have the rows, and the log is not needed.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.store import AmountAnswer, Backup, BackupAnswer, BackupName, Prune, PruningAnswer
 
-B1_DUMPED = declare("B1.dumped", "the catalog's tables are in the backup's place, no file is yet")
-B2_COPIED = declare("B2.file-copied", "one file is in the backup's place, others are not")
-B3_LISTED = declare("B3.listed", "everything is in the backup's place, and no index says so")
-B4_INDEXED = declare("B4.indexed", "the backup is whole, its operation still runs")
+B1_DUMPED = declare("B1.dumped", "the catalog's tables are in the backup, no file is yet")
+B2_COPIED = declare("B2.file-copied", "one file is in the backup, others are not")
+B3_LISTED = declare("B3.listed", "everything is in the backup except the index")
+B4_INDEXED = declare("B4.indexed", "the backup is complete, its operation still runs")
 
 
 class BackupService:
@@ -55,15 +56,15 @@ class BackupService:
         worker.register("backups", [making, Verb("prune", Prune, self._prune)])
 
     def create(self, request: Backup, by: str) -> OperationAnswer:
-        """Raises ``Conflict`` while files of the store are being deleted, ``InvalidInput`` for a place within it,
+        """Raises ``Conflict`` while files of the store are being deleted, ``InvalidInput`` for a location within it,
         ``OptionError`` for one on a metadata service."""
         check_location("backup", request.to)
         check_apart(self._store.url, SnapshotStore(request.to).url)
         return self._worker.begin("backup", by, lambda session: (None, request))
 
     def plan_pruning(self, request: Prune) -> PruningAnswer:
-        """Raises ``NotFound``, ``OptionError`` as :meth:`create`, and ``Conflict`` where none of the backups that would
-        stay is whole."""
+        """Raises ``NotFound``, ``OptionError`` as :meth:`create`, and ``Conflict`` if no remaining backup is
+        complete."""
         check_location("prune", request.place)
         return _pruned(self._pruning(request, lambda said: None))
 
@@ -84,7 +85,7 @@ class BackupService:
         try:
             backups.check_of("" if row is None else row.id)
         except FileMissing:
-            raise NotFound(f"{backups.place.url} holds no backups: there is nothing to prune.") from None
+            raise NotFound(f"{backups.place.url} contains no backups.") from None
         seconds = request.older_than_seconds
         before = None if seconds is None else now() - timedelta(seconds=seconds)
         return plan_pruning(backups, request.keep or 1, before, progress)
@@ -137,7 +138,7 @@ class BackupService:
         )
 
     def _copied(self, backups: Backups, claim: Claim, described: BackedUp) -> Copied:
-        claim.progress("looking which files are needed")
+        claim.progress("finding the files to copy")
         needed, problems = self._needed(claim, described)
         logs = [ToCopy(path, may_vanish=True) for path in (*self._logs(described.prepared), *described.logs)]
         code = [ToCopy(file.path, file.sha256, file.bytes) for file in described.artifacts]
@@ -153,7 +154,7 @@ class BackupService:
         )
 
     def _needed(self, claim: Claim, described: BackedUp) -> tuple[dict[str, NeededFile], list[str]]:
-        """What the snapshots need, and those of which that could not be found out."""
+        """Files that the snapshots need, and the snapshots that could not be read."""
         references = References(self._store)
         needed: dict[str, NeededFile] = {}
         problems: list[str] = []
@@ -162,7 +163,7 @@ class BackupService:
                 needed.update(references.files(reference))
             except SnapshotError as error:
                 problems.append(f"Snapshot {key} cannot be read: {error}")
-            claim.progress(f"{number + 1} of {len(described.kept)} snapshots looked at")
+            claim.progress(f"{number + 1} of {len(described.kept)} snapshots read")
         return needed, problems
 
     def _logs(self, prepared: Sequence[EpochKey]) -> Iterator[str]:
@@ -193,7 +194,7 @@ def _named(index: Index) -> BackupName:
 
 
 def _known(backups: Backups, files: Sequence[ToCopy], progress: Callable[[str], None]) -> dict[str, BackupFile]:
-    """What is there: by the newest backup's list; and what one that was cut short has copied, if it is right."""
+    """Existing files: those in the newest backup's list, and those that an interrupted backup copied correctly."""
     sizes = {entry.path: entry.bytes for entry in backups.files.entries()}
     ids = backups.ids()
     listed = backups.listed(backups.index(ids[-1])) if ids else []

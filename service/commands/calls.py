@@ -1,4 +1,4 @@
-"""Calls of entries are taken into the inbox of their application: checked first, then numbered, then durable."""
+"""Calls of entries: checked, numbered, and stored durably in the inbox of their application."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from epochal.service.domain.settings import Limits
 from epochal.wire.calls import MOST_CALLS, Call, CallRequest, are_request_ids
 
 _TOGETHER = 20_000
-"""So many calls are in one transaction at most, and the rest of a request."""
+"""Maximum number of calls in one transaction, apart from the rest of a request."""
 
 
 class CallService:
-    """``tell``: others are to look for what has come."""
+    """``tell`` notifies others of new calls."""
 
     def __init__(self, database: Database, limits: Limits, tell: Callable[[Topics], None]) -> None:
         self._database = database
@@ -33,12 +33,12 @@ class CallService:
         self._intake = _Intake(database, limits.calls_waiting, tell)
 
     def take(self, application: str, entry: str, body: bytes) -> tuple[TakenCalls, bool]:
-        """All calls of a request, or none; and whether it was a single one. They are durable when this returns, and
-        will be carried out. ``body``: a ``CallRequest`` as JSON.
+        """Accept all calls of a request, or none. Returns them, and whether the request was a single call. The calls
+        are durable on return, and will be executed. ``body``: a ``CallRequest`` as JSON.
 
-        A request id that is known, with the same arguments, is the call that has it. Raises ``NotFound``,
-        ``InvalidArguments``, ``RequestIdReused``, ``InboxFull``; ``OutcomeUnknown``: repeat it, with its request ids;
-        ``ValidationError`` where the body is no request.
+        A known request id with the same arguments identifies the existing call. Raises ``NotFound``,
+        ``InvalidArguments``, ``RequestIdReused``, ``InboxFull``; ``OutcomeUnknown``: repeat the request with its
+        request ids; ``ValidationError`` for an invalid body.
         """
         with self._database.reading() as session:
             id, declared = entry_of(session, application, entry)
@@ -52,8 +52,8 @@ class CallService:
         return TakenCalls(application, declared, {call.request_id: taken[call.request_id] for call in calls}), single
 
     def _plain(self, entry: DeclaredEntry, body: bytes) -> tuple[NewCall, ...] | None:
-        """Many calls that all have a request id and plain arguments, in a fraction of the time that :meth:`_checked`
-        takes; ``None`` where anything is otherwise, or wrong."""
+        """Fast path for several calls that all have a request id and plain arguments, much faster than
+        :meth:`_checked`. ``None`` in all other cases, including errors."""
         try:
             request = orjson.loads(body)
             asked = request["calls"]
@@ -73,14 +73,14 @@ class CallService:
             arguments = entry.checked(call.arguments, where, self._limits.call_bytes)
             request_id = call.request_id or new_id()
             if request_id in checked:
-                raise InvalidArguments(f"{where}entry {entry.name!r}: the request id {request_id!r} comes twice.")
+                raise InvalidArguments(f"{where}entry {entry.name!r}: duplicate request id {request_id!r}.")
             checked[request_id] = NewCall.of(entry.name, request_id, arguments)
         return tuple(checked.values())
 
 
 @dataclass
 class _Waiting:
-    """A request that waits for its transaction. ``turn`` is set when it has its outcome, or is to lead the next one."""
+    """A request that waits for its transaction. ``turn`` is set when it has its outcome, or must run the next one."""
 
     calls: NewCalls
     turn: threading.Event = field(default_factory=threading.Event)
@@ -88,7 +88,7 @@ class _Waiting:
 
 
 class _Intake:
-    """Group commit: what comes to an application while a transaction is under way goes with the next one."""
+    """Group commit: calls that arrive during a transaction of an application join the next one."""
 
     def __init__(self, database: Database, most_waiting: int, tell: Callable[[Topics], None]) -> None:
         self._database = database
@@ -96,7 +96,7 @@ class _Intake:
         self._tell = tell
         self._lock = threading.Lock()
         self._queues: dict[str, deque[_Waiting]] = {}
-        """Of applications for which a transaction is under way: what comes with the next one."""
+        """Waiting requests of applications with a transaction in progress."""
 
     def take(self, application: str, calls: NewCalls) -> Taken:
         mine = _Waiting(calls)
@@ -113,14 +113,16 @@ class _Intake:
         return mine.outcome
 
     def _lead(self, application: str) -> None:
-        """One transaction, with what waits; then the first of those that came meanwhile leads."""
+        """Run one transaction for all waiting requests; then the first of the new ones runs the next."""
         together = self._next(application)
         try:
             outcomes = self._committed(application, [waiting.calls for waiting in together])
         except EpochalError as error:
             outcomes = [error] * len(together)
         except BaseException:
-            outcomes = [EpochalError("The calls could not be taken; the control plane's log says why.")] * len(together)
+            outcomes = [EpochalError("The calls could not be accepted; the control plane's log has the reason.")] * len(
+                together
+            )
             raise
         finally:
             with self._lock:

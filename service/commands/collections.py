@@ -1,4 +1,11 @@
-"""Garbage collection and verification of the store: asked for, planned, and carried out in the background."""
+"""Garbage collection and verification of the store, in the background.
+
+A collection lists, marks, plans again and deletes (G1 to G5). It may end at any step and be repeated. G1 lists the
+store. G2 reads the retained snapshots from the catalog, and their manifests. G3 marks expired snapshots as collected,
+in one transaction that checks again: from then on they cannot be held. G4 plans with the current catalog
+and deletes, manifests first. Snapshots that expired within the grace period are marked and deleted later: they may
+still be read.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +47,7 @@ _LOOK_SECONDS = 60.0
 
 
 class CollectionService:
-    """What either leaves in the middle, the next collection or verification finds as any other file."""
+    """Leftovers of an interrupted collection or verification are found by the next one like any other file."""
 
     def __init__(
         self,
@@ -64,23 +71,23 @@ class CollectionService:
         if every_seconds is not None:
             self._every = timedelta(seconds=every_seconds)
             self._begun_at: datetime | None = None
-            housekeeping.register("collection", min(_LOOK_SECONDS, every_seconds), self._collect_by_itself)
+            housekeeping.register("collection", min(_LOOK_SECONDS, every_seconds), self._collect_periodically)
 
     def plan(self, request: Collect) -> CollectionPlanAnswer:
-        """What a collection would do now. Changes nothing."""
+        """Plan a collection. Changes nothing."""
         return plan_answer(self._collection().plan(self._request(request)))
 
     def collect(self, request: Collect, by: str) -> OperationAnswer:
-        """Raises ``Conflict`` while the store is being worked on."""
+        """Raises ``Conflict`` while another operation works on the store."""
         return self._worker.begin("collect", by, lambda session: (None, request))
 
     def verify(self, request: Verify, by: str) -> OperationAnswer:
-        """Raises ``NotFound`` for the application, ``Conflict`` while the store is being worked on."""
+        """Raises ``NotFound`` for the application, ``Conflict`` while another operation works on the store."""
         self._roots(request.application)
         return self._worker.begin("verify", by, lambda session: (None, request))
 
-    def _collect_by_itself(self) -> bool:
-        """So long after the last one, whichever control plane has asked for it."""
+    def _collect_periodically(self) -> bool:
+        """Begin a periodic collection, at a fixed interval after the last one of any control plane."""
         with self._database.reading() as session:
             at, last = database_now(session), OperationRepository(session).latest("collect")
         if self._begun_at is None:
@@ -89,11 +96,11 @@ class CollectionService:
             try:
                 self.collect(Collect(), BY_ITSELF)
             except Conflict as conflict:
-                log.info("the collection has to wait: %s", conflict)
+                log.info("the collection must wait: %s", conflict)
         return False
 
     def _collect(self, claim: Claim, request: Collect) -> CollectionAnswer:
-        claim.progress("deleting artifacts that were never used")
+        claim.progress("deleting unused artifacts")
         self._artifacts.delete_unused()
         self._files.sweep()
         plan, deleted = self._collection().run(self._request(request), claim.progress)
@@ -117,20 +124,20 @@ class CollectionService:
         return CollectionRequest(timedelta(seconds=seconds), frozenset(request.foreign))
 
 
-G1_LISTED = declare("G1.listed", "the store is listed, the catalog not yet asked")
+G1_LISTED = declare("G1.listed", "the store is listed, the catalog is not read yet")
 G2_PLANNED = declare("G2.planned", "expired snapshots are known, none is marked")
-G3_MARKED = declare("G3.marked", "expired snapshots are marked as collected, all files are there")
+G3_MARKED = declare("G3.marked", "expired snapshots are marked as collected, no file is deleted")
 G4_DELETED = declare("G4.file-deleted", "one file is deleted, others are not")
 G5_EMPTIED = declare("G5.emptied", "all files are deleted, the operation still runs")
-G6_FOLDED = declare("G6.folded", "some past epochs are a range, in a transaction that is committed")
+G6_FOLDED = declare("G6.folded", "some old epochs are a range, in a committed transaction")
 
 FOLDED_AT_ONCE = 2_000
-"""Rows of one transaction: drivers write between two of them."""
+"""Rows of one transaction; drivers can write between two transactions."""
 
 
 @dataclass(frozen=True)
 class CollectionRequest:
-    """``grace``: what is younger stays. ``foreign``: folders that this catalog does not know and that shall go, too."""
+    """``grace``: minimum age of deleted files. ``foreign``: folders unknown to this catalog that are deleted, too."""
 
     grace: timedelta
     foreign: frozenset[str] = frozenset()
@@ -138,7 +145,7 @@ class CollectionRequest:
 
 @dataclass(frozen=True)
 class _Needs:
-    """What retained snapshots need, and the branches of which that could not be found out."""
+    """Files that retained snapshots need, and the branches for which they could not be determined."""
 
     paths: set[str]
     unknown: set[str]
@@ -146,7 +153,7 @@ class _Needs:
 
 
 class Collection:
-    """Safe to use from one thread; several processes may collect at once."""
+    """Use from one thread; several processes may collect at the same time."""
 
     def __init__(
         self,
@@ -155,7 +162,7 @@ class Collection:
         clock: Callable[[], datetime] = now,
         kept_epochs: int = Kept().epochs,
     ) -> None:
-        """``kept_epochs``: so many of each branch's newest epochs are never folded into ranges."""
+        """``kept_epochs``: number of the newest epochs of each branch that are never folded into ranges."""
         self._database = database
         self._kept_epochs = kept_epochs
         self._store = store
@@ -163,7 +170,7 @@ class Collection:
         self._references = References(store)
 
     def plan(self, request: CollectionRequest) -> CollectionPlan:
-        """What a collection would do now. Changes nothing."""
+        """Plan a collection. Changes nothing."""
         moment = self._clock()
         files = self._store.entries()
         known = self._known(moment, request)
@@ -175,12 +182,13 @@ class Collection:
     def run(
         self, request: CollectionRequest, progress: Callable[[str], None] = lambda said: None
     ) -> tuple[CollectionPlan, Amount]:
-        """Carry it out; the plan, and what was deleted. Raises ``SnapshotError``, ``CatalogUnavailable``."""
+        """Carry out a collection. Returns the plan and the deleted files. Raises ``SnapshotError``,
+        ``CatalogUnavailable``."""
         moment = self._clock()
         progress("listing the store")
         files = self._store.entries()
         G1_LISTED.hit()
-        progress(f"{len(files)} files: looking for what they belong to")
+        progress(f"{len(files)} files: finding their snapshots")
         known = self._known(moment, request)
         before = self._needs(known)
         candidates = self._to_be_marked(known, before)
@@ -201,7 +209,7 @@ class Collection:
         return planned, deleted
 
     def _fold(self, needs: _Needs, collected_before: datetime, progress: Callable[[str], None]) -> None:
-        """Of epochs that are past the catalog keeps ranges; those of branches that cannot be judged stay."""
+        """Fold old epochs into ranges; those of branches that cannot be read stay."""
         with self._database.reading() as session:
             branches = FoldingRepository(session).branches()
         for branch in branches:
@@ -217,7 +225,7 @@ class Collection:
                         with self._database.writing() as session:
                             FoldingRepository(session).fold(part)
                     except Conflict as error:
-                        log.info("folded by the next collection: %s", error)
+                        log.info("will be folded by the next collection: %s", error)
                         break
                     G6_FOLDED.hit()
                     progress(f"epochs up to {part.last} of {branch} are folded")
@@ -233,11 +241,11 @@ class Collection:
                 needs.paths.update(self._references.needed(reference))
             except SnapshotError as error:
                 needs.unknown.update(known.branches[key.branch].lineage)
-                needs.problems.append(f"Snapshot {key} cannot be read; nothing of its line is deleted: {error}")
+                needs.problems.append(f"Snapshot {key} cannot be read; no file of its branch is deleted: {error}")
         return needs
 
     def _to_be_marked(self, known: KnownSnapshots, needs: _Needs) -> list[EpochKey]:
-        """Expired snapshots that will lose a file: others stay as they are, in case that the retention is extended."""
+        """Expired snapshots that will lose a file. Others stay unmarked, in case the retention is extended."""
         return [
             key
             for key, reference in sorted(known.expired.items())
@@ -295,7 +303,7 @@ class Collection:
             return {reference.path}
 
     def _delete(self, files: Sequence[Doomed], progress: Callable[[str], None]) -> Amount:
-        """Manifests first: a snapshot of which something is gone is then no snapshot any more, for everybody."""
+        """Delete manifests first: a snapshot without all its files is then no snapshot for any reader."""
         deleted, folders = Amount(), set[str]()
         for file in sorted(files, key=lambda file: ("/manifests/" not in file.path, file.path)):
             if self._store.delete(file.path):

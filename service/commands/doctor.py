@@ -1,4 +1,4 @@
-"""``epochal doctor``: all checks of what a control plane with certain settings would find, in one list."""
+"""``epochal doctor``: all checks of an environment and its settings, in one list."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LITTLE_BYTES = 1 << 30
 
 
 def examine(settings: Settings, environment: Mapping[str, str] = os.environ) -> list[Finding]:
-    """Never raises for what it finds; raises ``OptionError`` for settings that cannot be meant. Changes nothing."""
+    """Check without raising for findings. Raises ``OptionError`` for invalid settings. Changes nothing."""
     return [
         *_machine(environment),
         *_data_folder(settings.data.absolute()),
@@ -60,12 +60,12 @@ def _data_folder(data: Path) -> Iterator[Finding]:
         remedy = "Choose another with --home, or let this user write it."
         yield failed("data directory", f"{folder} cannot be written by this user.", remedy)
     elif folder != data:
-        yield ok("data directory", f"{data} is not there yet; the first start makes it.")
+        yield ok("data directory", f"{data} does not exist yet; the first start creates it.")
     elif (mode := data.stat().st_mode) & 0o007:
-        said = f"{data} can be entered by every user of this machine (mode {mode & 0o777:o})."
-        yield warning("data directory", said, f"chmod o-rwx {data}; what is secret in it has permissions of its own.")
+        said = f"{data} is accessible to every user of this machine (mode {mode & 0o777:o})."
+        yield warning("data directory", said, f"chmod o-rwx {data}; secrets in it have permissions of their own.")
     else:
-        yield ok("data directory", f"{data} can be written, and is closed to others.")
+        yield ok("data directory", f"{data} is writable, and closed to other users.")
     yield _space("data disk", folder)
 
 
@@ -75,9 +75,9 @@ def _given_token(path: Path | None) -> Iterator[Finding]:
     try:
         read_given_token(path)
     except EpochalError as error:
-        yield failed("admin token", error.message, "Correct it, or unset EPOCHAL_ADMIN_TOKEN_FILE.")
+        yield failed("admin token", error.message, "Correct or unset EPOCHAL_ADMIN_TOKEN_FILE.")
     else:
-        yield ok("admin token", f"{path} holds a token.")
+        yield ok("admin token", f"{path} contains a token.")
 
 
 def _space(check: str, folder: Path) -> Finding:
@@ -85,7 +85,7 @@ def _space(check: str, folder: Path) -> Finding:
     shown = f"{usage.free / (1 << 30):.1f} GiB of {usage.total / (1 << 30):.1f} GiB are free at {folder}."
     if usage.free >= _LITTLE_BYTES:
         return ok(check, shown)
-    remedy = "Free some space: without any, epochs are aborted and run again until there is some."
+    remedy = "Free some space: without space, epochs are aborted and retried."
     return warning(check, shown, remedy)
 
 
@@ -93,7 +93,7 @@ def _catalog_and_store(settings: Settings) -> Iterator[Finding]:
     store = SnapshotStore(settings.store_url)
     file = sqlite_file(settings.database_url)
     if file is not None and not file.exists():
-        yield ok("catalog", f"There is no catalog yet: the first start makes SQLite in {file}.")
+        yield ok("catalog", f"There is no catalog yet: the first start creates SQLite in {file}.")
         yield from _store(settings, store)
         yield identity_finding(None, store)
         return
@@ -114,7 +114,7 @@ def _catalog_and_store(settings: Settings) -> Iterator[Finding]:
 def _store(settings: Settings, store: SnapshotStore) -> Iterator[Finding]:
     folder = local_store(settings)
     if folder is not None and not folder.exists():
-        yield ok("store", f"{folder} is not there yet; the start makes it.")
+        yield ok("store", f"{folder} does not exist yet; the start creates it.")
         return
     yield writable_finding(store)
     if folder is not None:

@@ -1,4 +1,5 @@
-"""Forks: a new application on a snapshot of another. No byte of state is copied: its branch begins at the parent."""
+"""Forks: a new application from a snapshot of another. No state is copied: the new branch begins at the parent's
+snapshot."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from epochal.wire.projects import new_name, project_of
 
 @dataclass(frozen=True)
 class _Plan:
-    """What the fork will be, before its code was looked at."""
+    """The planned fork, before analysis of its code."""
 
     base: ManifestReference
     candidate: Candidate
@@ -42,9 +43,9 @@ class ForkService:
         self._lifecycle = lifecycle
 
     def fork(self, source: str, request: ForkApplication, by: str) -> ApplicationAnswer:
-        """In the project of ``source``. Raises ``NotFound``, ``InvalidInput`` where several snapshots are named,
-        ``NameTaken``, ``Conflict`` without a committed epoch, ``SharedTargets``, ``QuotaExceeded``,
-        ``IncompatibleState`` as an upgrade does, and what the builder says of the code."""
+        """Create the fork in the project of ``source``. Raises ``NotFound``, ``InvalidInput`` if several snapshots
+        are named, ``NameTaken``, ``Conflict`` without a committed epoch, ``SharedTargets``, ``QuotaExceeded``,
+        ``IncompatibleState`` as an upgrade does, and the builder's errors."""
         name = new_name(project_of(source), request.name)
         with self._database.reading() as session:
             ApplicationRepository(session).check_free(name)
@@ -75,9 +76,9 @@ class ForkService:
         return _Plan(base, candidate)
 
     def _checked(self, plan: _Plan, described: GraphDescription) -> GraphDescription:
-        """The fork's graph with its state tables, compared with the snapshot. Raises ``IncompatibleState``.
+        """Compare the fork's graph, with its state tables, with the snapshot. Raises ``IncompatibleState``.
 
-        The analysis takes seconds. It is spared where the code is the source's, and at most the sinks are others.
+        The analysis takes seconds. It is skipped if the code is the source's and at most the sinks differ.
         """
         candidate, before = plan.candidate, graph_of(plan.candidate.before)
         self._proposals.check_in_snapshot(candidate, plan.base)
@@ -111,7 +112,7 @@ class ForkService:
         return row
 
     def _graph_of(self, candidate: Candidate) -> GraphDescription:
-        """Of the version before it."""
+        """Graph of the previous version."""
         version, project = candidate.before, candidate.project
         known = graph_of(version)
         if known is not None:
@@ -133,7 +134,7 @@ def _base(session: Session, source: Application, request: ForkApplication) -> Ma
 
 
 def _with_what_was_analysed(described: GraphDescription, before: GraphDescription) -> GraphDescription | None:
-    """A description with the columns and tables of one that was analysed; ``None`` unless only sinks are others."""
+    """Return a description with the analysed columns and tables; ``None`` unless only sinks differ."""
     nodes = []
     for node, known in zip_longest(described.nodes, before.nodes):
         if node is None or known is None or (node.id, node.name, node.type) != (known.id, known.name, known.type):
@@ -150,6 +151,6 @@ def _check_targets(source: str, before: GraphDescription, after: GraphDescriptio
     if shared:
         targets = ", ".join(f"{name!r} ({after.sinks[name]})" for name in shared)
         raise SharedTargets(
-            f"The fork would write where {source!r} writes: sinks {targets}. Give parameters that name other targets, "
-            "or fork with shadow, which writes to no sink."
+            f"The fork would write to the sinks of {source!r}: {targets}. Give parameters that name other targets, or "
+            "fork with shadow, which writes to no sink."
         )

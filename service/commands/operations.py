@@ -1,4 +1,4 @@
-"""Cancelling an operation in the background."""
+"""Cancellation of background operations."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class CancelService:
         self._worker = worker
 
     def cancel(self, id: str, caller: Principal, project: str) -> OperationAnswer:
-        """The operation ends soon, and leaves nothing behind; once that was asked for, asking again changes nothing.
+        """Request cancellation: the operation ends soon and removes its results. Repeated requests have no effect.
 
-        Raises ``NotFound``, ``Forbidden``, and ``Conflict`` for what drivers end and for what has ended.
+        Raises ``NotFound``, ``Forbidden``, and ``Conflict`` for operations that drivers end, and for ended operations.
         """
         with self._database.reading() as session:
             kind = OperationRepository(session).get(id, project)[0].kind
         if kind in OF_THE_STORE and not caller.may(Role.ADMIN):
-            raise Forbidden(f"A {kind} concerns the whole store; cancelling it needs the role admin.")
+            raise Forbidden(f"A {kind} concerns the whole store; cancelling it requires the role admin.")
         return self._worker.cancel(id, caller.name)

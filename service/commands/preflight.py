@@ -1,5 +1,5 @@
-"""Preflight: a version compared with the snapshot that it would go on from, as an upgrade would, without one; and
-trials on the epochs before that, which take their time."""
+"""Preflight: compares a version with the snapshot that it would continue from, as an upgrade does, without deploying
+it; and trials, which run the last epochs again in the background."""
 
 from __future__ import annotations
 
@@ -44,33 +44,31 @@ class PreflightService:
         worker.register("trials", [Verb("trial", TrialArguments, self._carry_out, self._sweep)])
 
     def check(self, request: Preflight, project: str) -> PreflightAnswer:
-        """Raises ``NotFound``, ``SnapshotExpired``, and what the builder says of the code."""
+        """Raises ``NotFound``, ``SnapshotExpired``, and the builder's errors."""
         name = full_name(project, request.application)
         with self._database.reading() as session:
             at = _snapshot(session, ApplicationRepository(session).named(name), request)
         return self._run(name, request, at, "", lambda said: None, lambda: None)
 
     def try_out(self, request: Preflight, project: str, by: str) -> OperationAnswer:
-        """The same and a trial, in the background, of the snapshot that is meant now.
+        """Compare, and run a trial in the background, on the snapshot resolved now.
 
-        Raises ``NotFound``, ``SnapshotExpired``, ``ArtifactError``, ``OptionError``, and ``InvalidInput`` when there is
-        no epoch that could be run again.
+        Raises ``NotFound``, ``SnapshotExpired``, ``ArtifactError``, ``OptionError``, and ``InvalidInput`` without an
+        epoch that can be repeated.
         """
 
         def wish(session: Session) -> tuple[Application, TrialArguments]:
             application = ApplicationRepository(session).named(full_name(project, request.application))
             at = _snapshot(session, application, request)
             if at is None:
-                raise InvalidInput(
-                    f"Application {request.application!r} has no committed epoch that could be tried again."
-                )
+                raise InvalidInput(f"Application {request.application!r} has no committed epoch that can be repeated.")
             self._candidate(session, application, request)
             return application, TrialArguments(request=request, project=project, branch=at.branch, epoch=at.epoch)
 
         return self._worker.begin("trial", by, wish)
 
     def _carry_out(self, claim: Claim, arguments: TrialArguments) -> PreflightAnswer:
-        self._sweep(claim, arguments)  # of a try that was killed
+        self._sweep(claim, arguments)  # of a previous, killed attempt
         at = EpochKey(arguments.branch, arguments.epoch)
         name = full_name(arguments.project, arguments.request.application)
         return self._run(name, arguments.request, at, claim.id, claim.progress, claim.check)
@@ -97,10 +95,10 @@ class PreflightService:
         progress: Callable[[str], None],
         meanwhile: Callable[[], None],
     ) -> PreflightAnswer:
-        """With a trial, where one is asked for. ``at``: the snapshot.
+        """Compare, with a trial if requested. ``at``: the snapshot.
 
-        Raises ``SnapshotExpired``, ``InvalidInput`` where calls are not there that were taken, what the builder says of
-        the code, and what aborts an epoch.
+        Raises ``SnapshotExpired``, ``InvalidInput`` if calls that the epochs processed are missing, the builder's
+        errors, and errors that abort an epoch.
         """
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(name)
@@ -116,12 +114,12 @@ class PreflightService:
         if request.trial and snapshot:
             calls = calls_to_try_again(self._database, self._store, snapshot, request.trial)
         producer = None if as_it_was is None else self._proposals.producer(as_it_was)
-        progress("the version is built and analysed")
+        progress("building and analysing the version")
         proposal = self._proposals.proposal(candidate, snapshot, graph_of(version))
         ok = not proposal.comparison.problems
         trial = None
         if ok and request.trial and producer and snapshot:
-            progress(f"the last {request.trial} epochs are run again, with the version before and with this one")
+            progress(f"repeating the last {request.trial} epochs with the previous version and with this one")
             trial = self._proposals.trial(
                 name, candidate, snapshot, producer, request.trial, trial_name, calls, meanwhile
             )
@@ -139,7 +137,7 @@ class PreflightService:
 
 
 def _snapshot(session: Session, application: Application, request: Preflight) -> EpochKey | None:
-    """The one that is asked for, or the head; ``None``: nothing is committed yet.
+    """The requested snapshot, or the head; ``None``: nothing is committed yet.
 
     Raises ``NotFound``, ``SnapshotExpired``.
     """
@@ -150,14 +148,14 @@ def _snapshot(session: Session, application: Application, request: Preflight) ->
 
 
 MOST_BYTES = 64 << 20
-"""Of calls of one trial: they are held in memory, here and where they are run again."""
+"""Maximum size of the calls of one trial, which are held in memory here and in the builder."""
 
 
 def calls_to_try_again(
     database: Database, store: SnapshotStore, head: ManifestReference, epochs: int
 ) -> tuple[CallBatch, ...]:
-    """In their order. Raises ``InvalidInput``, which says why not, where some are not kept any more or never were in
-    this catalog, or are more than :data:`MOST_BYTES`; what the store says of manifests."""
+    """Calls of the epochs in order. Raises ``InvalidInput`` if some have expired, were never in this catalog, or
+    exceed :data:`MOST_BYTES`; and the store's errors for manifests."""
     found, size = list[CallBatch](), 0
     for place, manifest in enumerate(islice(history(store, head), epochs)):
         slice = manifest.slices.get(ENTRIES)
@@ -166,22 +164,21 @@ def calls_to_try_again(
         mine = list(_calls(database, manifest, slice))
         if sum(len(batch.request_ids) for batch in mine) != slice.rows:
             raise InvalidInput(
-                f"Epoch {manifest.epoch} of {manifest.branch} has taken {slice.rows} calls of entries, and they are "
-                "not in the inbox: they came before the application was imported, or are older than the calls that "
-                f"are kept. {_fewer(place)}"
+                f"Epoch {manifest.epoch} of {manifest.branch} processed {slice.rows} calls of entries that are not in "
+                f"the inbox: they precede the import of the application, or have expired. {_fewer(place)}"
             )
         size += sum(len(text) for batch in mine for part in (batch.request_ids, batch.arguments) for text in part)
         if size > MOST_BYTES:
             raise InvalidInput(
-                f"The calls of entries that these {epochs} epochs have taken are more than the {MOST_BYTES >> 20} MiB "
-                f"that a trial takes. {_fewer(place)}"
+                f"The calls of entries of these {epochs} epochs exceed the maximum of {MOST_BYTES >> 20} MiB for a "
+                f"trial. {_fewer(place)}"
             )
         found[:0] = mine
     return tuple(found)
 
 
 def _calls(database: Database, manifest: Manifest, slice: Slice) -> Iterator[CallBatch]:
-    """Those of one epoch. A fork has an inbox of its own: what its snapshot came from, another application took."""
+    """Calls of one epoch. A fork has its own inbox: calls before its snapshot are in that of its source."""
     after, through = int(slice.start["through"]), int(slice.end["through"])
     with database.reading() as session:
         application = inbox_of_branch(session, manifest.branch)
@@ -202,4 +199,4 @@ def _batch(row: InboxBatch) -> CallBatch:
 
 
 def _fewer(epochs: int) -> str:
-    return f"Try the last {epochs} epochs." if epochs else "These epochs cannot be tried again."
+    return f"Repeat the last {epochs} epochs." if epochs else "These epochs cannot be repeated."

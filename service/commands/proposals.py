@@ -1,4 +1,4 @@
-"""A version as it is asked for: built and analysed, and compared with the state that it would go on from."""
+"""Proposed versions: built, analysed, and compared with the state that they would continue from."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from epochal.wire.projects import project_of
 
 @dataclass(frozen=True)
 class Candidate:
-    """A version before it was looked at. ``before``: the version that it replaces."""
+    """A version before analysis. ``before``: the version that it replaces."""
 
     project: str
     before: Version
@@ -50,20 +50,20 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A version that was looked at. ``comparison`` is with the snapshot that it would go on from."""
+    """An analysed version. ``comparison`` is with the snapshot that it would continue from."""
 
     candidate: Candidate
     graph: GraphDescription
     comparison: Comparison
 
     def check(self) -> None:
-        """Raises ``IncompatibleState``, with everything that stands against going on from the snapshot."""
+        """Raise ``IncompatibleState`` with all reasons against continuing from the snapshot."""
         if self.comparison.problems:
             raise IncompatibleState(" ".join(self.comparison.problems))
 
 
 class Proposals:
-    """Looks at versions without changing anything."""
+    """Analyses versions without changing anything."""
 
     def __init__(self, settings: Settings, builder: Builder, store: SnapshotStore, code: ArtifactCache) -> None:
         self._settings = settings
@@ -80,7 +80,7 @@ class Proposals:
         configuration: ApplicationConfiguration | None,
         acceptance: Acceptance = NOTHING_ACCEPTED,
     ) -> Candidate:
-        """What is ``None`` stays as it is. Raises ``ArtifactError``, ``OptionError``."""
+        """``None`` keeps a value. Raises ``ArtifactError``, ``OptionError``."""
         versions = VersionRepository(session)
         before = versions.latest(application)
         now = ApplicationConfiguration.model_validate(before.configuration)
@@ -98,14 +98,14 @@ class Proposals:
         )
 
     def described(self, candidate: Candidate) -> GraphDescription:
-        """Without Spark. Raises what the builder says of the code."""
+        """Describe the graph without Spark. Raises the builder's errors."""
         code = self._code.file(candidate.artifact)
         return self._builder.describe(candidate.project, code, candidate.parameters, candidate.configuration)
 
     def proposal(
         self, candidate: Candidate, snapshot: ManifestReference | None, producer: GraphDescription | None
     ) -> Proposal:
-        """``snapshot`` and the graph of the version that made it. Raises what the builder says of the code."""
+        """Compare with ``snapshot`` and the graph of the version that made it. Raises the builder's errors."""
         code = self._code.file(candidate.artifact)
         graph = self._builder.analyse(candidate.project, code, candidate.parameters, candidate.configuration)
         return self.compared(candidate, graph, snapshot, producer)
@@ -117,8 +117,8 @@ class Proposals:
         snapshot: ManifestReference | None,
         producer: GraphDescription | None,
     ) -> Proposal:
-        """As :meth:`proposal`, of a version whose graph is known. Raises ``InvalidInput`` when a name is accepted that
-        is no difference."""
+        """Like :meth:`proposal`, for a version with a known graph. Raises ``InvalidInput`` if an accepted name is
+        not a difference."""
         found, acceptance = None, candidate.acceptance
         if snapshot is not None and graph.tables is not None:
             found = _continuation(self._store, snapshot, graph, graph.tables, candidate.configuration, acceptance)
@@ -127,8 +127,7 @@ class Proposals:
         return Proposal(candidate, graph, comparison)
 
     def check_rescale(self, version: Version, snapshot: ManifestReference, parallelism: int) -> None:
-        """Raises ``IncompatibleState``, naming every state that could not go on from ``snapshot`` with so many
-        subtasks."""
+        """Raise ``IncompatibleState`` with every state that cannot continue from ``snapshot`` at this parallelism."""
         graph = graph_of(version)
         tables = () if graph is None else graph.tables or ()
         manifest = self._store.read_manifest(snapshot)
@@ -142,16 +141,16 @@ class Proposals:
             raise IncompatibleState(" ".join(problems))
 
     def check_in_snapshot(self, candidate: Candidate, snapshot: ManifestReference) -> None:
-        """Raises ``IncompatibleState`` where another application would go on without a state that is in no snapshot."""
+        """Raise ``IncompatibleState`` if another application would continue without a state that is in no snapshot."""
         tables = [table.id for table in self._store.read_manifest(snapshot).tables if not table.durable]
         if missing := sorted(set(tables) - set(candidate.configuration.allow_dropped_state)):
             raise IncompatibleState(
                 f"State {', '.join(map(repr, missing))} is not durable, and not in snapshot {snapshot.key}: a fork "
-                f"would begin without it. Allow that: configuration.allow_dropped_state = {missing}."
+                f"would begin without it. To allow that: configuration.allow_dropped_state = {missing}."
             )
 
     def as_it_was(self, session: Session, project: str, version: Version) -> Candidate:
-        """A version of an application of the project, with nothing changed. Raises ``ArtifactError``."""
+        """An unchanged version of an application of the project. Raises ``ArtifactError``."""
         return Candidate(
             project=project,
             before=version,
@@ -161,7 +160,7 @@ class Proposals:
         )
 
     def producer(self, candidate: Candidate) -> Producer:
-        """A version as the builder takes it. Its code may have to be fetched: not within a transaction."""
+        """A version in the builder's form. May fetch its code: do not call within a transaction."""
         return Producer(
             artifact=self._code.file(candidate.artifact),
             parameters=candidate.parameters,
@@ -169,7 +168,7 @@ class Proposals:
         )
 
     def shown(self, application: str, producer: Producer, at: EpochKey, attempt: int) -> Mapping[str, int | None]:
-        """What the sinks of a version show of a branch: see ``Builder.shown``."""
+        """Epochs of a branch that the sinks of a version show: see ``Builder.shown``."""
         branch = ShownOf(application=application, at=at, attempt=attempt, store=self._settings.store_url)
         project = project_of(application)
         return self._builder.shown(project, producer.artifact, producer.parameters, branch, producer.configuration)
@@ -185,8 +184,8 @@ class Proposals:
         calls: tuple[CallBatch, ...],
         meanwhile: Meanwhile,
     ) -> TrialReport:
-        """Run the last ``epochs`` epochs again with it, and with the version that made ``head``, in shadow. ``calls``:
-        those that these epochs have taken."""
+        """Repeat the last ``epochs`` epochs with it, and with the version that made ``head``, in shadow. ``calls``:
+        those that these epochs processed."""
         trial = TrialOf(
             application=application,
             store=self._settings.store_url,
@@ -213,7 +212,7 @@ def _continuation(
 
 
 def head_and_maker(session: Session, application: Application) -> tuple[ManifestReference | None, Version]:
-    """The latest committed snapshot, and the version that made it; without one, the latest version."""
+    """The latest committed snapshot and the version that made it; without one, the latest version."""
     versions, head = VersionRepository(session), SnapshotRepository(session).head(application)
     if head is None:
         return None, versions.latest(application)
@@ -227,8 +226,7 @@ def graph_of(version: Version) -> GraphDescription | None:
 def check_goes_on(
     store: SnapshotStore, version: Version, snapshot: ManifestReference, acceptance: Acceptance = NOTHING_ACCEPTED
 ) -> None:
-    """Raises ``IncompatibleState`` with everything that stands against it, ``InvalidInput`` when a name is accepted
-    that is no difference."""
+    """Raises ``IncompatibleState`` with all reasons, ``InvalidInput`` if an accepted name is not a difference."""
     manifest = store.read_manifest(snapshot)
     configuration = ApplicationConfiguration.model_validate(version.configuration)
     graph = graph_of(version)
@@ -247,6 +245,6 @@ def check_goes_on(
     check_acceptance(changes, acceptance)
     if problems:
         raise IncompatibleState(
-            f"Version {version.number} cannot go on from snapshot {snapshot.key}: {' '.join(problems)} "
-            "Give the application a version that can, or fork the snapshot with one."
+            f"Version {version.number} cannot continue from snapshot {snapshot.key}: {' '.join(problems)} Create a "
+            "compatible version, or fork the snapshot with one."
         )

@@ -1,4 +1,4 @@
-"""Re-keying: the state of a stopped application written anew with other key groups, on a branch of its own."""
+"""Rekeying: rewrites the state of a stopped application with another number of key groups, on a new branch."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from epochal.wire.operations import OperationAnswer
 from epochal.wire.projects import project_of
 from epochal.wire.versions import Rekey, RekeyArguments
 
-BEGUN = declare("rekey.begun", "the branch that will be written is known, nothing is written")
-WRITTEN = declare("rekey.written", "the snapshot with other key groups is durable, nothing names it")
-MOVED = declare("rekey.moved", "the application is on its new branch, in a transaction that is not committed")
+BEGUN = declare("rekey.begun", "the branch to write is recorded, nothing is written")
+WRITTEN = declare("rekey.written", "the snapshot with other key groups is durable, nothing refers to it")
+MOVED = declare("rekey.moved", "the application is on its new branch, in an uncommitted transaction")
 
 
 class RekeyService:
-    """Each try writes a branch of its own, so that none reads what another one has written; the operation's argument
-    ``branches`` has their names before there is a file."""
+    """Each attempt writes a branch of its own, so that no attempt reads another's files; the operation's argument
+    ``branches`` records the names before any file exists."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class RekeyService:
         return self._worker.begin("rekey", by, wish)
 
     def carry_out(self, claim: Claim, arguments: RekeyArguments) -> None:
-        """Ends the operation in the transaction that moves the application.
+        """End the operation in the transaction that moves the application.
 
-        Raises ``Conflict``, ``OptionError``, ``SnapshotError``, ``StorageFull``; no file is left behind then.
+        Raises ``Conflict``, ``OptionError``, ``SnapshotError``, ``StorageFull``; then no file is left behind.
         """
         with self._database.writing() as session:
             plan = RekeyRepository(session).begin_try(claim.decide(session))
@@ -76,7 +76,7 @@ class RekeyService:
         code = self._code.file(plan.artifact)
         BEGUN.hit()
         self._sweep(claim, arguments)
-        claim.progress(f"the state of epoch {plan.head.epoch} is written anew")
+        claim.progress(f"rewriting the state of epoch {plan.head.epoch}")
         try:
             snapshot = self._builder.rekey(
                 project_of(plan.application),
@@ -88,7 +88,7 @@ class RekeyService:
             )
             WRITTEN.hit()
             if snapshot.key != plan.at:
-                raise ForeignFile(f"The rekey was to write snapshot {plan.at}, and names {snapshot.key}. Try it again.")
+                raise ForeignFile(f"The rekey wrote snapshot {snapshot.key} instead of {plan.at}. Try it again.")
             begun = self._store.with_branches({plan.at.branch: plan.head.key})
             manifest = begun.read_manifest(snapshot)
             with self._database.writing() as session:
@@ -103,7 +103,7 @@ class RekeyService:
             self._clear(branch)
 
     def _clear(self, branch: str) -> None:
-        """Remove what a try has written, unless its move has landed: then only the answer was lost."""
+        """Remove the files of an attempt, unless its move was committed and only the answer was lost."""
         if not has_branch(self._database, branch):
             for path in self._store.list(branch):
                 self._store.delete(path)

@@ -3,17 +3,17 @@
 =====  ================================================================================================
 step   what
 =====  ================================================================================================
-A1     the backup is whole; the catalog is empty; the store is nobody's, or the backed-up catalog's, and
-       nobody writes to it
-A2     the store is given to the new incarnation, with a note that a restore is under way: nothing
-       starts on it before the end
+A1     the backup is complete; the catalog is empty; the store has no owner, or belongs to the
+       backed-up catalog, and is not in use
+A2     the store is assigned to the new incarnation and marked as being restored: nothing starts on
+       it before the end
 A3     files that the store lacks are copied
-A4     one transaction: all rows, what makes them a new incarnation, and decided epochs that the store
-       holds and the backup does not know
-A5     the admin token is in its file; the note is taken back
+A4     one transaction: all rows, the changes for a new incarnation, and decided epochs that are in
+       the store but not in the backup
+A5     the admin token is written to its file; the mark is removed
 =====  ================================================================================================
 
-Ended anywhere, the same command goes on: before A4 with what is missing, after it with A5.
+After an interruption, the same command continues: before A4 with missing files, after it with A5.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.snapshots.ownership import StoreOwner, give_to, owner_of
 from epochal.snapshots.store import SnapshotStore
 
-A2_GIVEN = declare("A2.given", "the store is given to the restored catalog, which is not there yet")
+A2_GIVEN = declare("A2.given", "the store belongs to the restored catalog, which does not exist yet")
 A3_COPIED = declare("A3.file-copied", "one file is in the store again, others are not")
-A4_LOADED = declare("A4.loaded", "the restored catalog is in a transaction that is not committed")
-A4_LANDED = declare("A4.landed", "the restored catalog is there; its admin token and its store do not say so yet")
+A4_LOADED = declare("A4.loaded", "the restored catalog is in an uncommitted transaction")
+A4_LANDED = declare("A4.landed", "the restored catalog exists; its admin token and its store do not record it yet")
 
 QUIET_SECONDS = 30.0
-"""A store in which somebody wrote less long ago is somebody's."""
+"""A store with more recent writes counts as in use."""
 
 
 @dataclass(frozen=True)
 class RestoredApplication:
-    """``epoch``: where its state stands. ``newer``: so many epochs of it are from after the backup, out of the store.
-    ``unknown_code``: of these, artifacts that the restored catalog does not know."""
+    """``epoch``: the epoch of its state. ``newer``: number of its epochs that are from after the backup, read from
+    the store. ``unknown_code``: artifacts of these that the restored catalog does not have."""
 
     name: str
     branch: str
@@ -67,8 +67,8 @@ class RestoredApplication:
 
 @dataclass(frozen=True)
 class RestoreReport:
-    """``unknown_branches``: of the store, by application, that were made after the backup. ``resumed``: only the end of
-    an earlier restore was missing."""
+    """``unknown_branches``: branches of the store, by application, created after the backup. ``resumed``: only the
+    end of an earlier restore was missing."""
 
     backup: str
     incarnation: str
@@ -81,8 +81,8 @@ class RestoreReport:
 
 
 class Restore:
-    """``start``: applications that ran at the time of the backup run again. ``quick``: files that the store has already
-    are taken for right by their sizes."""
+    """``start``: restart applications that ran at the time of the backup. ``quick``: accept existing files of the
+    store by their sizes."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Restore:
 
     def run(self) -> RestoreReport:
         """Raises ``Conflict`` for a catalog or store that is in use or not empty, ``FileMissing`` or ``FileCorrupt``
-        for a backup that is not whole, ``CatalogVersion`` for one of a later version, ``EnvironmentProblem``."""
+        for an incomplete backup, ``CatalogVersion`` for one of a later version, ``EnvironmentProblem``."""
         check_writable(self._store)
         database = Database(self._settings.database_url)
         try:
@@ -133,8 +133,8 @@ class Restore:
         if owner is None:
             if entries:
                 raise Conflict(
-                    f"The store {url} holds {len(entries)} files and does not say whose they are. Restore into an "
-                    "empty one, or into the one that the backup was made of."
+                    f"The store {url} contains {len(entries)} files without an owner. Restore into an empty store, or "
+                    "into the one of the backup."
                 )
             return
         if owner.installation != index.installation:
@@ -143,13 +143,13 @@ class Restore:
             )
         if owner.restoring is not None and owner.restoring != index.id:
             raise Conflict(
-                f"Backup {owner.restoring} is being restored into the store {url}, and that was not finished. Restore "
-                "the same one again (--backup), or take an empty store."
+                f"An unfinished restore of backup {owner.restoring} occupies the store {url}. Restore the same backup "
+                "again (--backup), or use an empty store."
             )
         if owner.restoring is None and owner.incarnation != index.incarnation:
             raise Conflict(
                 f"The store {url} belongs to a catalog that was restored on {owner.since:%Y-%m-%d %H:%M} UTC, after "
-                "this backup was made. Take a later backup, or an empty store."
+                "this backup was made. Use a later backup, or an empty store."
             )
         moment = now()
         ours = {file.path for file in self._backups.listed(index)}
@@ -157,17 +157,17 @@ class Restore:
             young = entry.written_at is not None and moment - entry.written_at < timedelta(seconds=self._quiet_seconds)
             if young and not (owner.restoring is not None and entry.path in ours):
                 raise Conflict(
-                    f"Somebody works on the store {url}: {entry.path} was written at {entry.written_at:%H:%M:%S} UTC. "
-                    f"Stop its control planes and drivers, and restore {self._quiet_seconds:.0f} s later."
+                    f"The store {url} is in use: {entry.path} was written at {entry.written_at:%H:%M:%S} UTC. Stop "
+                    f"its control planes and drivers, and restore {self._quiet_seconds:.0f} s later."
                 )
 
     def _listed(self) -> list[BackupFile]:
-        """All that the backup has. Raises ``FileMissing``, ``FileCorrupt`` before anything is changed."""
+        """All files of the backup. Raises ``FileMissing``, ``FileCorrupt`` before anything is changed."""
         listed = self._backups.listed(self._index)
         for file, problem in check_all(self._backups.files, _sizes(self._backups.files), listed, True, self._progress):
             raise FileCorrupt(
-                f"The backup {self._source} is not whole: of {file.path} {problem}. `epochal backup verify` lists "
-                "all that is wrong; restore another backup."
+                f"The backup {self._source} is incomplete: {file.path} {problem}. `epochal backup verify` lists all "
+                "problems; restore another backup."
             )
         return listed
 
@@ -192,7 +192,7 @@ class Restore:
         wishes = [ToCopy(file.path, file.sha256, file.bytes) for file in listed]
         done = copy_all(self._backups.files, self._store, wishes, there, self._progress, A3_COPIED)
         if done.problems:
-            raise FileMissing(f"The backup {self._source} is not whole: {done.problems[0]}")
+            raise FileMissing(f"The backup {self._source} is incomplete: {done.problems[0]}")
         return done.copied, done.copied_bytes
 
     def _there(self, files: list[BackupFile]) -> dict[str, BackupFile]:
@@ -205,7 +205,7 @@ class Restore:
     def _load(self, database: Database, owner: StoreOwner, copied: int, copied_bytes: int) -> RestoreReport:
         moment = now()
         token, file = UserToken.make(new_id()), AdminTokenFile(self._settings.admin_token_file)
-        # Of the same branches, and perhaps of epochs that come again with another content.
+        # Replicas of the same branches may have epochs that will be repeated with other content.
         shutil.rmtree(self._settings.replicas_directory, ignore_errors=True)
         self._progress("loading the catalog")
         with database.migrating() as session:

@@ -1,4 +1,4 @@
-"""Rollback: planned, confirmed, and made by moving the application to a branch that begins at the snapshot."""
+"""Rollback: planned, confirmed, and carried out by moving the application to a branch that begins at the snapshot."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from epochal.wire.applications import ApplicationState
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.rollback import RollBack, RollbackPlan, SinkPlan, SnapshotName
 
-ASKED = declare("rollback.asked", "the rollback of a running application is recorded, its driver is told to stop")
+ASKED = declare("rollback.asked", "the rollback of a running application is recorded, its driver is requested to stop")
 
 _Written = Mapping[tuple[str, str, str], Sequence[int]]
-"""By sink, kind and target: the rows of each epoch in which there were some."""
+"""By sink, kind and target: the row counts of epochs with rows."""
 
 
 @dataclass(frozen=True)
 class _Beyond:
-    """A sink, and the latest epoch that it shows, of which the catalog knows nothing."""
+    """A sink, and the latest epoch that it shows but the catalog does not have."""
 
     sink: str
     target: str
@@ -57,8 +57,7 @@ class RollbackService:
         self._lifecycle = lifecycle
 
     def plan(self, name: str, request: RollBack) -> RollbackPlan:
-        """What would happen. Reads the manifests that there are of what is left behind; after a restore, asks sinks
-        what they show.
+        """Plan a rollback. Reads the existing manifests of the epochs left behind; after a restore, queries the sinks.
 
         Raises ``NotFound``, ``SnapshotExpired``, ``IncompatibleState`` of the latest version, ``SinkError``.
         """
@@ -98,8 +97,8 @@ class RollbackService:
         return plan.model_copy(update={"sinks": sinks, "uncounted": uncounted})
 
     def _written(self, references: Sequence[ManifestReference]) -> tuple[int, _Written]:
-        """Of how many of these epochs, and what was written in them. What was collected just now, or is damaged, does
-        not count: that may be what the rollback is to leave."""
+        """Number of these epochs that could be read, and what they wrote. Collected or damaged manifests do not
+        count: they may be the reason for the rollback."""
         counted = 0
         rows: dict[tuple[str, str, str], list[int]] = defaultdict(list)
         for reference in references:
@@ -113,7 +112,7 @@ class RollbackService:
         return counted, rows
 
     def _beyond(self, name: str) -> list[_Beyond]:
-        """What sinks show of epochs that a restore has lost."""
+        """Epochs that sinks show and that a restore has lost."""
         with self._database.reading() as session:
             application = ApplicationRepository(session).named(name)
             branch, repository = ApplicationRepository(session).branch(application), RollbackRepository(session)
@@ -134,7 +133,7 @@ class RollbackService:
         ]
 
     def _check_goes_on(self, name: str, request: RollBack, revisions: Revisions) -> tuple[EpochKey, int]:
-        """The snapshot that is meant, and the latest version, which can go on from it. Raises ``IncompatibleState``."""
+        """The target snapshot, and the latest version, which can continue from it. Raises ``IncompatibleState``."""
         with self._database.reading() as session:
             repository = ApplicationRepository(session)
             application = repository.named(name)
@@ -147,12 +146,12 @@ class RollbackService:
         return key, latest.number
 
     def _check_whole(self, snapshot: ManifestReference) -> None:
-        """Raises ``FileMissing`` or ``FileCorrupt``, naming the file without which nothing can go on from there."""
+        """Raise ``FileMissing`` or ``FileCorrupt`` with the missing file of the snapshot."""
         for path in References(self._store).needed(snapshot):
             self._store.size(path, f"snapshot {snapshot.key}")
 
     def roll_back(self, name: str, request: RollBack, by: str, revisions: Revisions = None) -> OperationAnswer:
-        """Raises ``NotConfirmed``, ``Conflict`` when something else is going on, and what :meth:`plan` raises."""
+        """Raises ``NotConfirmed``, ``Conflict`` during another operation, and the errors of :meth:`plan`."""
         beyond = self._beyond(name)
         checked = self._check_goes_on(name, request, revisions)
         with self._database.writing() as session:
@@ -161,7 +160,7 @@ class RollbackService:
             operations.check_none_running(application)
             target = _target(session, application, request)
             if (_key(target), VersionRepository(session).latest(application).number) != checked:
-                raise Conflict(f"Application {name!r} was changed meanwhile; ask for the plan (dry_run) again.")
+                raise Conflict(f"Application {name!r} was changed meanwhile; request the plan (dry_run) again.")
             execution = repository.execution(application)
             left = RollbackRepository(session).left_behind(repository.branch(application), _key(target))
             lost = _lost(beyond)
@@ -192,7 +191,7 @@ class RollbackService:
 
 
 def _target(session: Session, application: Application, request: RollBack) -> Epoch:
-    """Any snapshot that is retained, also of a branch that an earlier rollback left."""
+    """Any retained snapshot, also of a branch that an earlier rollback left."""
     repository = SnapshotRepository(session)
     return repository.row(
         repository.resolve(application, request.epoch, request.savepoint, request.tag, request.at).key
@@ -244,7 +243,7 @@ def _digest(
     request: RollBack,
     lost: int | None,
 ) -> str | None:
-    """Stands for what a plan says; without the epochs that are left while the application runs, and more come."""
+    """Fingerprint of a plan, without the epochs that a running application still adds."""
     version = VersionRepository(session).latest(application)
     sinks = {} if version.graph is None else version.graph["sinks"]
     nothing_left = left.epochs == 0 and not _runs(execution) and lost is None
@@ -268,17 +267,15 @@ def _check_confirmed(request: RollBack, digest: str | None) -> None:
         return
     if request.confirm is None:
         raise NotConfirmed(
-            "Sinks may show epochs that this rollback leaves behind. Ask for the plan (dry_run) to see what becomes of "
-            "them, and repeat its 'confirm'."
+            "Sinks may show epochs that this rollback leaves behind. Request the plan (dry_run) to see what happens "
+            "to them, and repeat its 'confirm'."
         )
-    raise NotConfirmed(
-        "The application has changed since the plan that is confirmed was made. Ask for the plan (dry_run) again."
-    )
+    raise NotConfirmed("The application has changed since the confirmed plan. Request the plan (dry_run) again.")
 
 
 def _check_can_stop(application: Application, execution: Execution) -> None:
     if execution.state not in ("starting", "running"):
-        raise Conflict(f"Application {application.name!r} is {execution.state}; roll it back when that is over.")
+        raise Conflict(f"Application {application.name!r} is {execution.state}; roll it back afterwards.")
 
 
 def _runs(execution: Execution | None) -> bool:

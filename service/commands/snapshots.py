@@ -1,3 +1,8 @@
+"""Annotations of snapshots (pins, tags, messages) and savepoints.
+
+A driver creates a savepoint at an epoch boundary; without a driver, the last committed epoch becomes the savepoint.
+"""
+
 from __future__ import annotations
 
 from epochal.contracts.identity import EpochKey
@@ -27,13 +32,13 @@ from epochal.wire.snapshots import (
 
 
 class AnnotationService:
-    """Snapshots are named by their epoch, along the application's lineage. ``NotFound`` for one that is not there."""
+    """Snapshots are named by their epoch in the application's lineage. Raises ``NotFound`` for an unknown epoch."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def pin(self, application: str, epoch: int, request: CreatePin, by: str) -> SnapshotPinAnswer:
-        """Raises ``SnapshotExpired``: what has expired may be gone."""
+        """Raises ``SnapshotExpired``: files of expired snapshots may be deleted."""
         with self._database.writing() as session:
             row = ApplicationRepository(session).named(application)
             key = _retained(session, row, epoch)
@@ -56,8 +61,8 @@ class AnnotationService:
             there = repository.tag(row, request.name)
             if there is not None and not request.move and EpochKey(there.branch, there.epoch) != key:
                 raise NameTaken(
-                    f"Application {application!r} has a tag {request.name!r} already, of epoch {there.epoch}; "
-                    "choose another name, or move it."
+                    f"Application {application!r} already has a tag {request.name!r}, at epoch {there.epoch}; choose "
+                    "another name, or move it."
                 )
             return tag_answer(repository.put_tag(row, key, request.name, request.message, by))
 
@@ -71,7 +76,7 @@ class AnnotationService:
             repository.remove(row)
 
     def write(self, application: str, epoch: int, request: WriteMessage, by: str) -> SnapshotMessageAnswer:
-        """Also about a snapshot that has expired: it stays a part of the lineage."""
+        """Set the message, also of an expired snapshot, which stays in the lineage."""
         with self._database.writing() as session:
             key = SnapshotRepository(session).decided(application, epoch)
             return message_answer(AnnotationRepository(session).put_message(key, request.message, by))
@@ -81,7 +86,7 @@ class AnnotationService:
             repository = AnnotationRepository(session)
             row = repository.message(SnapshotRepository(session).decided(application, epoch))
             if row is None:
-                raise NotFound(f"Nobody has written about epoch {epoch} of application {application!r}.")
+                raise NotFound(f"Epoch {epoch} of application {application!r} has no message.")
             repository.remove(row)
 
 
@@ -95,7 +100,7 @@ class SavepointService:
         self._lifecycle = lifecycle
 
     def create(self, application: str, request: CreateSavepoint, by: str) -> OperationAnswer:
-        """Raises ``NameTaken``, ``Conflict`` when the application is stopping."""
+        """Raises ``NameTaken``, ``Conflict`` while the application is stopping."""
         with self._database.writing() as session:
             applications, operations = ApplicationRepository(session), OperationRepository(session)
             row = applications.locked(application)
@@ -106,7 +111,7 @@ class SavepointService:
                 operation = operations.add("savepoint", row, None, arguments, by)
                 operation_completion.savepoint_of_head(session, row, operation)
             elif execution.state == "stopping":
-                raise Conflict(f"Application {application!r} is stopping; make the savepoint when it has stopped.")
+                raise Conflict(f"Application {application!r} is stopping; create the savepoint when it has stopped.")
             else:
                 operation = operations.add("savepoint", row, execution, arguments, by, "waiting for the driver")
                 operations.direct(execution, operation, "savepoint", {"name": request.name})
@@ -117,7 +122,7 @@ class SavepointService:
         return answer
 
     def delete(self, application: str, name: str) -> None:
-        """Its snapshot is then kept only as long as others of its age."""
+        """Delete the savepoint. Its snapshot then expires like others of its age."""
         with self._database.writing() as session:
             repository = SavepointRepository(session)
             savepoint = repository.get(ApplicationRepository(session).named(application), name)

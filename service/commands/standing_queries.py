@@ -1,6 +1,6 @@
-"""Standing queries: checked against the columns of the version that runs, numbered, and given to its driver.
+"""Standing queries: checked against the columns of the running version, numbered, and passed to its driver.
 
-What queries there are is said by the snapshot: they fork and roll back with it. The catalog has the commands.
+The snapshot contains the active queries: they fork and roll back with it. The catalog has the commands.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OPERATOR = "standing_queries"
 
 @dataclass(frozen=True)
 class Place:
-    """An operator that answers standing queries, as the version that runs declares it."""
+    """An operator that answers standing queries, as declared by the running version."""
 
     operator: str
     columns: Mapping[str, str]
@@ -50,8 +50,9 @@ class QueryService:
         self._in_force = in_force
 
     def add(self, application: str, request: AddQuery, by: str) -> OperationAnswer:
-        """Raises ``QueryRefused``, ``NotFound`` for an operator, ``Conflict`` where nothing runs or too many are
-        there, ``OptionError`` for an interval, ``InvalidInput`` where several operators could be meant."""
+        """Raises ``QueryRefused``, ``NotFound`` for an operator, ``Conflict`` if the application is not running or
+        has the maximum number of queries, ``OptionError`` for an interval, ``InvalidInput`` if the operator is
+        ambiguous."""
         from epochal.standing_queries.binding import bound
 
         with self._database.reading() as session:
@@ -60,14 +61,14 @@ class QueryService:
             if execution is None:
                 raise _not_running(application)
             graph = VersionRepository(session).numbered(row, execution.version).graph
-            moment = database_now(session)  # with which every attempt has compared its own clock
+            moment = database_now(session)  # the clock with which every attempt compares its own
         place = _place(application, graph or {}, request.operator)
         query = bound(request.query, place.columns, place.limits)
         active = self._in_force.of(application).queries
         if sum(each.operator == place.operator for each in active.queries) >= place.limits.queries:
             raise Conflict(
-                f"Application {application!r} has {place.limits.queries:,} standing queries in {place.operator!r}, as "
-                "many as it allows. Drop one that is not needed any more."
+                f"Application {application!r} has {place.limits.queries:,} standing queries in {place.operator!r}, "
+                "the maximum that it allows. Drop one first."
             )
         expires_at = None if request.expires_after is None else _after(moment, request.expires_after)
 
@@ -86,7 +87,8 @@ class QueryService:
         return self._order(application, active.through, command, by)
 
     def change(self, application: str, query: int, kind: QueryCommandKind, by: Principal) -> OperationAnswer:
-        """Raises ``NotFound``, ``Forbidden`` where the query is somebody else's, ``Conflict`` where nothing runs."""
+        """Raises ``NotFound``, ``Forbidden`` if the query has another owner, ``Conflict`` if the application is not
+        running."""
         active = self._in_force.of(application).queries
         _check_owner(found_in(active, application, query), kind, by)
 
@@ -122,8 +124,8 @@ class QueryService:
 def _check_owner(query: StandingQuery, kind: QueryCommandKind, by: Principal) -> None:
     if query.owner != by.name and not by.may(Role.ADMIN):
         raise Forbidden(
-            f"Standing query {query.id} belongs to {query.owner!r}, and the token {by.name!r} may not {kind} it. Ask "
-            f"{query.owner!r}, or somebody with the role admin."
+            f"Standing query {query.id} belongs to {query.owner!r}; the token {by.name!r} may not {kind} it. Ask "
+            f"{query.owner!r} or an admin."
         )
 
 
@@ -137,10 +139,13 @@ def _place(application: str, graph: Mapping[str, Any], named: str | None) -> Pla
         )
     if not found:
         raise NotFound(
-            f"Application {application!r} takes no standing queries: its pipeline has no stream.standing_queries(..)."
+            f"Application {application!r} accepts no standing queries: its pipeline has no stream.standing_queries(..)."
         )
     if named is None and len(found) > 1:
-        raise InvalidInput(f"Application {application!r} has several: name one of {', '.join(map(repr, found))}.")
+        raise InvalidInput(
+            f"Application {application!r} has several operators for standing queries: choose one of "
+            f"{', '.join(map(repr, found))}."
+        )
     node = found[named] if named is not None else next(iter(found.values()))
     said = node["description"]
     shortest, longest = (fixed_interval("windows", text, least=1) for text in said["windows"])
@@ -160,11 +165,11 @@ def _after(moment: datetime, text: str) -> int:
 
 
 def _waits_for(epoch: int | None) -> str:
-    return "waiting for an epoch" if epoch is None else f"waiting for the epoch after {epoch}, which is under way"
+    return "waiting for an epoch" if epoch is None else f"waiting for the epoch after {epoch}, which is running"
 
 
 def _not_running(application: str) -> Conflict:
     return Conflict(
-        f"Application {application!r} does not run, and standing queries begin and end with an epoch of its driver. "
+        f"Application {application!r} is not running; standing queries begin and end with an epoch of its driver. "
         "Start it first."
     )

@@ -1,4 +1,4 @@
-"""Transactions: read from what the driver says, or from manifests; decided by telling the driver."""
+"""Open transactions of sinks: read from the driver's reports or from manifests; decisions are passed to the driver."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TransactionService:
         decision: TransactionDecision,
         by: str,
     ) -> OperationAnswer:
-        """Raises ``NotFound`` when there is no such transaction, ``Conflict`` when no driver runs that could do it."""
+        """Raises ``NotFound`` without such a transaction, ``Conflict`` if no driver is running."""
         items = self.open(application).items
         if not any((item.sink, item.epoch) == (sink, epoch) for item in items):
             raise NotFound(f"Application {application!r} has no open transaction of sink {sink!r} in epoch {epoch}.")
@@ -56,8 +56,8 @@ class TransactionService:
             execution = applications.execution(row)
             if execution is None or execution.state in ENDED:
                 raise Conflict(
-                    f"Application {application!r} does not run, and its driver is who talks to sinks. "
-                    "Start it: it commits what is open first; repeat this call if a sink then holds it up."
+                    f"Application {application!r} is not running; only its driver writes to sinks. Start it: it first "
+                    "commits open transactions; repeat this call if a sink then blocks one."
                 )
             order = TransactionOrder(sink=sink, epoch=epoch, action=action, by=by, message=decision.message)
             arguments = {"branch": row.branch, **order.model_dump(exclude_none=True)}
@@ -87,7 +87,7 @@ class TransactionService:
 
 
 def _status(execution: Execution | None) -> DriverStatus | None:
-    """What the running driver said last; ``None`` when none runs, or it has not got as far as its sinks."""
+    """Last report of the running driver; ``None`` without one, or before it has reached its sinks."""
     if execution is None or execution.state in ENDED or execution.status is None:
         return None
     status = DriverStatus.model_validate(execution.status)
@@ -97,7 +97,7 @@ def _status(execution: Execution | None) -> DriverStatus | None:
 def _reported(status: DriverStatus, epochs: list[Epoch]) -> Iterator[TransactionAnswer]:
     rows = {epoch.epoch: epoch for epoch in epochs}
     for item in status.transactions:
-        # What has been published since the driver's last word is not open any more.
+        # Epochs published since the driver's last report are no longer open.
         if item.epoch in rows:
             yield TransactionAnswer(
                 branch=rows[item.epoch].branch,

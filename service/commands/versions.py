@@ -1,4 +1,4 @@
-"""Versions: what an application runs. A new one takes effect at an epoch boundary, or with the next start."""
+"""Versions of an application. A new version takes effect at an epoch boundary, or at the next start."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ class VersionService:
         self._lifecycle = lifecycle
 
     def create(self, application: str, request: CreateVersion, by: str, revisions: Revisions = None) -> VersionAnswer:
-        """Looked at first: ``IncompatibleState`` names every column that stands against it, and nothing is changed.
+        """Check the version first: ``IncompatibleState`` names every incompatible column, and nothing is changed.
 
-        Raises ``Conflict`` while another operation is under way, ``SharedTargets``, ``QuotaExceeded``, and what the
-        builder says of the code.
+        Raises ``Conflict`` during another operation, ``SharedTargets``, ``QuotaExceeded``, and the builder's errors.
         """
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
@@ -54,8 +53,8 @@ class VersionService:
         return version.model_copy(update={"operation": operation.id if operation.state == "running" else None})
 
     def rescale(self, application: str, request: Rescale, by: str, revisions: Revisions = None) -> OperationAnswer:
-        """``OptionError`` above ``max_parallelism``, ``IncompatibleState`` where state would lose instances,
-        ``Conflict`` while another operation is under way."""
+        """Raises ``OptionError`` above ``max_parallelism``, ``IncompatibleState`` if state would lose instances,
+        ``Conflict`` during another operation."""
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
             before = VersionRepository(session).latest(row)
@@ -77,7 +76,7 @@ class VersionService:
         by: str,
         revisions: Revisions,
     ) -> tuple[VersionAnswer, OperationAnswer]:
-        """The version, and the operation that puts it in place: done already when nothing runs."""
+        """The version, and the operation that applies it: already done if nothing is running."""
         with self._database.writing() as session:
             applications, versions = ApplicationRepository(session), VersionRepository(session)
             row = applications.locked(application, revisions)
@@ -87,7 +86,10 @@ class VersionService:
                 check_sink_targets(session, graph.sinks, row.project, row)
             latest = versions.latest(row)
             if latest.number != candidate.before.number:
-                raise Conflict(f"Application {application!r} has got version {latest.number} meanwhile; look again.")
+                raise Conflict(
+                    f"Version {latest.number} of application {application!r} was created meanwhile; read "
+                    "the application again."
+                )
             version = versions.add(
                 row,
                 versions.next_number(row),
@@ -118,7 +120,7 @@ def _begin(
     if execution is None or execution.state in ENDED:
         return operations.add_done(kind, application, arguments, by)
     if execution.state == "stopping":
-        raise Conflict(f"Application {application.name!r} is stopping; give it the version when it has stopped.")
+        raise Conflict(f"Application {application.name!r} is stopping; create the version when it has stopped.")
     if needs_restart(_configuration(session, application, execution), candidate.configuration):
         operation = operations.add(kind, application, execution, {**arguments, "successor": False}, by, "stopping")
         operations.ask_to_stop(execution, operation)

@@ -1,1 +1,1 @@
-"""What is only read: look-ups, lineage, differences, lists."""
+"""Read-only queries: look-ups, lineage, differences, lists."""

@@ -1,4 +1,4 @@
-"""What administrators look at: tokens, webhooks, the audit log."""
+"""Read side of administration: projects, tokens, webhooks, the audit log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AdministrationQueries:
         self._database = database
 
     def audit(self, page: PageRequest, project: str) -> Page[AuditEntryAnswer]:
-        """Newest first. As all of these: ``NotFound`` where there is no such project."""
+        """Newest first. Like all of these, raises ``NotFound`` without such a project."""
         with self._database.reading() as session:
             ProjectRepository(session).check_there(project)
             part = AuditRepository(session).page(page, project)
@@ -74,7 +74,7 @@ class ProjectQueries:
             return ProjectRepository(session).answer(name)
 
     def page(self, page: PageRequest, caller: Principal) -> Page[ProjectAnswer]:
-        """Those in which the caller has a role, by name."""
+        """Projects in which the caller has a role, by name."""
         after = page.after(str)
         with self._database.reading() as session:
             repository = ProjectRepository(session)

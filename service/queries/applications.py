@@ -1,4 +1,4 @@
-"""Applications, and what is listed of each: versions, savepoints, what people said of snapshots; and their code."""
+"""Applications with their versions, savepoints and annotations of snapshots; artifacts; load."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from epochal.wire.versions import ArtifactAnswer, VersionAnswer
 
 
 class ApplicationQueries:
-    """Each raises ``NotFound`` for what is not there. Snapshots are named by their epoch, along the lineage."""
+    """Methods raise ``NotFound`` for missing resources. Snapshots are named by their epoch in the lineage."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -93,7 +93,7 @@ class ApplicationQueries:
         with self._database.reading() as session:
             row = AnnotationRepository(session).message(SnapshotRepository(session).decided(application, epoch))
             if row is None:
-                raise NotFound(f"Nobody has written about epoch {epoch} of application {application!r}.")
+                raise NotFound(f"Epoch {epoch} of application {application!r} has no message.")
             return message_answer(row)
 
 

@@ -1,4 +1,4 @@
-"""Entries, and the answers of their calls: waited for by the commit of the epoch that has them, read all at once."""
+"""Entries and the answers of their calls: each committed epoch is read once for all waiting callers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _AT_ONCE = 10_000
 
 
 class EntryQueries:
-    """Each raises ``NotFound`` for what is not there."""
+    """Methods raise ``NotFound`` for missing resources."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -48,7 +48,7 @@ class EntryQueries:
 
 @dataclass(frozen=True)
 class FoundAnswers:
-    """Of each call the text of a ``CallAnswer``, in the order of the calls. ``settled``: none of them waits."""
+    """The text of a ``CallAnswer`` for each call, in order. ``settled``: all calls are answered."""
 
     texts: Sequence[str]
     settled: bool
@@ -56,14 +56,14 @@ class FoundAnswers:
 
 @dataclass(eq=False)
 class _Waiting:
-    """Whoever waits for the answers of some calls. ``settled``: the text of those that are there, by request id."""
+    """A caller that waits for answers. ``settled``: the text of existing answers, by request id."""
 
     calls: Mapping[str, TakenCall]
     all_settled: asyncio.Event = field(default_factory=asyncio.Event)
     settled: dict[str, str] = field(default_factory=dict)
 
     def left(self, through: int) -> list[tuple[str, int]]:
-        """Request ids and numbers, up to this one, of those that are not there."""
+        """Request ids and numbers, up to this one, of unanswered calls."""
         return [
             (request_id, call.number)
             for request_id, call in self.calls.items()
@@ -82,8 +82,8 @@ class _Waiting:
 
 
 class Answers:
-    """However many wait, each epoch that is committed costs one look-up in each state table of answers, of the calls
-    that were taken up to it. Of one event loop."""
+    """Each committed epoch costs one look-up in each state table of answers, for the calls submitted up to it,
+    regardless of the number of callers. Used by one event loop."""
 
     def __init__(self, database: Database, replicas: ServedReplicas, lookups: Lookups) -> None:
         self._database = database
@@ -93,7 +93,7 @@ class Answers:
         self._looking: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def wait(self, taken: TakenCalls, seconds: float) -> FoundAnswers:
-        """Those that are not answered when the time is over are ``waiting``."""
+        """Calls without an answer at the timeout are ``waiting``."""
         waiting = _Waiting(taken.calls)
         place = taken.application, taken.entry.table
         if not all(call.new for call in taken.calls.values()):
@@ -112,7 +112,7 @@ class Answers:
         return waiting.found
 
     async def _look_on(self, place: tuple[str, str]) -> None:
-        """As long as anybody waits: when a replica has moved, and now and then."""
+        """Read answers while callers wait: when a replica has advanced, and periodically."""
         with self._replicas.moved.listener() as listener:
             while self._waiting[place]:
                 listener.forget()
@@ -131,7 +131,7 @@ class Answers:
                 for one, left in some:
                     one.settle({request_id: texts[request_id] for request_id, _ in left if request_id in texts})
         except EpochalError:
-            return  # nothing was committed yet, or no replica is there yet: it is looked again
+            return  # nothing was committed yet, or no replica exists yet: read again
 
     async def _found(
         self, application: str, table: str, asked: Sequence[tuple[str, int]], read: ReadFrom
@@ -140,7 +140,7 @@ class Answers:
         return await self._lookups.columns(application, table, pa.table({REQUEST_ID.name: request_ids}), read)
 
     async def _find_expired(self, taken: TakenCalls, waiting: _Waiting) -> None:
-        """Calls of earlier that a committed epoch has taken, and that its state does not have any more."""
+        """Earlier calls that a committed epoch has processed, and whose answers its state no longer has."""
         try:
             epoch, through = await asyncio.to_thread(self._committed, taken.application)
             old = [each for each in waiting.left(through) if not taken.calls[each[0]].new]
@@ -156,7 +156,7 @@ class Answers:
         waiting.settle({id: answer.model_copy(update={"request_id": id}).model_dump_json() for id in gone})
 
     def _taken_through(self, application: str) -> int:
-        """Calls above it are in no epoch."""
+        """Calls above this number are in no epoch."""
         with self._database.reading() as session:
             return InboxRepository(session, ApplicationRepository(session).named(application).id).taken_through()
 
@@ -166,7 +166,7 @@ class Answers:
 
 
 def _together(waiting: Sequence[_Waiting], through: int) -> Iterator[list[tuple[_Waiting, list[tuple[str, int]]]]]:
-    """With what each of them lacks, so many at once that it is a look-up."""
+    """Group missing answers into look-ups of limited size."""
     some, calls = list[tuple[_Waiting, list[tuple[str, int]]]](), 0
     for one in waiting:
         left = one.left(through)
@@ -181,8 +181,7 @@ def _together(waiting: Sequence[_Waiting], through: int) -> Iterator[list[tuple[
 
 
 def _texts(found: FoundColumns, asked: Sequence[tuple[str, int]]) -> dict[str, str]:
-    """By request id those that are answered. A row with another number is of the application that this one was forked
-    from."""
+    """Answers by request id. A row with another number belongs to the application from which this one was forked."""
     there, rows = np.flatnonzero(found.there), found.rows
     expected = np.fromiter((number for _, number in asked), np.int64, len(asked))[there]
     mine = np.asarray(rows.column("answered")) & (np.asarray(rows.column(SEQUENCE.name)) == expected)
@@ -197,14 +196,14 @@ def _texts(found: FoundColumns, asked: Sequence[tuple[str, int]]) -> dict[str, s
 
 
 def _said(value: str | None, error: str | None) -> str:
-    """``value`` is what the author's code has given, which should be JSON."""
+    """``value`` is from the author's code and should be JSON."""
     if value is None:
         value = "null"
     else:
         try:
             orjson.loads(value)
         except orjson.JSONDecodeError:
-            value, error = "null", error or "The application has answered with a value that is not JSON."
+            value, error = "null", error or "The application answered with a value that is not JSON."
     return f'"value":{value},"error":{"null" if error is None else orjson.dumps(error).decode()}'
 
 

@@ -1,4 +1,4 @@
-"""The difference between two snapshots: code, parameters, what was read between, and the rows of every state table."""
+"""Differences between two snapshots: code, parameters, input, and the rows of every state table."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _KEPT_BYTES = 256 << 20
 _kept: SizedCache[TableDifference] = SizedCache(_KEPT_BYTES)
-"""Differences by the manifests' checksums: the next page needs the same one."""
+"""Differences by the manifests' checksums, cached for the next page."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class _Pair:
 
 
 class DiffService:
-    """May block: called from threads. Raises ``NotFound``, ``InvalidInput`` (names, strangers), ``SnapshotExpired``,
-    ``FileMissing``, ``FileCorrupt``; ``SchemaError`` for rows that cannot be compared."""
+    """May block; call from threads. Raises ``NotFound``, ``InvalidInput`` (invalid names, unrelated snapshots),
+    ``SnapshotExpired``, ``FileMissing``, ``FileCorrupt``; ``SchemaError`` for rows that cannot be compared."""
 
     def __init__(self, database: Database, snapshots: Snapshots, store: SnapshotStore) -> None:
         self._database = database
@@ -64,7 +64,7 @@ class DiffService:
         self._store = store
 
     def summary(self, application: str, left: str, right: str) -> SnapshotDiff:
-        """Names as :meth:`epochal.service.catalog.snapshots.SnapshotRepository.named` takes them."""
+        """Names as in :meth:`epochal.service.catalog.snapshots.SnapshotRepository.named`."""
         with self._pair(application, left, right) as pair:
             manifests = pair.left.manifest, pair.right.manifest
             makings = self._snapshots.makings([manifest.key for manifest in manifests])
@@ -81,7 +81,7 @@ class DiffService:
             )
 
     def rows(self, application: str, left: str, right: str, table: str, page: PageRequest) -> DiffRows:
-        """The rows of one state table that are different."""
+        """Changed rows of one state table."""
         after = page.after(str)
         with self._pair(application, left, right) as pair:
             found = _difference(pair, table)
@@ -183,7 +183,7 @@ def _counts(pair: _Pair, id: str) -> TableDiff:
         )
     columns = [{column.name for column in side.visible} for side in (found.before, found.after) if side is not None]
     one_sided = set.symmetric_difference(*columns) if len(columns) == 2 else set()
-    note = f"compared by the columns that both have; not by {', '.join(sorted(one_sided))}" if one_sided else None
+    note = f"compared by common columns; without {', '.join(sorted(one_sided))}" if one_sided else None
     if found.before is None or found.after is None:
         where = pair.left.reference.key if found.before is None else pair.right.reference.key
         note = f"not declared at {where}"
@@ -202,7 +202,7 @@ def _counts(pair: _Pair, id: str) -> TableDiff:
 
 
 def _since(found: TableDifference) -> dict[str, int] | None:
-    """Of the second snapshot."""
+    """``partial_since`` of the second snapshot."""
     return None if found.after is None else dict(found.after.partial_since) or None
 
 
@@ -215,9 +215,9 @@ Row = dict[str, Any]
 
 
 def rows_of(found: TableDifference, first: int, end: int) -> list[DiffRow]:
-    """Those from place ``first`` up to ``end``, in key order."""
+    """Rows from position ``first`` up to ``end``, in key order."""
     table = found.after or found.before
-    assert table is not None  # one of the two snapshots has declared it
+    assert table is not None  # at least one of the two snapshots declares it
     keys = KeyCodec(table.address_schema).decode(found.keys[first:end]).to_pylist()
     old = _values(found.before, found.old.slice(first, end - first), found.had[first:end].tolist())
     new = _values(found.after, found.new.slice(first, end - first), found.has[first:end].tolist())

@@ -1,3 +1,5 @@
+"""Executions of an application and their epochs."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -22,7 +24,7 @@ from epochal.wire.snapshots import EpochPage, FoldedRange
 
 
 class ExecutionService:
-    """What the executions' endpoints answer."""
+    """Read side of executions."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -40,7 +42,7 @@ class ExecutionService:
             return _answer(session, application, ExecutionRepository(session).of(row, id))
 
     def latest(self, application: str) -> ExecutionAnswer | None:
-        """The execution whose state is the application's; ``None`` when it was never started. ``NotFound``."""
+        """The execution whose state is the application's; ``None`` if it was never started. Raises ``NotFound``."""
         with self._database.reading() as session:
             applications = ApplicationRepository(session)
             execution = applications.execution(applications.named(application))
@@ -76,13 +78,13 @@ def _answer(session: Session, application: str, row: Execution) -> ExecutionAnsw
 
 
 _HEAD_OF_LOOP: Final = "feedback"
-"""The type of a node, as ``epochal.pipeline.description`` has it, which query nodes do not load."""
+"""Type of a node, as in ``epochal.pipeline.description``, which query nodes do not load."""
 _READ_AT_ONCE: Final = 8
 
 
 class EpochService:
-    """An epoch and its snapshot are one row; the snapshots' repository reads both. What loops hold stands in the
-    manifests alone."""
+    """Read side of epochs. An epoch and its snapshot are one row; the snapshots' repository reads both. Records in
+    flight are only in the manifests."""
 
     def __init__(self, database: Database, store: SnapshotStore) -> None:
         self._database = database
@@ -109,7 +111,7 @@ class EpochService:
         return self._with_loops([record])[0] if has_loops else record
 
     def _with_loops(self, records: Sequence[EpochRecord]) -> list[EpochRecord]:
-        """These, with the records in flight after each."""
+        """The records with the number of records in flight after each."""
         manifests = [None if record.collected_at is not None else record.manifest for record in records]
         with ThreadPoolExecutor(_READ_AT_ONCE) as readers:
             in_flight = list(readers.map(self._in_flight, manifests))
@@ -121,7 +123,7 @@ class EpochService:
         try:
             loops = self._store.read_manifest(reference).loops
         except EpochalError:
-            return None  # the list is to be seen whatever has become of a file
+            return None  # list the epochs even if a file is missing
         return {name: held.rows for name, held in loops.items()}
 
 

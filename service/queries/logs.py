@@ -1,4 +1,5 @@
-"""Drivers' logs: in this control plane's folder while the driver is on its machine; what is kept of them afterwards."""
+"""Drivers' logs: in this control plane's folder while the driver is on its machine; afterwards the part kept in the
+store."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from epochal.wire.applications import ExecutionAnswer
 
 @dataclass(frozen=True)
 class FoundLog:
-    """Of an attempt: a file that may still grow, or be about to come; or what is ``kept``."""
+    """Log of an attempt: a file that may still grow or be created, or the kept part (``kept``)."""
 
     attempt: int
     path: Path
@@ -38,7 +39,7 @@ class LogService:
         executions: ExecutionService,
         bring: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``bring``: has the log of a driver that is on no machine of ours brought here, as far as it can be had."""
+        """``bring``: fetches the log of a driver on no machine of ours, as far as available."""
         self._bring = bring
         self._settings = settings
         self._database = database
@@ -46,16 +47,16 @@ class LogService:
         self._executions = executions
 
     def latest(self, application: str) -> ExecutionAnswer:
-        """Raises ``NotFound``: unknown, or never started."""
+        """Raises ``NotFound`` for an unknown application, and for one that was never started."""
         execution = self._executions.latest(application)
         if execution is None:
-            raise NotFound(f"Application {application!r} was never started, and so has no log.")
+            raise NotFound(f"Application {application!r} was never started and has no log.")
         return execution
 
     def find(self, application: str, attempt: int | None) -> FoundLog:
-        """Of the latest execution; without ``attempt`` of its latest one.
+        """Log of the latest execution; without ``attempt``, of its latest attempt.
 
-        Raises ``NotFound``: no such attempt; or its log is on another machine, and not kept (yet).
+        Raises ``NotFound`` without such an attempt, or if its log is on another machine and not kept yet.
         """
         execution = self.latest(application)
         number = execution.attempt if attempt is None else attempt
@@ -81,9 +82,9 @@ class LogService:
         if machine is None or machine.host == this_machine().host:
             return FoundLog(number, path)
         raise NotFound(
-            f"The log of attempt {number} of {application!r} is on host {machine.host}, where its driver was started. "
-            "Ask the control plane there. When the driver is gone, its last 16 MB are kept, and can be read anywhere; "
-            "unless its host is gone as well, or that was too long ago."
+            f"The log of attempt {number} of {application!r} is on host {machine.host}, where its driver was started; "
+            "read it from the control plane there. After the end of a driver, the last 16 MB of its log are kept for "
+            "a limited time and can be read anywhere, unless its host failed."
         )
 
     def _check_not_expired(self, application: str, execution: ExecutionAnswer, attempt: int) -> None:
@@ -91,6 +92,6 @@ class LogService:
         days = self._settings.log_days
         if ended is not None and ended < now() - timedelta(days=days):
             raise NotFound(
-                f"The log of attempt {attempt} of {application!r} is not kept any more: that ended {ended:%Y-%m-%d}, "
+                f"The log of attempt {attempt} of {application!r} has expired: the attempt ended {ended:%Y-%m-%d}, "
                 f"and logs are kept for {days:g} days."
             )

@@ -1,3 +1,5 @@
+"""Control planes and query nodes of the catalog."""
+
 from __future__ import annotations
 
 from typing import cast
@@ -11,13 +13,13 @@ from epochal.wire.bodies import Page
 
 
 class NodeService:
-    """What the nodes' endpoint answers."""
+    """Read side of nodes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def control_planes(self) -> list[str]:
-        """The URLs of those that were heard lately."""
+        """URLs of control planes with a recent heartbeat."""
         with self._database.reading() as session:
             return sorted({node.public_url for node in NodeRepository(session).living() if node.role == "control"})
 

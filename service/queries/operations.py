@@ -1,3 +1,5 @@
+"""Background operations of a project."""
+
 from __future__ import annotations
 
 from epochal.service.catalog.applications import ApplicationRepository
@@ -15,7 +17,7 @@ class OperationService:
         self._database = database
 
     def get(self, id: str, project: str = DEFAULT_PROJECT) -> OperationAnswer:
-        """Raises ``NotFound`` also for those of other projects."""
+        """Raises ``NotFound``, also for operations of other projects."""
         with self._database.reading() as session:
             return operation_answer(*OperationRepository(session).get(id, project))
 

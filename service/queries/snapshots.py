@@ -1,4 +1,4 @@
-"""Snapshots: which one is meant (SQL only), and its manifest (from the store)."""
+"""Snapshots: resolution of names (SQL only), and manifests (from the store)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SnapshotDirectory:
         with self._database.reading() as session:
             found = heads(session, application)
             if not found:
-                ApplicationRepository(session).named(application)  # which says what there is instead
+                ApplicationRepository(session).named(application)  # its message lists the existing ones
             return found[0]
 
     def resolve(
@@ -71,7 +71,7 @@ class SnapshotDirectory:
 
 
 class SnapshotService:
-    """What the snapshots' endpoints answer."""
+    """Read side of snapshots."""
 
     def __init__(self, database: Database, directory: SnapshotDirectory, store: SnapshotStore) -> None:
         self._database = database
@@ -93,7 +93,7 @@ class SnapshotService:
             )
 
     def get(self, application: str, name: str) -> SnapshotAnswer:
-        """``NotFound``, ``SnapshotExpired``; ``FileMissing``, ``FileCorrupt`` when the store has not what it should."""
+        """Raises ``NotFound``, ``SnapshotExpired``; ``FileMissing``, ``FileCorrupt`` for a damaged store."""
         with self._database.reading() as session:
             reference = SnapshotRepository(session).named(application, name)
             annotations = AnnotationRepository(session).of([reference.key]).get(reference.key, Annotations())

@@ -1,4 +1,4 @@
-"""What standing queries an application has."""
+"""Read side of standing queries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from epochal.wire.standing_queries import QueryWindow, StandingQueriesAnswer, St
 
 
 class StandingQueryDirectory:
-    """Raises ``NotFound``, and what reading a snapshot raises."""
+    """Raises ``NotFound``, and the errors of reading a snapshot."""
 
     def __init__(self, in_force: StandingQueriesInForce) -> None:
         self._in_force = in_force

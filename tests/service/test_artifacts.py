@@ -152,7 +152,7 @@ def test_a_file_that_cannot_be_written_is_named_by_nobody(house: House, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageFull, match=r"no space left for the artifact 'x.py'"):
+    with pytest.raises(StorageFull, match=r"enough space for the artifact 'x.py'"):
         house.artifacts.register("x.py", CODE, "default", "me")
     monkeypatch.undo()
     assert (house.stored(), house.named()) == ([], set())

@@ -22,11 +22,11 @@ from epochal.wire.projects import project_of
 from tests.kit.waiting import eventually
 from tests.service.bundles import exported, files, finished, members, packed, value
 from tests.service.lookups import DELAYS, StateDriver, route
+from tests.service.projects import Project, project
 from tests.service.served_programs import ServedProgram, plainly
 from tests.service.test_bundles_refused import signed
 from tests.service.test_collection import collected
 from tests.service.test_programs import CODE, FIRST, THEN, check_state, control_plane
-from tests.service.test_projects import Project, project
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

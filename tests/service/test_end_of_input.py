@@ -128,6 +128,6 @@ def test_an_import_of_it_that_is_to_start_is_refused_and_leaves_nothing(plane: P
     drained(plane)
     status, slug, detail = refused(other, exported(plane), start=True)
     assert (status, slug) == (422, "incompatible-state")
-    assert "Epoch 4 is drained" in detail and "to go on here, export epoch 3" in detail
+    assert "Epoch 4 is drained" in detail and "to continue here, export epoch 3" in detail
     before = imported(other, exported(plane, epoch=3), start=True)
     assert before["state"] == "succeeded", before["error"]

@@ -43,7 +43,7 @@ def test_an_answer_that_is_no_json_is_the_calls_error_and_no_others(store: Appli
     with store.running():
         found = store.call(calls=[{"arguments": each} for each in [*arguments, {"key": "x", "value": "1"}]])["calls"]
         *wrong, right = [(answer["state"], answer["value"], answer["error"]) for answer in found]
-        said = "The application has answered with a value that is not JSON."
+        said = "The application answered with a value that is not JSON."
         assert wrong == [("answered", None, said)] * len(arguments)
         assert right == ("answered", [None, 1], None)
         # What the application itself says is wrong stays.
@@ -121,7 +121,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (
         {"calls": [{"request_id": "a", "arguments": {"key": "x"}}] * 2},
         "invalid-arguments",
-        "Call 1, entry 'exchange': the request id 'a' comes twice",
+        "Call 1, entry 'exchange': duplicate request id 'a'",
     ),
     ({"calls": []}, "invalid-request", "calls"),
     ({"calls": [{"arguments": {"key": "x"}}] * 1001}, "invalid-request", "calls"),

@@ -85,7 +85,7 @@ def test_a_trial_has_the_calls_that_its_epochs_took(store: Application, monkeypa
     assert tried_again(forked, 2) == [("note", "noted", None), ("exchange", "r0", "forked")]
 
     monkeypatch.setattr(preflight, "MOST_BYTES", 40)
-    with pytest.raises(InvalidInput, match=r"are more than the 0 MiB that a trial takes\. Try the last 1 epochs"):
+    with pytest.raises(InvalidInput, match=r"exceed the maximum of 0 MiB for a trial\. Repeat the last 1 epochs"):
         tried_again(store, 4)
 
 
@@ -96,6 +96,6 @@ def test_a_trial_says_which_epochs_it_lacks_the_calls_of(store: Application) -> 
     with store.plane.control.database.writing() as session:
         session.delete(session.query(InboxBatch).order_by(InboxBatch.last).first())
     assert tried_again(store, 1) == [("exchange", "r1", None)]
-    missing = rf"Epoch {first['epoch']} of store-\w+ has taken 1 calls of entries, and they are not in the inbox"
-    with pytest.raises(InvalidInput, match=missing + r".* Try the last 1 epochs\."):
+    missing = rf"Epoch {first['epoch']} of store-\w+ processed 1 calls of entries that are not in the inbox"
+    with pytest.raises(InvalidInput, match=missing + r".* Repeat the last 1 epochs\."):
         tried_again(store, 2)

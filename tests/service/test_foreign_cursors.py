@@ -27,7 +27,7 @@ from epochal.wire.projects import OF_PROJECTS
 from tests.service.conftest import Plane, StandInSupervisor, http_client, serving
 from tests.service.cursors import SEAL, signed
 from tests.service.lookups import DELAYS, StateDriver, route
-from tests.service.test_projects import Project, project
+from tests.service.projects import Project, project
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -107,7 +107,7 @@ def fill(template: str, application: str, **names: str) -> str:
 
 def parameters() -> Iterator[Parameter]:
     """All parameters of calls with a token, by the OpenAPI document; those in the path have tests in
-    ``test_projects.py``."""
+    ``test_project_isolation.py``."""
     document = create_app(Settings()).openapi()
 
     def fields(schema: dict[str, Any]) -> Iterator[str]:

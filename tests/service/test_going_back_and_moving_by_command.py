@@ -93,7 +93,7 @@ def test_a_rollback_for_scripts(plane: Plane, stopped: Driver) -> None:
 
 def test_the_client_refuses_what_was_not_confirmed(client: Client, stopped: Driver) -> None:
     rollback = client.application("flights").rollback
-    with pytest.raises(Conflict, match="Ask for the plan"):
+    with pytest.raises(Conflict, match="Request the plan"):
         rollback.to(epoch=2)
     plan = rollback.plan(epoch=2)
     assert rollback.to(epoch=2, confirm=plan.confirm).state == "succeeded"

@@ -98,18 +98,23 @@ def test_what_is_not_there_or_wrong_is_said(plane: Plane, driver: StateDriver) -
 
 STATE = "/v1/applications/flights/state"
 PARAMETERS = [
-    ("POST", f"{STATE}/delays/lookup?epoch=1", ["epoch"], "what is asked for stands in the body"),
+    ("POST", f"{STATE}/delays/lookup?epoch=1", ["epoch"], "send its value in the body"),
     ("POST", f"{STATE}/delays/lookup?epoch=1&isolation=read_uncommitted", ["epoch", "isolation"], "in the body"),
     (
         "GET",
         f"{KEYS}JFK,LAX?epcoh=1",
         ["epcoh"],
-        "there are at, epoch, isolation, min_epoch, savepoint, tag, wait_seconds",
+        "the endpoint has at, epoch, isolation, min_epoch, savepoint, tag, wait_seconds",
     ),
-    ("GET", f"{STATE}/delays/keys?key=JFK,LAX&prefix=", ["prefix"], "there are at, epoch, isolation, key, "),
+    ("GET", f"{STATE}/delays/keys?key=JFK,LAX&prefix=", ["prefix"], "the endpoint has at, epoch, isolation, key, "),
     ("GET", f"{STATE}/delays/scan?key=JFK", ["key"], "cursor, epoch, isolation, limit, "),
-    ("GET", "/v1/applications/flights?epoch=1", ["epoch"], "leave it out, there is none here"),
-    ("POST", "/v1/artifacts?filename=a.py&name=b", ["name"], "there is filename, and the rest stands in the body"),
+    ("GET", "/v1/applications/flights?epoch=1", ["epoch"], "this endpoint has no parameters"),
+    (
+        "POST",
+        "/v1/artifacts?filename=a.py&name=b",
+        ["name"],
+        "the endpoint has filename; send everything",
+    ),
     ("POST", "/v1/applications/flights/stop?drain=true", ["drain"], "in the body"),
 ]
 """Requests, the parameters that are refused, and what is to be done."""

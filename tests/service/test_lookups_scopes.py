@@ -138,7 +138,7 @@ def test_partial_state_shows_its_instances_and_what_they_have_together(
     assert looked_up("parts.sums", {"_group": 0, "word": "gin"})["values"] == [{"n": 4, "at": 6}]
     assert looked_up("parts.count", {})["values"] == [{"n": 3}]
     assert "in all keys of a batch, or in none" in looked_up("parts.count", {}, {"_group": 0})["detail"]
-    assert "only its program can say" in looked_up("parts.own", {})["detail"]
+    assert "only its program can merge" in looked_up("parts.own", {})["detail"]
 
 
 def of_program(id: str, function: str) -> StateTable:
@@ -185,7 +185,7 @@ def test_its_past_and_its_differences(plane: Plane, driver: StateDriver) -> None
     for id, key, named in (("parts.sums", "gin", "0,gin"), ("parts.count", "", "0")):
         answer = plane.client.get(f"{STATE}{id}/history", params={"key": key})
         assert answer.json()["type"].endswith("invalid-key")
-        assert answer.json()["detail"].endswith(f"begin the key with the number of one, {named}.")
+        assert answer.json()["detail"].endswith(f"begin the key with an instance number, {named}.")
 
 
 @pytest.mark.by_turns(2)

@@ -2,89 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import json
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from fastapi.routing import iter_route_contexts
 from sqlalchemy import select
 from typer.testing import CliRunner
 
 from epochal.cli.main import app
 from epochal.client import Client
 from epochal.errors import Conflict, OptionError, QuotaExceeded
-from epochal.service.api.access import access_of
-from epochal.service.api.fast_lookups import FastLookups
-from epochal.service.app import create_app
-from epochal.service.catalog.models import Application, Token, WebhookDelivery
-from epochal.service.domain.permissions import Access
-from epochal.service.domain.settings import Settings
-from epochal.service.query_app import create_query_app
-from epochal.wire.projects import OF_PROJECTS
-from tests.kit.waiting import eventually
-from tests.service.bundles import exported, with_state
-from tests.service.lookups import DELAYS, StateDriver, route
+from epochal.service.catalog.models import Token, WebhookDelivery
+from tests.service.projects import SECRET, Project, project
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
-
-SECRET = "of-b-alone"
-"""Stands in every name, parameter and file of the project ``b``."""
-
-
-@dataclass(frozen=True)
-class Project:
-    """One project, by HTTP as its own admin."""
-
-    plane: Plane
-    name: str
-    client: httpx.Client
-
-    def url(self, path: str) -> str:
-        return f"/v1/projects/{self.name}/{path}"
-
-    def get(self, path: str, **query: Any) -> Any:
-        answer = self.client.get(self.url(path), params=query)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    def post(self, path: str, expect: int, **body: Any) -> Any:
-        answer = self.client.post(self.url(path), json=body)
-        assert answer.status_code == expect, answer.text
-        return answer.json()
-
-    def artifact(self, content: str) -> str:
-        text = "# " + json.dumps({"sinks": {"out": "files:{out}"}, "content": content})
-        answer = self.client.post(self.url("artifacts"), params={"filename": "code.py"}, content=text.encode())
-        assert answer.status_code in (200, 201), answer.text
-        return str(answer.json()["sha256"])
-
-    def application(self, name: str, expect: int = 201, **more: Any) -> Any:
-        body = {"name": name, "parameters": {"out": f"/data/{self.name}/{name}"}, **more}
-        return self.post("applications", expect, **({"artifact": self.artifact(self.name)} | body))
-
-    def wait(self, operation: str) -> None:
-        """Until it has succeeded."""
-        eventually(lambda: self.get(f"operations/{operation}")["state"] != "running")
-        found = self.get(f"operations/{operation}")
-        assert found["state"] == "succeeded", found
-
-    def token(self, role: str, name: str) -> str:
-        return str(self.post("tokens", 201, name=name, role=role)["token"])
-
-
-def project(plane: Plane, name: str, **quotas: int) -> Project:
-    plane.post("/v1/projects", 201, name=name, quotas=quotas)
-    answer = plane.client.post(f"/v1/projects/{name}/tokens", json={"name": "its-admin", "role": "admin"})
-    assert answer.status_code == 201, answer.text
-    return Project(plane, name, plane.as_bearer(answer.json()["token"]))
 
 
 @pytest.fixture
@@ -101,7 +36,7 @@ def b(plane: Plane) -> Iterator[Project]:
         yield made
 
 
-def test_names_are_of_their_project(plane: Plane, a: Project, b: Project) -> None:
+def test_names_are_scoped_to_their_project(plane: Plane, a: Project, b: Project) -> None:
     plane.application("flights")
     for each in (a, b):
         made = each.application("flights")
@@ -113,7 +48,7 @@ def test_names_are_of_their_project(plane: Plane, a: Project, b: Project) -> Non
     assert plane.get("/v1/applications/a.flights") == a.get("applications/flights")
 
 
-def test_an_application_of_a_project_lives_as_any_other(plane: Plane, a: Project) -> None:
+def test_life_cycle_of_an_application_in_a_project(plane: Plane, a: Project) -> None:
     a.application("flights")
     driver = plane.driver("a.flights")
     driver.epochs(3)
@@ -137,7 +72,7 @@ def test_an_application_of_a_project_lives_as_any_other(plane: Plane, a: Project
     assert len(a.get("operations", application="flights")["items"]) == 2
 
 
-def test_names_in_bodies_and_queries_are_of_the_project_of_the_path(plane: Plane, a: Project, b: Project) -> None:
+def test_names_in_bodies_and_queries_belong_to_the_project_of_the_path(plane: Plane, a: Project, b: Project) -> None:
     """However another project's application is written, it is not there."""
     b.application("flights")
     plane.driver("b.flights").epochs(2)
@@ -157,7 +92,7 @@ def test_names_in_bodies_and_queries_are_of_the_project_of_the_path(plane: Plane
         assert a.client.post(a.url("applications"), json={"name": name, "artifact": "0" * 64}).status_code == 422
 
 
-def test_code_is_used_where_it_was_uploaded(plane: Plane, a: Project, b: Project) -> None:
+def test_artifacts_are_usable_only_in_their_project(plane: Plane, a: Project, b: Project) -> None:
     sha256 = b.artifact(SECRET)
     assert a.client.get(a.url(f"artifacts/{sha256}")).status_code == 404
     assert plane.client.get(f"/v1/artifacts/{sha256}").status_code == 404
@@ -183,7 +118,7 @@ def test_code_is_used_where_it_was_uploaded(plane: Plane, a: Project, b: Project
     assert (refused.status_code, "version 1 of 'own'" in refused.text) == (409, True)
 
 
-def test_tokens_are_of_one_project(plane: Plane, a: Project, b: Project) -> None:
+def test_tokens_are_valid_in_one_project(plane: Plane, a: Project, b: Project) -> None:
     made = a.post("tokens", 201, name="ci", role="author")
     assert (made["name"], made["project"], made["roles"]) == ("ci", "a", {"a": "author"})
     b.post("tokens", 201, name="ci", role="viewer")
@@ -209,7 +144,7 @@ def test_tokens_are_of_one_project(plane: Plane, a: Project, b: Project) -> None
         assert stored.name == "a.ci"
 
 
-def test_an_admin_of_a_project_is_none_of_another_nor_of_the_installation(plane: Plane, a: Project, b: Project) -> None:
+def test_project_admins_are_not_admins_of_other_projects(plane: Plane, a: Project, b: Project) -> None:
     calls = [("POST", ""), ("GET", "/b"), ("PUT", "/b"), ("DELETE", "/b"), ("PUT", "/a"), ("DELETE", "/a")]
     for method, path in calls:
         body = {"quotas": {}} if path else {"name": "mine"}
@@ -223,7 +158,7 @@ def test_an_admin_of_a_project_is_none_of_another_nor_of_the_installation(plane:
     assert plane.client.get("/v1/projects/None/applications").status_code == 404
 
 
-def test_a_project_is_deleted_when_it_is_empty_and_its_name_is_gone(plane: Plane, a: Project) -> None:
+def test_only_empty_projects_are_deleted_and_their_names_are_not_reused(plane: Plane, a: Project) -> None:
     a.application("flights", start=False)
     refused = plane.client.delete("/v1/projects/a")
     assert (refused.status_code, "'a.flights'" in refused.json()["detail"]) == (409, True)
@@ -239,7 +174,7 @@ def test_a_project_is_deleted_when_it_is_empty_and_its_name_is_gone(plane: Plane
     assert plane.client.delete("/v1/projects/default").status_code == 409
 
 
-def test_what_was_done_is_in_the_audit_log_of_its_project(plane: Plane, a: Project, b: Project) -> None:
+def test_calls_are_audited_in_their_project(plane: Plane, a: Project, b: Project) -> None:
     a.application("flights", start=False)
     assert b.client.post(a.url("applications/flights/start")).status_code == 403
     log = [(entry["target"], entry["token"], entry["outcome"]) for entry in a.get("audit")["items"]]
@@ -249,7 +184,7 @@ def test_what_was_done_is_in_the_audit_log_of_its_project(plane: Plane, a: Proje
     assert "flights" not in str(plane.get("/v1/audit"))
 
 
-def test_a_place_is_taken_whoever_has_it_and_its_owner_is_not_named(plane: Plane, a: Project, b: Project) -> None:
+def test_targets_of_other_projects_are_refused_without_naming_the_owner(plane: Plane, a: Project, b: Project) -> None:
     b.application(SECRET, parameters={"out": "/shared"})
     refused = a.application("mine", 422, parameters={"out": "/shared"})
     assert refused["type"] == "urn:epochal:problem:shared-sink-targets"
@@ -257,13 +192,13 @@ def test_a_place_is_taken_whoever_has_it_and_its_owner_is_not_named(plane: Plane
     assert "another project" in refused["detail"]
 
 
-def test_a_name_and_its_project_are_not_too_long_together(plane: Plane, a: Project) -> None:
+def test_full_names_have_a_maximum_length(plane: Plane, a: Project) -> None:
     a.application("x" * 60, start=False)
     refused = a.application("x" * 61, 422)
     assert (refused["type"], "at most 60" in refused["detail"]) == ("urn:epochal:problem:invalid-input", True)
 
 
-def test_quotas_bound_what_a_project_has(plane: Plane) -> None:
+def test_quotas_limit_a_project(plane: Plane) -> None:
     with project(plane, "small", applications=2, running=1, subtasks=4).client as client:
         small = Project(plane, "small", client)
         small.application("first", configuration={"parallelism": 4})
@@ -310,7 +245,7 @@ def test_the_default_project_can_have_quotas(plane: Plane) -> None:
     assert plane.client.post("/v1/applications", json=body).json()["type"] == "urn:epochal:problem:quota-exceeded"
 
 
-def test_webhooks_hear_of_their_project_alone(plane: Plane, a: Project, b: Project) -> None:
+def test_webhooks_receive_events_of_their_project_only(plane: Plane, a: Project, b: Project) -> None:
     hooks = {
         each.name: each.post("webhooks", 201, url="https://example.com/hook", kinds=["epoch.committed"])["id"]
         for each in (a, b)
@@ -343,7 +278,7 @@ def first_events(client: httpx.Client, path: str, count: int, last: str) -> list
     return found
 
 
-def test_events_are_of_their_project(plane: Plane, a: Project, b: Project) -> None:
+def test_events_are_limited_to_their_project(plane: Plane, a: Project, b: Project) -> None:
     a.application("flights")
     b.application(SECRET)
     plane.driver(f"b.{SECRET}").epochs(2)
@@ -355,203 +290,7 @@ def test_events_are_of_their_project(plane: Plane, a: Project, b: Project) -> No
     assert [data["application"] for _, data in one] == ["flights", "flights"]
 
 
-NAMES = (f"b.{SECRET}", SECRET, f"b%2E{SECRET}", f"a.b.{SECRET}", f"default.{SECRET}", f"b%2F{SECRET}")
-BEGINNINGS = ("", "/projects/a", "/projects/b", "/projects/default", "/projects/a%2F..%2Fb", "/projects/a/../b")
-
-
-@pytest.mark.parametrize(
-    ("names", "beginnings"),
-    [
-        pytest.param(2, 2, marks=pytest.mark.by_turns(3)),
-        pytest.param(len(NAMES), len(BEGINNINGS), marks=pytest.mark.long),
-    ],
-)
-def test_nothing_of_another_project_is_reached(
-    plane: Plane, a: Project, b: Project, names: int, beginnings: int
-) -> None:
-    """Every route, as everybody who has no role in ``b``, with what is in ``b`` in every place that a caller fills."""
-    b.application(SECRET)
-    driver = plane.driver(f"b.{SECRET}")
-    driver.epochs(2)
-    application = b.get(f"applications/{SECRET}")
-    export = b.post(f"applications/{SECRET}/export", 202)
-    upload = b.post("imports", 201, sha256=hashlib.sha256(SECRET.encode()).hexdigest(), bytes=10)
-    webhook = b.post("webhooks", 201, url=f"https://example.com/{SECRET}", kinds=["epoch.committed"])
-    token = b.post("tokens", 201, name=SECRET, role="viewer")
-    ids = {
-        "execution": [application["execution"]],
-        "sha256": [application["artifact"]],
-        "epoch": ["1", "2"],
-        "snapshot": ["head", "2"],
-        "id": [application["execution"], export["id"], upload["id"], webhook["id"], token["id"]],
-        "project": ["b"],
-    }
-    with plane.control.database.reading() as session:
-        internal = session.scalars(select(Application.id).where(Application.project == "b")).one()
-    secrets = [SECRET, application["branch"], internal, *ids["execution"], webhook["id"], token["id"], upload["id"]]
-    outsider = plane.as_bearer(plane.token("viewer", "outsider"))
-    callers = {"admin of a": a.client, "viewer of default": outsider}
-    calls = 0
-    for method, path in routes():
-        for url in ways(path, ids, NAMES[:names], BEGINNINGS[:beginnings]):
-            for who, client in callers.items():
-                answer = client.request(method, url, timeout=8, **sent(path))
-                calls += 1
-                where = f"{method} {url} as {who}: {answer.status_code} {answer.text[:300]}"
-                said = answer.text.replace(url, "")
-                told = [secret for secret in secrets if secret in said and secret not in f"{url} {sent(path)}"]
-                if path == "/v1/audit":
-                    told = []  # it has what they have asked for here
-                assert told == [], where
-                if "{" in path.removeprefix("/v1/projects/{project}"):
-                    assert answer.status_code in (403, 404, 409, 422) or harmless(method, path, answer), where
-    outsider.close()
-    assert calls > 500
-    after = b.get(f"applications/{SECRET}")
-    assert (after["revision"], after["state"]) == (application["revision"], application["state"])
-    assert [item["id"] for item in b.get("webhooks")["items"]] == [webhook["id"]]
-    assert SECRET in [item["name"] for item in b.get("tokens")["items"]]
-    assert b.get(f"imports/{upload['id']}")["received"] == 0
-
-
-def harmless(method: str, path: str, answer: httpx.Response) -> bool:
-    """To delete an artifact that is not there is done already."""
-    return method == "DELETE" and path.endswith("/artifacts/{sha256}") and answer.status_code == 204
-
-
-def routes() -> Iterator[tuple[str, str]]:
-    for found in iter_route_contexts(create_app(Settings()).routes):
-        access = access_of(found.endpoint)
-        if access in (None, Access.PUBLIC, Access.DRIVER, Access.POD) or not found.path.startswith("/v1/"):
-            continue
-        for method in sorted(found.methods or ()):
-            yield method, str(found.path)
-
-
-def ways(path: str, ids: dict[str, list[str]], names: Sequence[str], beginnings: Sequence[str]) -> Iterator[str]:
-    """Paths by which somebody could try to reach what is in ``b``."""
-    for beginning in beginnings if path.split("/")[2] in OF_PROJECTS else [""]:
-        for name in names if "{name}" in path else [""]:
-            for filled in combinations(path.replace("{name}", name), ids):
-                if path == "/v1/events" and beginning in ("", "/projects/a", "/projects/default"):
-                    continue  # a stream without end, of what is one's own
-                yield "/v1" + beginning + filled.removeprefix("/v1")
-
-
-def combinations(path: str, ids: dict[str, list[str]]) -> Iterator[str]:
-    match = re.search(r"\{(\w+)(:path)?\}", path)
-    if match is None:
-        yield path
-        return
-    for value in ids.get(match[1], ["1"]):
-        yield from combinations(path.replace(match[0], value, 1), ids)
-
-
-def sent(path: str) -> dict[str, Any]:
-    """A body and a query that the endpoint takes, naming what is in ``b``."""
-    if path.endswith(("/diff", "/diff/{table}")):
-        return {"params": {"to": f"{SECRET}:1"}}
-    if path == "/v1/operations":
-        return {"params": {"application": SECRET}}
-    if path.endswith("/fork"):
-        return {"json": {"name": "copy"}}
-    if path == "/v1/preflight":
-        return {"json": {"application": SECRET}}
-    if path.endswith("/content"):
-        return {"params": {"offset": 0}, "content": b"x"}
-    if path.endswith("/rescale"):
-        return {"json": {"parallelism": 2}}
-    if path.endswith("/versions"):
-        return {"json": {"parameters": {}}}
-    return {"json": {}}
-
-
-def test_the_short_way_asks_for_the_role_in_the_project(
-    plane: Plane, a: Project, b: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    short: list[bytes] = []
-    found = FastLookups._found
-
-    def noting(self: FastLookups, place: Any, *rest: Any, **more: Any) -> Any:
-        short.append(place.application.encode())
-        return found(self, place, *rest, **more)
-
-    monkeypatch.setattr(FastLookups, "_found", noting)
-    b.application("flights")
-    driver = StateDriver(plane, "b.flights", tables=(DELAYS,))
-    driver.epoch((DELAYS, [route("JFK", "LAX", 3, 1.0)]))
-    key = "state/delays/keys/JFK,LAX"
-    paths = [b.url(f"applications/flights/{key}"), f"/v1/applications/b.flights/{key}"]
-    outsider = plane.as_bearer(plane.token("viewer", "outsider"))
-    for path in paths:
-        eventually(lambda path=path: b.client.get(path).status_code == 200)
-        again = [b.client.get(path) for _ in range(3)]  # the same head, from the second on without being parsed
-        assert [answer.json()["value"]["flights"] for answer in again] == [3, 3, 3]
-    assert set(short) == {b"b.flights"}
-    short.clear()
-    for path in [*paths, a.url(f"applications/b.flights/{key}"), a.url(f"applications/flights/{key}")]:
-        for client in (a.client, outsider):
-            for _ in range(3):
-                assert client.get(path).status_code in (403, 404), path
-    assert b"b.flights" not in short
-    for path in (f"/v1/applications/flights/{key}", f"/v1/projects/default/applications/flights/{key}"):
-        assert plane.client.get(path).status_code == 404
-    outsider.close()
-
-
-def test_a_query_node_asks_for_the_role_in_the_project(plane: Plane, a: Project, b: Project) -> None:
-    b.application("flights", start=False)
-    transport = httpx.ASGITransport(create_query_app(plane.control))
-
-    async def asked(path: str, by: Project) -> httpx.Response:
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            return await client.get(path, headers={"authorization": by.client.headers["authorization"]})
-
-    for path in (b.url("applications/flights"), "/v1/applications/b.flights"):
-        of_a, of_b = (asyncio.run(asked(path, each)) for each in (a, b))
-        assert (of_a.status_code, of_b.status_code) == (403, 200)
-        assert (of_b.json()["name"], of_b.json()["project"]) == ("flights", "b")
-
-
-def test_a_bundle_stands_on_nothing_of_another_project(plane: Plane, a: Project, b: Project) -> None:
-    b.application("flights")
-    driver = StateDriver(plane, "b.flights", tables=(DELAYS,))
-    driver.epoch((DELAYS, [route("JFK", "LAX", 3, 1.0)]))
-    driver.epoch((DELAYS, [route("JFK", "SFO", 4, 1.0)]))
-    operation = b.post("applications/flights/export", 202)["id"]
-    b.wait(operation)
-    bundle = b.client.get(b.url(f"applications/flights/exports/{operation}")).content
-    body = {"sha256": hashlib.sha256(bundle).hexdigest(), "bytes": len(bundle)}
-    for each in (a, b):
-        upload = each.post("imports", 201, **body)["id"]
-        part = each.client.put(each.url(f"imports/{upload}/content"), params={"offset": 0}, content=bundle)
-        assert part.status_code == 200, part.text
-        request = {"name": "copy", "parameters": {"out": f"/copy-{each.name}"}}
-        each.wait(each.post(f"imports/{upload}/application", 202, **request)["id"])
-    ours, theirs = (each.get("applications/copy") for each in (a, b))
-    assert (ours["project"], ours["head"]["branch"].partition(".")[0]) == ("a", "a")
-    assert (theirs["project"], theirs["head"]["branch"]) == ("b", driver.driver.point.branch)
-
-
-def test_a_bundle_of_elsewhere_is_imported_into_a_project(plane: Plane, a: Project, other: Plane) -> None:
-    source = with_state(other)
-    bundle = exported(other)
-    upload = a.post("imports", 201, sha256=hashlib.sha256(bundle).hexdigest(), bytes=len(bundle))["id"]
-    a.client.put(a.url(f"imports/{upload}/content"), params={"offset": 0}, content=bundle)
-    plan = a.post(f"imports/{upload}/application", 200, parameters={"out": "/new"}, dry_run=True)
-    assert plan["application"] == "flights"
-    operation = a.post(f"imports/{upload}/application", 202, parameters={"out": "/new"})
-    assert (operation["project"], operation["application"]) == ("a", "flights")
-    a.wait(operation["id"])
-    done = a.get("applications/flights")
-    assert (done["project"], done["head"]["epoch"]) == ("a", 3)
-    branch = done["head"]["branch"]
-    assert branch.startswith("a.flights-") and branch != f"a.{source.driver.point.branch}"
-    assert [item["filename"] for item in a.get("artifacts")["items"]] == ["flights.py"]
-    assert plane.get("/v1/artifacts")["items"] == plane.get("/v1/operations")["items"] == []
-
-
-def test_of_callers_at_the_same_time_one_gets_the_last_place(plane: Plane) -> None:
+def test_concurrent_calls_cannot_exceed_a_quota(plane: Plane) -> None:
     with project(plane, "small", applications=3).client as client:
         small = Project(plane, "small", client)
         sha256 = small.artifact("code")
@@ -565,7 +304,7 @@ def test_of_callers_at_the_same_time_one_gets_the_last_place(plane: Plane) -> No
     assert statuses == [201] * 3 + [409] * 5
 
 
-def test_a_client_and_its_project(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_with_a_project(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     token = str(plane.client.headers["authorization"]).removeprefix("Bearer ")
     with Client(plane.settings.url, token) as client:
         made = client.projects.create("pricing", {"applications": 1})
@@ -594,7 +333,7 @@ def test_a_client_and_its_project(plane: Plane, monkeypatch: pytest.MonkeyPatch)
         Client(plane.settings.url, token)
 
 
-def test_the_command_line_and_its_project(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_line_with_a_project(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
     monkeypatch.setenv("EPOCHAL_TOKEN", str(plane.client.headers["authorization"]).removeprefix("Bearer "))
 

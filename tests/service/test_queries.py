@@ -199,7 +199,7 @@ def test_a_query_is_changed_by_who_has_added_it_and_by_administrators(plane: Pla
         carried_out(plane, driver, ActiveQueries())
         refused = bob.post(f"{PATH}/1/{kind}")
         assert (refused.status_code, refused.json()["type"]) == (403, "urn:epochal:problem:forbidden")
-        assert f"query 1 belongs to 'ada', and the token 'bob' may not {kind} it" in refused.json()["detail"]
+        assert f"query 1 belongs to 'ada'; the token 'bob' may not {kind} it" in refused.json()["detail"]
         assert driver.running() == []
         assert ada.post(f"{PATH}/1/{kind}").status_code == 202
         assert plane.client.post(f"{PATH}/1/{kind}").status_code == 202
@@ -256,7 +256,7 @@ def test_the_command_line_says_from_which_epoch_and_window_on(
     epoch(plane, driver, ActiveQueries())
     driver.catalog.open_epoch(2, driver.head_key)
     asked = plane.post(PATH, query=COUNT)
-    assert asked["progress"] == "waiting for the epoch after 2, which is under way"
+    assert asked["progress"] == "waiting for the epoch after 2, which is running"
     driver.catalog.abort_epoch(2, Failure(type="test", message="It is over."))
     driver._next = 3
 

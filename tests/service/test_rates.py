@@ -50,7 +50,7 @@ def test_a_token_that_calls_too_often_is_told_when_to_come_back(plane: Plane, ke
         assert [viewer.get("/v1/applications").status_code for _ in range(11)] == [200] * 10 + [429]
         refused = viewer.get("/v1/applications")
         assert refused.json()["type"] == "urn:epochal:problem:too-many-requests"
-        assert "'a-viewer' makes more calls than the 0.001 a second" in refused.json()["detail"]
+        assert "'a-viewer' exceeds the limit of 0.001 calls per second" in refused.json()["detail"]
         assert 1 <= int(refused.headers["retry-after"]) <= 1000
         assert viewer.get("/healthz").is_success  # whoever asks
 

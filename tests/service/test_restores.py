@@ -199,7 +199,7 @@ def test_a_restore_over_a_living_installation_is_refused(settings: Settings, tmp
         with pytest.raises(Conflict, match="is not empty: it has rows in"):
             restored(settings, place)
         elsewhere = settings.model_copy(update={"database": f"sqlite:///{tmp_path / 'other.sqlite'}"})
-        with pytest.raises(Conflict, match="Somebody works on the store"):
+        with pytest.raises(Conflict, match="is in use"):
             Restore(elsewhere, Backups(str(place)), quiet_seconds=3600).run()
         assert plane.get("/v1/applications/flights")["head"]["epoch"] == 2
     with started(Settings(data=tmp_path / "strange", port=free_port())) as strange:

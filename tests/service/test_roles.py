@@ -59,6 +59,6 @@ def test_a_refusal_names_the_required_role(plane: Plane) -> None:
     with plane.as_bearer(plane.token("operator", "night-shift")) as client:
         answer = client.delete("/v1/artifacts/" + "0" * 64)
     assert answer.json()["detail"] == (
-        "The token 'night-shift' has the role operator in the project 'default'; this needs author. Ask an "
-        "administrator for another token."
+        "The token 'night-shift' has the role operator in the project 'default'; this call requires the role author. "
+        "Ask an administrator for another token."
     )

@@ -175,8 +175,8 @@ def test_no_start_goes_behind_what_its_sinks_show(plane: Plane) -> None:
 
     answer = plane.client.post("/v1/applications/flights/start", json={"savepoint": "two"})
     assert answer.status_code == 409
-    assert "cannot go back to epoch 2" in answer.json()["detail"]
-    assert "Fork it from the savepoint" in answer.json()["detail"]
+    assert "cannot return to epoch 2" in answer.json()["detail"]
+    assert "fork it from the savepoint" in answer.json()["detail"]
 
 
 def test_start_from_a_savepoint_begins_a_branch(plane: Plane) -> None:

@@ -1,4 +1,4 @@
-"""Exports: asked for, built in the background, fetched in parts, and gone after a week."""
+"""Exports: bundles that are built in the background, downloaded in parts, and deleted after a week."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ExportService:
         self._worker = worker
 
     def export(self, name: str, request: CreateExport, by: str) -> OperationAnswer:
-        """Raises ``NotFound``, ``SnapshotExpired``, ``InvalidInput`` when ``since`` is no ancestor, ``Conflict``."""
+        """Raises ``NotFound``, ``SnapshotExpired``, ``InvalidInput`` if ``since`` is not an ancestor, ``Conflict``."""
 
         def wish(session: Session) -> tuple[Application, ExportArguments]:
             application = ApplicationRepository(session).named(name)
@@ -75,7 +75,7 @@ class ExportService:
         return self._worker.begin("export", by, wish)
 
     def file(self, name: str, id: str) -> BundleFile:
-        """Raises ``NotFound``, ``Conflict`` while it is built, ``SnapshotExpired`` when it is gone."""
+        """Raises ``NotFound``, ``Conflict`` while it is built, ``SnapshotExpired`` after its expiry."""
         with self._database.reading() as session:
             application = ApplicationRepository(session).named(name)
             row = OperationRepository(session).of(application, "export", id)
@@ -98,12 +98,12 @@ def _target(session: Session, application: Application, request: CreateExport) -
     return head
 
 
-COLLECTED = declare("export.collected", "what belongs into the bundle is known, nothing is written")
-WRITTEN = declare("export.written", "the bundle is written and durable, nothing names it")
-NAMED = declare("export.named", "the bundle can be fetched, its operation is not yet over")
+COLLECTED = declare("export.collected", "the bundle's contents are determined, nothing is written")
+WRITTEN = declare("export.written", "the bundle is written and durable, nothing refers to it")
+NAMED = declare("export.named", "the bundle can be downloaded, its operation still runs")
 
 KEPT = timedelta(days=7)
-"""How long a bundle can be fetched."""
+"""Retention time of a bundle."""
 
 
 class Exporting:
@@ -117,7 +117,7 @@ class Exporting:
         """Raises ``FileMissing``, ``FileCorrupt``."""
         with self._database.reading() as session:
             row, name = OperationRepository(session).get(claim.id, None)
-            assert name is not None  # an export is of an application
+            assert name is not None  # an export always has an application
             asked_at, by = row.created_at, row.created_by
             snapshots, here = SnapshotRepository(session), InstallationRepository(session).find()
             installation = "" if here is None else here.id
@@ -159,7 +159,7 @@ class Exporting:
         self._files.delete_all("export", claim.id)
 
     def _artifacts(self, files: BundleFiles) -> Mapping[str, Path]:
-        """The code of the versions that ran the bundle's epochs, by its sha256."""
+        """Code of the versions that ran the bundle's epochs, by its sha256."""
         with self._database.reading() as session:
             rows, versions = ExportedRows(session), VersionRepository(session)
             used = rows.versions([rows.epoch(reference.key) for reference in files.manifests])
@@ -177,7 +177,7 @@ class Exporting:
         artifacts: int,
         size: int,
     ) -> BundleHeader:
-        """``artifacts``: how many; ``size``: of all members, in bytes."""
+        """``artifacts``: their number; ``size``: of all members, in bytes."""
         branches = rows.branches(_branches(files))
         versions = rows.versions(epochs)
         encoded = encoded_epochs(epochs)
@@ -204,7 +204,7 @@ class Exporting:
         artifacts: Mapping[str, Path],
         claim: Claim,
     ) -> tuple[str, int]:
-        self._files.delete_all("export", claim.id)  # of a try that was killed
+        self._files.delete_all("export", claim.id)  # of a killed attempt
         target = PartedFile(self._files, "export", claim.id, lambda at: layout.part_of_export(claim.id, at))
         for done in write_bundle(target, self._store, header, epochs, files, artifacts):
             claim.progress(f"{done} of {header.bytes} bytes")
@@ -217,7 +217,7 @@ class Exporting:
 
 
 def _branches(files: BundleFiles) -> Iterable[str]:
-    """Those of the manifests, and those below which some file lies."""
+    """Branches of the manifests, and branches that contain the files."""
     ids = dict.fromkeys(reference.branch for reference in files.manifests)
     return ids | dict.fromkeys(file.path.partition("/")[0] for file in files.files)
 

@@ -1,18 +1,17 @@
-"""What an import does, once it was asked for: the bundle's files into the store, then all of the catalog at once.
+"""Import of a bundle: its files are written to the store, then one transaction changes the catalog.
 
 =====  ===========================================================================================
 step   what
 =====  ===========================================================================================
-I1     a process of its own reads the bundle, each member checked; branches of another project get names
-       of the one that imports; what the store has is left alone
-I2     the bundle was whole, and the snapshot has all that it needs
-I3     one transaction: the code, branches and epochs as they were, the new application, its branch
-I4     the upload is removed
+I1     a separate process reads the bundle and checks each member; branches of another project get names
+       of the importing project; existing files of the store are not changed
+I2     the bundle is complete, and the snapshot has all its files
+I3     one transaction: code, branches and epochs, the new application, its branch
+I4     the upload is deleted
 =====  ===========================================================================================
 
-Killed anywhere, it is begun again, by whichever control plane; what a refused bundle has brought is removed. Until I3
-the catalog has nothing of it but the operation, which belongs to the new application from then on, and the names of
-files that nobody needs.
+After a crash, any control plane repeats the import; files of a refused bundle are removed. Until I3 the catalog
+contains only the operation, which belongs to the new application from then on, and the names of unused files.
 """
 
 from __future__ import annotations
@@ -52,28 +51,28 @@ from epochal.wire.projects import local_name, project_of
 
 _PIECE = 4 << 20
 
-RENAMED = declare("import.renamed", "what the bundle holds has names of the project, nothing of it is in the store")
+RENAMED = declare("import.renamed", "the bundle's branches have names of the project, nothing of it is in the store")
 READ = declare("import.member-stored", "one more member of the bundle is in the store")
-STORED = declare("import.stored", "all of the bundle is in the store, the catalog knows nothing of it")
-WRITTEN = declare("import.written", "the new application is in a transaction that is not committed")
-REGISTERED = declare("import.registered", "the new application is there, the upload still lies around")
+STORED = declare("import.stored", "all of the bundle is in the store, nothing in the catalog")
+WRITTEN = declare("import.written", "the new application is in an uncommitted transaction")
+REGISTERED = declare("import.registered", "the new application exists, the upload is not deleted yet")
 
 
 @dataclass
 class Contents:
-    """What came out of a bundle. ``manifests`` newest first; ``artifacts`` by checksum."""
+    """Contents of a bundle. ``manifests`` newest first; ``artifacts`` by checksum."""
 
     header: BundleHeader
     epochs: Sequence[BundleEpoch]
     written: Written
-    """Paths in the store that were not there before."""
+    """New paths in the store."""
     manifests: list[Member] = field(default_factory=list)
     artifacts: dict[str, Path] = field(default_factory=dict)
 
     @property
     def whole(self) -> int:
-        """How many of the manifests, from the newest on, can be read and gone on from: those up to the last bases and
-        the last positions of the sources. What comes before is only there because later ones stand on it."""
+        """Number of manifests, from the newest on, that can be read and continued from: those up to the last bases
+        and the last positions of the sources. Older ones are present only because later ones depend on them."""
         everything = len(self.manifests)
         bases = next((at + 1 for at, member in enumerate(self.manifests) if member.has_bases), everything)
         positions = next((at + 1 for at, member in enumerate(self.manifests) if member.has_checkpoints), everything)
@@ -92,9 +91,9 @@ class Importing:
         self._names = BundleNames(database, store)
 
     def run(self, claim: Claim, arguments: ImportArguments, finish: Callable[..., None]) -> None:
-        """``finish(session, operation, result)`` ends the operation, in the transaction that makes the application.
+        """``finish(session, operation, result)`` ends the operation, in the transaction that creates the application.
 
-        Raises ``BundleError``, ``Conflict``, ``StorageFull``; but for the upload nothing is left behind then.
+        Raises ``BundleError``, ``Conflict``, ``StorageFull``; then nothing but the upload is left behind.
         """
         limit = self._settings.limits
         limits = BundleLimits(artifact=limit.artifact_bytes, all=limit.bundle_unpacked_bytes)
@@ -115,7 +114,7 @@ class Importing:
                     written.stays(session)
                     finish(session, row, result)
         except (CatalogUnavailable, OutcomeUnknown, Interrupted):
-            raise  # It has landed, or is tried again and finds what it has brought.
+            raise  # Either committed, or retried with the files that are already in the store.
         except Exception:
             self._remove(written)
             if code is not None:
@@ -126,7 +125,7 @@ class Importing:
         self._uploads.remove(arguments.upload)
 
     def sweep(self, claim: Claim, arguments: ImportArguments) -> None:
-        """Also of the upload nothing is left then."""
+        """Remove everything, including the upload."""
         self._remove(self._uploads.written(claim.id))
         folder = unpacked_folder(upload_file(self._settings, arguments.upload))
         shutil.rmtree(folder, ignore_errors=True)
@@ -138,7 +137,7 @@ class Importing:
         written.forget()
 
     def _named_here(self, bundle: UnpackedBundle, arguments: ImportArguments, claim: Claim) -> UnpackedBundle:
-        """From here on nobody has to know that branches had other names."""
+        """Rename the branches; nothing after this step depends on their previous names."""
         renaming = self._names.renaming(bundle.header, project_of(arguments.name), arguments.branch)
         if renaming is None:
             return bundle
@@ -167,7 +166,7 @@ class Importing:
         return contents
 
     def _has(self, path: str, member: Member, claim: Claim) -> bool:
-        """Whether the store has the member. Raises ``Conflict`` where it has something else."""
+        """Return whether the store has the member. Raises ``Conflict`` if the store has a different file."""
         claim.check()
         try:
             same = self._store.size(path) == member.bytes and self._sha256(path, member) == member.sha256
@@ -175,13 +174,13 @@ class Importing:
             return False
         if not same:
             raise Conflict(
-                f"The store has another file {path} than the bundle: two different branches have the same name. Import "
-                "it into another control plane."
+                f"File {path} of the store differs from the bundle's: two different branches have the same name. "
+                "Import the bundle into another control plane."
             )
         return True
 
     def _sha256(self, path: str, member: Member) -> str:
-        """Of the file that is there, read in pieces."""
+        """Checksum of the existing file, read in pieces."""
         digest = hashlib.sha256()
         with self._store.open(FileReference(path=path, sha256=member.sha256, bytes=member.bytes, rows=0), path) as file:
             while piece := file.read(_PIECE):
@@ -189,7 +188,7 @@ class Importing:
         return digest.hexdigest()
 
     def _check_complete(self, contents: Contents) -> None:
-        """I2: nothing that the snapshot needs is missing, and nothing of it is another's."""
+        """I2: all files that the snapshot needs are present and belong to it."""
         begin_at = {branch.id: branch.parent for branch in contents.header.branches}
         needed = References(self._store.with_branches(begin_at)).needed(contents.header.snapshot)
         for path in sorted(needed):
@@ -197,8 +196,8 @@ class Importing:
                 self._store.size(path)
             except FileMissing:
                 raise BundleError(
-                    f"The bundle's snapshot needs {path}, which is neither in the bundle nor here: it was altered, or "
-                    "an increment whose beginning was collected."
+                    f"The bundle's snapshot needs {path}, which is neither in the bundle nor in the store: the bundle "
+                    "was altered, or the base of an increment was collected."
                 ) from None
 
     def _register(
@@ -225,7 +224,7 @@ class Importing:
 
 
 class _Code:
-    """The code that comes with a bundle, as if it had been uploaded. ``artifacts``: by checksum."""
+    """The code in a bundle, handled like an upload. ``artifacts``: by checksum."""
 
     def __init__(self, settings: Settings, header: BundleHeader, artifacts: Mapping[str, Path]) -> None:
         self._settings = settings
@@ -234,15 +233,15 @@ class _Code:
         self._kept: dict[str, str] = {}
 
     def keep(self, database: Database, files: StoredFiles) -> None:
-        """In the store, as far as it is not there; it is deleted again unless it is registered.
+        """Store the code unless it exists; it is deleted again unless it is registered.
 
-        Raises ``ArtifactError``, ``StorageFull``; ``BundleError`` where the bundle does not hold it.
+        Raises ``ArtifactError``, ``StorageFull``; ``BundleError`` if the bundle does not contain it.
         """
         with database.reading() as session:
             known = {sha256: ArtifactRepository(session).find(sha256) for sha256 in self._filenames}
         for sha256, filename in self._filenames.items():
             if sha256 not in self._artifacts:
-                raise BundleError(f"The bundle does not hold the code {sha256}: it was altered.")
+                raise BundleError(f"The bundle does not contain the code {sha256}: it was altered.")
             content = self._artifacts[sha256].read_bytes()
             check_artifact(filename, content, self._settings.limits.artifact_unpacked_bytes)
             row = known[sha256]
@@ -251,12 +250,12 @@ class _Code:
                 files.write("artifact", sha256, self._kept[sha256], content)
 
     def take_back(self, files: StoredFiles) -> None:
-        """Of what was kept and not registered."""
+        """Delete code that was stored and not registered."""
         for path in self._kept.values():
             files.delete(path)
 
     def register(self, session: Session, project: str, by: str) -> None:
-        """In the catalog. Raises ``Conflict`` where code was deleted that was there a moment ago."""
+        """Register the code in the catalog. Raises ``Conflict`` if existing code was deleted meanwhile."""
         repository = ArtifactRepository(session)
         for sha256, filename in self._filenames.items():
             size = self._artifacts[sha256].stat().st_size

@@ -1,4 +1,4 @@
-"""Imports: an upload, then an application made of it."""
+"""Imports: an application created from an uploaded bundle."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from epochal.wire.projects import local_name, new_name
 
 @dataclass(frozen=True)
 class Beginning:
-    """A bundle's header, what the catalog said of its snapshot, and where its code is, by checksum."""
+    """A bundle's header, the catalog's record of its snapshot, and its code by checksum."""
 
     header: BundleHeader
     snapshot: BundleEpoch | None
@@ -102,13 +102,13 @@ class ImportService:
         self._uploads.remove(id)
 
     def plan(self, id: str, project: str, request: ImportApplication) -> ImportPlan:
-        """Raises ``NotFound``, ``BundleError``, ``InvalidInput``, ``IncompatibleState`` where it is to start and is
-        drained, and what the builder says of the code."""
+        """Raises ``NotFound``, ``BundleError``, ``InvalidInput``, ``IncompatibleState`` if it is to start but is
+        drained, and the builder's errors."""
         with self._beginning(id, project) as beginning:
             return self._look(project, beginning, request)[0]
 
     def make(self, id: str, project: str, request: ImportApplication, by: str) -> OperationAnswer:
-        """Raises ``MappingNeeded``, ``SharedTargets``, ``NameTaken``, ``Conflict``, and what :meth:`plan` raises."""
+        """Raises ``MappingNeeded``, ``SharedTargets``, ``NameTaken``, ``Conflict``, and the errors of :meth:`plan`."""
         with self._beginning(id, project) as beginning:
             return self._make(id, project, beginning, request, by)
 
@@ -161,7 +161,7 @@ class ImportService:
     def _look(
         self, project: str, beginning: Beginning, request: ImportApplication
     ) -> tuple[ImportPlan, GraphDescription, ApplicationConfiguration]:
-        """Who made the bundle, its code, where it wrote."""
+        """Origin of the bundle, its code, and its sink targets."""
         header, artifacts = beginning.header, beginning.artifacts
         if request.start:
             _check_not_drained(beginning.snapshot)
@@ -170,7 +170,7 @@ class ImportService:
         check_same_key_groups(ApplicationConfiguration.model_validate(version.configuration), configuration)
         parameters = mapped(version.parameters, request)
         if version.artifact not in artifacts:
-            raise BundleError("The bundle does not hold the code that made its snapshot: it was altered.")
+            raise BundleError("The bundle does not contain the code that made its snapshot: it was altered.")
         content = artifacts[version.artifact].read_bytes()
         check_artifact(version.filename, content, self._limits.artifact_unpacked_bytes)
         with self._code.for_a_while(version.filename, content) as code:
@@ -202,7 +202,7 @@ class ImportService:
     def _check_unused(self, operations: OperationRepository, id: str) -> None:
         for operation in operations.running("import"):
             if operation.arguments.get("upload") == id:
-                raise Conflict(f"Import {id} is being imported (operation {operation.id}); wait until that is over.")
+                raise Conflict(f"Import {id} is in progress (operation {operation.id}); wait until it has ended.")
 
 
 def _check_tables(
@@ -211,8 +211,8 @@ def _check_tables(
     configuration: ApplicationConfiguration,
     acceptance: Acceptance,
 ) -> None:
-    """Raises ``IncompatibleState`` where other parameters make tables that cannot go on from the snapshot's, and
-    ``InvalidInput`` when a name is accepted that is no difference."""
+    """Raises ``IncompatibleState`` if other parameters result in tables that cannot continue from the snapshot, and
+    ``InvalidInput`` if an accepted name is not a difference."""
     changes: tuple[TableChange, ...] = ()
     if before.tables is not None and after.tables is not None:
         changes = compare(before.tables, after.tables, configuration.allow_dropped_state, acceptance)
@@ -222,12 +222,12 @@ def _check_tables(
 
 
 def _check_not_drained(snapshot: BundleEpoch | None) -> None:
-    """Raises ``IncompatibleState`` for a snapshot that nothing can follow."""
+    """Raise ``IncompatibleState`` for a drained snapshot."""
     if snapshot is not None and "drain" in snapshot.opened_for:
         parent = None if snapshot.parent is None else snapshot.parent.epoch
         raise IncompatibleState(
-            f"The bundle's snapshot cannot be started from. {drained(snapshot.epoch, parent)} To look at it here, "
-            f"import it without start; to go on here, export epoch {parent}."
+            f"The bundle's snapshot cannot be started. {drained(snapshot.epoch, parent)} To read its state here, "
+            f"import it without start; to continue here, export epoch {parent}."
         )
 
 
@@ -237,5 +237,5 @@ def limits_of(settings: Settings) -> BundleLimits:
 
 
 def _place(upload: UploadAnswer) -> tuple[datetime, str]:
-    """In the list."""
+    """Position in the list."""
     return upload.created_at, upload.id

@@ -1,4 +1,9 @@
-"""From the places of the exported application to those of the new one: what is mapped, and what has to be."""
+"""Mapping of an exported application to the imported one: sink targets, source positions, and branch names.
+
+A bundle with a branch of another project is renamed as a whole, because manifests contain their parents' checksums. The
+new names follow from the bundle's snapshot: a repeated import gets the same names, bundles of two snapshots share none,
+and no bundle can depend on another project's files.
+"""
 
 from __future__ import annotations
 
@@ -28,26 +33,26 @@ _BROKERS = "servers"
 
 
 class MappingNeeded(InvalidInput):
-    """The import has to be told where its sinks write, or where its sources go on."""
+    """The import requires the targets of its sinks, or the positions of its sources."""
 
     slug = "mapping-needed"
 
 
 def mapped(parameters: Parameters, request: ImportApplication) -> dict[str, Any]:
-    """The bundle's parameters with old places replaced, and the given ones over them. Raises ``InvalidInput``."""
+    """The bundle's parameters with mapped values, overridden by the given ones. Raises ``InvalidInput``."""
     used: set[str] = set()
     replaced = {name: _replaced(value, request.map, used) for name, value in parameters.items()}
     unused = sorted(request.map.keys() - used)
     if unused:
         raise InvalidInput(
-            f"No parameter of the bundle has the value {unused[0]!r}, which map names. Its parameters are "
-            f"{parameters!r}; what is not a parameter cannot be mapped."
+            f"No parameter of the bundle has the mapped value {unused[0]!r}. Its parameters are {parameters!r}; other "
+            "values cannot be mapped."
         )
     return {**replaced, **request.parameters}
 
 
 def sink_moves(before: GraphDescription, after: GraphDescription, request: ImportApplication) -> list[SinkMove]:
-    """Each sink of the new application. One that would write where the old one does needs a word."""
+    """Targets of each sink of the new application. A sink with the exported application's target needs a decision."""
     taken = set(before.sinks.values())
     unknown = sorted(set(request.keep) - after.sinks.keys())
     if unknown:
@@ -66,14 +71,14 @@ def sink_moves(before: GraphDescription, after: GraphDescription, request: Impor
 def source_positions(
     before: GraphDescription, after: GraphDescription, request: ImportApplication
 ) -> list[SourcePosition]:
-    """Each source of the new application. With other brokers, the offsets of the old ones mean nothing."""
+    """Positions of each source of the new application. Offsets are not valid with other brokers."""
     was = _sources(before)
     now = _sources(after)
     for name in request.sources:
         if name not in now:
             raise InvalidInput(f"sources names {name!r}; the pipeline's sources are {', '.join(sorted(now))}.")
         if _BROKERS not in now[name]:
-            raise InvalidInput(f"Source {name!r} does not read from Kafka: it goes on where the snapshot says.")
+            raise InvalidInput(f"Source {name!r} does not read from Kafka: it continues at the snapshot's position.")
     return [
         SourcePosition(
             source=name,
@@ -89,16 +94,16 @@ def source_positions(
 
 
 def needs(sinks: list[SinkMove], sources: list[SourcePosition], parameters: Parameters) -> list[str]:
-    """What has to be said before it can be imported, in sentences."""
+    """Decisions required before the import, in sentences."""
     found = [
-        f"Sink {move.sink!r} would write to {move.becomes}, as the exported application does{_hint(move, parameters)}: "
-        "name another place in the parameters, map it, have nothing written (shadow), or say that it stays (keep)."
+        f"Sink {move.sink!r} would write to {move.becomes}, like the exported application{_hint(move, parameters)}: "
+        "give another target in the parameters, map it, disable writing (shadow), or keep it (keep)."
         for move in sinks
         if move.needs_mapping
     ]
     return found + [
-        f"Source {source.source!r} would read from other brokers ({source.becomes.get(_BROKERS)}): say at what time it "
-        "goes on there (sources)."
+        f"Source {source.source!r} would read from other brokers ({source.becomes.get(_BROKERS)}): give the time at "
+        "which it continues there (sources)."
         for source in sources
         if source.needs_mapping
     ]
@@ -132,23 +137,24 @@ _FOLDER = "renamed"
 
 
 class BundleNames:
-    """What the branches of bundles are called here."""
+    """Local names of the branches of bundles."""
 
     def __init__(self, database: Database, store: LineageStore) -> None:
         self._database = database
         self._store = store
 
     def header(self, header: BundleHeader, project: str) -> BundleHeader:
-        """The header for ``project``; what a renamed snapshot's checksum will be is not known yet. Raises ``Conflict``
-        as :meth:`renaming` does."""
+        """The header for ``project``; the checksum of a renamed snapshot is not known yet. Raises ``Conflict`` as
+        :meth:`renaming` does."""
         renaming = self.renaming(header, project)
         return header if renaming is None else renaming.header(header, renaming.missing(header.snapshot))
 
     def renaming(self, header: BundleHeader, project: str, decided: str | None = None) -> Renaming | None:
-        """``None`` where all branches are the project's: they keep their names, and come home to where they began.
-        ``decided``: the new name of the snapshot's branch, once an import was asked for.
+        """``None`` if all branches belong to the project: they keep their names. ``decided``: the new name of the
+        snapshot's branch, once an import exists.
 
-        Raises ``Conflict`` where an increment's beginning was not copied into the project, or is not there any more."""
+        Raises ``Conflict`` if the base of an increment was not copied into the project, or was deleted.
+        """
         if all(project_of(branch.id) == project for branch in header.branches):
             return None
         if header.since is None:
@@ -158,8 +164,8 @@ class BundleNames:
     def _onto_a_copy(
         self, header: BundleHeader, since: ManifestReference, project: str, decided: str | None
     ) -> Renaming:
-        """Of an increment: the names are those that its beginning has here, which its manifest says. There may be
-        several copies of it: any will do, but the same one for all of an import."""
+        """Names of an increment: those of the local copy of its base, from its manifest. All parts of an import use
+        the same copy if several exist."""
         with self._database.reading() as session:
             found = imported_at(session, copied_branch_name(since.branch, project), since.epoch, project)
         for reference in found:
@@ -183,13 +189,13 @@ def _renaming(header: BundleHeader, project: str, snapshot: str, since: Manifest
         return full_name(project, local_name(name))
 
     if len({branch(each.id) for each in header.branches}) < len(header.branches):
-        raise BundleError("The bundle has two branches that would get the same name here: it was altered.")
+        raise BundleError("Two branches of the bundle would get the same name: it was altered.")
     return Renaming(branch, application, header.origin.control_plane, snapshot, since)
 
 
 def renamed(bundle: UnpackedBundle, renaming: Renaming, check: Callable[[], None]) -> UnpackedBundle:
-    """The bundle with other names, in a folder inside its own; its data files stay where they are. ``check`` is called
-    before each manifest, and may raise. Raises ``BundleError``, ``StorageFull``."""
+    """Write the renamed bundle to a subfolder; data files stay where they are. ``check`` is called before each
+    manifest, and may raise. Raises ``BundleError``, ``StorageFull``."""
     folder = bundle.folder / _FOLDER
     manifests, snapshot = _manifests(bundle, renaming, check)
     header = renaming.header(bundle.header, snapshot)
@@ -211,7 +217,7 @@ def renamed(bundle: UnpackedBundle, renaming: Renaming, check: Callable[[], None
 def _manifests(
     bundle: UnpackedBundle, renaming: Renaming, check: Callable[[], None]
 ) -> tuple[Mapping[str, Member], ManifestReference]:
-    """The manifests, written again, by the checksums that they had; and the bundle's snapshot among them."""
+    """The rewritten manifests by their previous checksums, and the bundle's snapshot."""
     found: dict[str, Member] = {}
     since = bundle.header.since
     known = {} if since is None or renaming.since is None else {since.sha256: renaming.since}
@@ -225,7 +231,7 @@ def _manifests(
         known = {member.sha256: reference}  # they are one line, oldest first
     snapshot = known.get(bundle.header.snapshot.sha256)
     if snapshot is None:
-        raise BundleError("The bundle does not hold its snapshot's manifest: it was altered.")
+        raise BundleError("The bundle does not contain its snapshot's manifest: it was altered.")
     return found, snapshot
 
 

@@ -1,6 +1,6 @@
-"""Reading an uploaded bundle: in a process of its own, whose memory and time are limited, into a folder.
+"""Reading of an uploaded bundle into a folder, in a separate process with limited memory and time.
 
-Nothing of a bundle is parsed in the control plane before it was checked there. The folder holds ``header.json``,
+The control plane parses no part of a bundle that this process has not checked. The folder holds ``header.json``,
 ``epochs.jsonl``, ``members.jsonl`` and the members, each under its checksum.
 """
 
@@ -28,15 +28,15 @@ from epochal.snapshots.bundle_reading import BundleLimits, BundleReader, Member
 HEADER, EPOCHS, MEMBERS = "header.json", "epochs.jsonl", "members.jsonl"
 
 MEMORY_BYTES = 512 << 20
-"""Of private memory (``RLIMIT_DATA``): libraries are not counted."""
+"""Limit on private memory (``RLIMIT_DATA``), without libraries."""
 _SECONDS_AT_LEAST = 60
 _BYTES_PER_SECOND = 4 << 20
-"""Unpacked bytes that are read in a second of processor time at the very least."""
+"""Minimum rate of unpacked bytes per second of processor time."""
 
 _WAITING = 10
-"""So many times as long it may take, with other processes on the machine."""
+"""Factor between processor time and elapsed time, for other load of the machine."""
 
-_TOO_MUCH = "Reading the bundle takes more memory or time than is allowed: it was altered, or is too large."
+_TOO_MUCH = "Reading the bundle exceeds the limits of memory or time: it was altered, or is too large."
 member_form = TypeAdapter(Member)
 
 
@@ -54,19 +54,19 @@ class _Order(BaseModel):
 
 
 class UnpackedBundle:
-    """A bundle that was read and checked."""
+    """A bundle after reading and checking."""
 
     def __init__(self, folder: Path) -> None:
         self.header = BundleHeader.model_validate_json((folder / HEADER).read_bytes())
         self.folder = folder
 
     def epochs(self) -> list[BundleEpoch]:
-        """There are no more of them than manifests."""
+        """At most as many as manifests."""
         with (self.folder / EPOCHS).open("rb") as lines:
             return [BundleEpoch.model_validate_json(line) for line in lines]
 
     def snapshot(self) -> BundleEpoch | None:
-        """What the catalog said of the epoch that was exported; a bundle that was altered may leave it out."""
+        """The catalog's record of the exported epoch; an altered bundle may lack it."""
         with (self.folder / EPOCHS).open("rb") as lines:
             epochs = map(BundleEpoch.model_validate_json, lines)
             return next((epoch for epoch in epochs if epoch.key == self.header.snapshot.key), None)
@@ -79,8 +79,8 @@ class UnpackedBundle:
 
 @contextmanager
 def unpacked(bundle: Path, folder: Path, limits: BundleLimits, code_only: bool = False) -> Iterator[UnpackedBundle]:
-    """Read ``bundle`` into ``folder``, which is gone after the block. Raises ``BundleError``, ``StorageFull``."""
-    shutil.rmtree(folder, ignore_errors=True)  # of a control plane that was killed
+    """Read ``bundle`` into ``folder``, which is deleted after the block. Raises ``BundleError``, ``StorageFull``."""
+    shutil.rmtree(folder, ignore_errors=True)  # of a killed control plane
     try:
         folder.mkdir(mode=0o700)
         unpacked_bytes = max(limits.small, limits.ratio * bundle.stat().st_size)
@@ -129,7 +129,7 @@ def _environment() -> dict[str, str]:
 
 
 def main() -> int:
-    """The process: an order from standard input, and what is wrong with the bundle to standard output."""
+    """The process: reads an order from standard input, writes the bundle's problem to standard output."""
     order = _Order.model_validate_json(sys.stdin.buffer.read())
     resource.setrlimit(resource.RLIMIT_DATA, (order.memory_bytes, order.memory_bytes))
     resource.setrlimit(resource.RLIMIT_CPU, (order.seconds, order.seconds + 1))
@@ -142,7 +142,7 @@ def main() -> int:
         return _failed(error)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return _failed(StorageFull(f"There is no space left to unpack the bundle in {order.folder}."))
+            return _failed(StorageFull(f"Not enough space to unpack the bundle in {order.folder}."))
         return _failed(BundleError(f"The bundle cannot be read: {type(error).__name__}."))
     except (ValidationError, RecursionError) as error:
         return _failed(BundleError(f"The bundle cannot be read: {type(error).__name__}."))

@@ -1,7 +1,6 @@
-"""Uploads: a bundle that arrives in parts, each at the place where the last one ended; also at another control plane.
+"""Uploads: a bundle that arrives in parts, each beginning where the previous one ended, at any control plane.
 
-The parts lie in the store. Where the bundle is read it is put together in a folder of that control plane, which may be
-lost.
+The parts are in the store. The control plane that reads the bundle assembles it in a local folder, which may be lost.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ from epochal.snapshots.store import storage_errors
 from epochal.wire.bundles import CreateImport, UploadAnswer
 
 KEPT = timedelta(days=7)
-"""How long an upload is kept that nobody goes on with."""
+"""Retention time of an upload without progress."""
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _PIECE = 4 << 20
 
 
 class BundleTooLarge(InvalidInput):
-    """The bundle is larger than this control plane takes."""
+    """The bundle exceeds the maximum size of this control plane."""
 
     slug = "bundle-too-large"
 
 
 class Written:
-    """Paths in the store that an import brings, known before the first of them is there: also those of earlier tries,
-    by whichever control plane."""
+    """Paths that an import writes to the store, recorded before the first is written, including those of earlier
+    attempts at any control plane."""
 
     def __init__(self, database: Database, files: StoredFiles, operation: str) -> None:
         self._database = database
@@ -54,7 +53,7 @@ class Written:
         self.paths: list[str] = b"".join(lists.read(0, lists.bytes)).decode().splitlines()
 
     def add(self, paths: list[str]) -> None:
-        """About to be written."""
+        """Record paths before they are written."""
         if not paths:
             return
         path = layout.list_of_import(self._operation)
@@ -65,7 +64,7 @@ class Written:
         self.paths += paths
 
     def stays(self, session: Session) -> None:
-        """It is not to be taken back any more."""
+        """Keep the paths: they will not be removed."""
         StoreFiles(session).give_up_all("import", self._operation)
 
     def forget(self) -> None:
@@ -81,13 +80,13 @@ class Uploads:
         self._disk = DiskSpace(settings)
 
     def create(self, request: CreateImport, project: str, by: str) -> UploadAnswer:
-        """One that the same caller has begun in the project is gone on with.
+        """Begin an upload, or resume the caller's upload of the same bundle in the project.
 
-        Raises ``NotFound`` without such a project, ``BundleTooLarge``; ``StorageFull`` when there is no space for all
-        of it now."""
+        Raises ``NotFound`` without such a project, ``BundleTooLarge``; ``StorageFull`` without space for all of it.
+        """
         limit = self._settings.limits.bundle_bytes
         if request.bytes > limit:
-            raise BundleTooLarge(f"The bundle has {request.bytes} bytes; at most {limit} are taken here.")
+            raise BundleTooLarge(f"The bundle has {request.bytes} bytes; the maximum is {limit}.")
         self._disk.check("the bundle", request.bytes)
         with self._database.writing() as session:
             row = UploadRepository(session, KEPT).create(request.sha256, request.bytes, project, by)
@@ -95,7 +94,7 @@ class Uploads:
             return _answer(row)
 
     def get(self, id: str, project: str | None = None) -> UploadAnswer:
-        """Raises ``NotFound``, also for those of other projects where one is given."""
+        """Raises ``NotFound``, also for uploads of other projects if ``project`` is given."""
         with self._database.reading() as session:
             return _answer(UploadRepository(session, KEPT).get(id, project))
 
@@ -106,8 +105,8 @@ class Uploads:
             return [_answer(row) for row in UploadRepository(session, KEPT).all(project)]
 
     def append(self, id: str, project: str, offset: int, data: bytes) -> UploadAnswer:
-        """Raises ``NotFound``, ``Conflict`` unless ``offset`` is where the last part ended, and ``InvalidInput`` past
-        the end."""
+        """Raises ``NotFound``, ``Conflict`` unless ``offset`` is the end of the previous part, and ``InvalidInput``
+        beyond the end."""
         with self._database.reading() as session:
             row = UploadRepository(session, KEPT).get(id, project)
             _check_next(row, offset, len(data))
@@ -117,7 +116,7 @@ class Uploads:
         try:
             self._files.write("upload", id, path, data, offset)
         except StorageFull:
-            raise StorageFull(f"There is no space left for the upload {id}. Free some, and go on with it.") from None
+            raise StorageFull(f"Not enough space for the upload {id}. Free some, and resume it.") from None
         try:
             with self._database.writing() as session:
                 uploads = UploadRepository(session, KEPT)
@@ -126,12 +125,12 @@ class Uploads:
                 uploads.append(row, path, len(data))
                 return _answer(row)
         except (Conflict, NotFound):
-            self._files.delete(path)  # somebody has sent the same part at the same time, or thrown the upload away
+            self._files.delete(path)  # the same part was sent concurrently, or the upload was deleted
             raise
 
     def whole(self, id: str, project: str | None = None) -> tuple[UploadAnswer, Path]:
-        """The bundle on this machine, checked. Raises ``Conflict`` when parts are missing; what was damaged is thrown
-        away."""
+        """Assemble and check the bundle on this machine. Raises ``Conflict`` if parts are missing; a damaged upload
+        is deleted."""
         upload = self.get(id, project)
         if upload.received != upload.bytes:
             raise Conflict(f"Import {id} has {upload.received} of {upload.bytes} bytes; upload the rest first.")
@@ -144,17 +143,17 @@ class Uploads:
                 uploads = UploadRepository(session, KEPT)
                 uploads.begin_again(uploads.get(id, lock=True))
             raise InvalidInput(
-                f"What arrived as import {id} does not have the announced sha256: it was damaged on its way. It is "
-                "thrown away; upload it again."
+                f"The contents of import {id} do not have the announced sha256: they were damaged in transit. The "
+                "upload is deleted; upload the bundle again."
             )
         return upload, path
 
     def written(self, operation: str) -> Written:
-        """What an import has written to the store."""
+        """Paths that an import has written to the store."""
         return Written(self._database, self._files, operation)
 
     def remove(self, id: str) -> None:
-        """Absent is done."""
+        """Remove the upload; no effect if it does not exist."""
         if _ID.fullmatch(id):
             with self._database.writing() as session:
                 UploadRepository(session, KEPT).remove(id)
@@ -162,7 +161,7 @@ class Uploads:
             upload_file(self._settings, id).unlink(missing_ok=True)
 
     def expire(self, is_used: Callable[[str], bool]) -> None:
-        """Remove those that nobody has gone on with."""
+        """Remove uploads without progress."""
         with self._database.reading() as session:
             expired = UploadRepository(session, KEPT).expired()
         for id in expired:
@@ -184,13 +183,13 @@ class Uploads:
 
 def _check_next(row: Upload, offset: int, size: int) -> None:
     if offset != row.received:
-        raise Conflict(f"Import {row.id} has {row.received} bytes; the next part goes there, not to {offset}.")
+        raise Conflict(f"Import {row.id} has {row.received} bytes; the next part begins there, not at {offset}.")
     if offset + size > row.bytes:
-        raise InvalidInput(f"Import {row.id} was announced with {row.bytes} bytes; this part goes beyond them.")
+        raise InvalidInput(f"Import {row.id} was announced with {row.bytes} bytes; this part exceeds them.")
 
 
 def _has(path: Path, upload: UploadAnswer) -> bool:
-    """Whether it is all of the bundle."""
+    """Return whether the file is the complete bundle."""
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
@@ -220,12 +219,12 @@ def uploads_folder(settings: Settings) -> Path:
 
 
 def upload_file(settings: Settings, upload: str) -> Path:
-    """An upload that was put together."""
+    """The assembled upload."""
     return uploads_folder(settings) / f"{upload}{ENDING}"
 
 
 def unpacked_folder(bundle: Path) -> Path:
-    """Where an upload's members lie while they are brought in."""
+    """Folder of an upload's members during the import."""
     return bundle.with_suffix(".unpacked")
 
 

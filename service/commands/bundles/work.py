@@ -1,4 +1,4 @@
-"""Exports and imports as verbs of the worker, and the files that they leave."""
+"""Exports and imports as verbs of the operation worker, and cleanup of their files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class BundleWork:
         self._lifecycle.wake(executions[0] if executions else None)
 
     def _tidy(self) -> None:
-        """What has expired in the store, and copies of bundles in this control plane's folder that nobody reads."""
+        """Delete expired files of the store, and unused copies of bundles in this control plane's folder."""
         with self._database.reading() as session:
             busy = {row.arguments.get("upload") for row in OperationRepository(session).running("import")}
         self._uploads.expire(lambda upload: upload in busy)

@@ -1,4 +1,4 @@
-"""From rows of the catalog to the nodes and edges of a lineage."""
+"""Conversion of catalog rows to the nodes and edges of a lineage."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from epochal.wire.snapshots import Annotations
 
 _KINDS = get_args(EdgeKind)
 _WITHIN_A_BRANCH: Sequence[EdgeKind] = ("upgrade", "rescale", "parameters", "sinks", "configuration", "version")
-"""What an edge is called that several changes took effect with: the first of these."""
+"""Kind of an edge with several changes: the first of these."""
 _NOTHING_SAID = Annotations()
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A snapshot, or a run of plain ones from ``oldest`` to ``newest``. ``folded``: those that its oldest one follows,
-    and of which the catalog has nothing else."""
+    """A snapshot, or a run of plain ones from ``oldest`` to ``newest``. ``folded``: epochs before the oldest, of
+    which the catalog has nothing else."""
 
     newest: Epoch
     oldest: Epoch | None = None
@@ -58,13 +58,13 @@ class Entry:
 
     @property
     def manifests(self) -> tuple[ManifestReference, ...]:
-        """Of the oldest, and of the newest if that is another one."""
+        """Manifests of the oldest snapshot, and of the newest if it is a different one."""
         rows = [row for row in (self.oldest, self.newest) if row is not None]
         return tuple(reference for row in rows if (reference := manifest_of(row)) is not None)
 
 
 class Assembly:
-    """Nodes and edges of some entries, in their order."""
+    """Nodes and edges of some entries, in order."""
 
     def __init__(self, session: Session, branches: Mapping[str, Branch], entries: Sequence[Entry]) -> None:
         repository, keys = LineageRepository(session), [entry.key for entry in entries]
@@ -108,8 +108,8 @@ class Assembly:
         )
 
     def _changes(self, entry: Entry) -> list[Change]:
-        """What took effect with this epoch, as it was prepared; else what the catalog knows by itself: the beginning of
-        the branch, or another version than the parent's."""
+        """Changes that took effect with this epoch, as recorded when it was prepared; otherwise from the catalog:
+        the beginning of the branch, or a version other than the parent's."""
         said = [change for change in changes_of(entry.newest) if change.kind != "transaction"]
         if said or entry.summary is not None:
             return said

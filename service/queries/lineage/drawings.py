@@ -1,6 +1,7 @@
-"""A lineage as a picture: a line per branch, newest above, what is to be said of each snapshot beside it.
+"""Drawings of a lineage. SVG: a line per branch, newest above, with labels beside each snapshot. dot: a graph for
+Graphviz.
 
-Plain SVG without scripts, fonts or anything else from outside. All text is escaped; what it is too long for is cut.
+The SVG is plain, without scripts, fonts or external resources. All text is escaped, and cut to the available space.
 """
 
 from __future__ import annotations
@@ -92,14 +93,14 @@ def _colour(lanes: Lanes, key: EpochKey) -> str:
 
 
 def _text(text: str) -> str:
-    """As the content of an element. XML has no control characters, not even escaped; nor lone surrogates."""
+    """Escape the content of an element. XML allows no control characters, not even escaped, and no lone surrogates."""
     clean = "".join(sign for sign in text if sign == "\n" or (sign >= " " and not "\ud800" <= sign <= "\udfff"))
     return escape(clean.replace("\ufffe", "").replace("\uffff", ""))
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """``rows``: of each node's key, counted from the newest. ``lane``: of each branch, from the left."""
+    """``rows``: row of each node's key, counted from the newest. ``lane``: lane of each branch, from the left."""
 
     rows: Mapping[EpochKey, int]
     lane: Mapping[str, int]
@@ -110,7 +111,8 @@ class Lanes:
 
 
 def lanes_of(lineage: LineageAnswer) -> Lanes:
-    """The branch of the head is on the left. A branch holds its lane down to the snapshot that it stands on."""
+    """The branch of the head is on the left. A branch occupies its lane down to the snapshot at which it begins;
+    then the lane is reused."""
     rows = {EpochKey(node.branch, node.epoch): row for row, node in enumerate(lineage.nodes)}
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -118,7 +120,7 @@ def lanes_of(lineage: LineageAnswer) -> Lanes:
         first.setdefault(key.branch, row)
         last[key.branch] = row
     for edge in lineage.edges:
-        # A parent on another page is further down than all rows of this one.
+        # A parent on another page is below all rows of this one.
         last[edge.target.branch] = max(last[edge.target.branch], rows.get(edge.source, len(rows)))
     head = lineage.head.branch if lineage.head is not None else None
     order = sorted(first, key=lambda branch: (branch != head, first[branch]))
@@ -172,14 +174,14 @@ def _id(node: LineageNode) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string of the language; what people wrote cannot end it, and control characters are left out."""
+    """A quoted string of the language; text of people cannot end it, and control characters are removed."""
     clean = "".join(sign for sign in text if sign == "\n" or sign.isprintable())
     escaped = clean.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 
 def title(node: LineageNode) -> str:
-    """``12``, or of a run ``3-11 · 9 epochs``."""
+    """``12``, or for a run ``3-11 · 9 epochs``."""
     return str(node.epoch) if node.epochs == 1 else f"{node.first}\N{EN DASH}{node.epoch} · {node.epochs:,} epochs"
 
 
@@ -202,7 +204,7 @@ def label(edge: LineageEdge) -> str | None:
 
 
 def details(node: LineageNode) -> str:
-    """All that is known of a node, line by line."""
+    """All properties of a node, line by line."""
     lines = [
         f"{node.application}, branch {node.branch}",
         f"version {node.version}, {node.filename} {node.artifact[:8]}",
@@ -212,5 +214,5 @@ def details(node: LineageNode) -> str:
     if node.committed_at is not None:
         lines.append(f"committed {node.committed_at:%Y-%m-%d %H:%M:%S} UTC")
     if node.collected:
-        lines.append("its files are gone")
+        lines.append("its files were deleted")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Lineage: the tree of snapshots, newest first, from the catalog; what was read on the way, from the manifests."""
+"""Lineage: the tree of snapshots, newest first, from the catalog; the input between them, from the manifests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from epochal.wire.projects import local_name
 
 @dataclass(frozen=True)
 class Wish:
-    """``fold``: runs of plain epochs are one node each. ``slices``: what was read, on every edge."""
+    """``fold``: show each run of plain epochs as one node. ``slices``: add the input to every edge."""
 
     fold: bool = False
     slices: bool = True
@@ -40,7 +40,7 @@ class LineageService:
         self._summaries = RunSummaries()
 
     def read(self, application: str, page: PageRequest, wish: Wish) -> LineageAnswer:
-        """``NotFound``; ``InvalidInput`` for a cursor of something else."""
+        """Raises ``NotFound``; ``InvalidInput`` for a cursor of another list."""
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
             answer, ends = _folded(session, row, page, self._summaries) if wish.fold else _whole(session, row, page)
@@ -81,7 +81,7 @@ def _folded(
 def _of_run(
     repository: LineageRepository, run: Run, folded: Mapping[EpochKey, FoldedEpochs], summaries: RunSummaries
 ) -> list[Entry]:
-    """One entry; a short run is not worth folding."""
+    """One entry for the run; a short run is not folded."""
     ranges = [range for range in folded.values() if range.branch == run.before.branch]
     summary = summaries.of(run, sum(range.last - range.first + 1 for range in ranges), repository.summary)
     if summary is None:
@@ -112,7 +112,7 @@ Read = Callable[[Run], RunSummary | None]
 
 @dataclass(frozen=True)
 class _Kept:
-    """``until``: the first epoch that is not in it any more. ``folded``: see :meth:`RunSummaries.of`."""
+    """``until``: the first epoch that is not included. ``folded``: see :meth:`RunSummaries.of`."""
 
     until: int
     folded: int
@@ -120,15 +120,16 @@ class _Kept:
 
 
 class RunSummaries:
-    """Used from any thread. The last run of a branch ends before its head, and grows with it."""
+    """Cached summaries of runs. Decided epochs do not change, so only new epochs are added. Thread-safe. The last
+    run of a branch ends before its head and grows with it."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, int], _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, run: Run, folded: int, read: Read) -> RunSummary | None:
-        """``folded``: how many epochs of the branch have been folded by now; their runs look different from then on.
-        ``read``: adds a run up, epoch by epoch."""
+        """``folded``: number of folded epochs of the branch; a change invalidates its runs. ``read``: sums up a run,
+        epoch by epoch."""
         key = run.before.branch, run.after
         with self._lock:
             kept = self._kept.get(key)
@@ -164,7 +165,7 @@ Slices = dict[str, SourceRange] | None
 
 
 def with_slices(store: SnapshotStore, answer: LineageAnswer, entries: Sequence[Entry]) -> LineageAnswer:
-    """The lineage with slices on its edges; ``None`` stays where a manifest is gone, or cannot be read."""
+    """The lineage with slices on its edges; ``None`` stays where a manifest is missing or cannot be read."""
     found = dict(
         zip([entry.key for entry in entries], at_once(lambda entry: _read(store, entry), entries), strict=True)
     )
@@ -173,7 +174,8 @@ def with_slices(store: SnapshotStore, answer: LineageAnswer, entries: Sequence[E
 
 
 def _read(store: SnapshotStore, entry: Entry) -> Slices:
-    """Of a run: from where its oldest epoch began to where its newest ended, for the sources that both have read."""
+    """Slices of a run: from the beginning of its oldest epoch to the end of its newest, for sources that both have
+    read."""
     try:
         manifests = [store.read_manifest(reference) for reference in entry.manifests]
     except SnapshotError:

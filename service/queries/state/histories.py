@@ -1,4 +1,4 @@
-"""The history of a key, and who is to blame for its value: from the snapshots' files, and the catalog's times."""
+"""History of a key, and the epoch that last changed it: from the snapshots' files, with times from the catalog."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from epochal.state.table import StateTable
 from epochal.wire.history import Blame, KeyChangeAnswer, KeyHistory, SourceSlice
 
 _MOST_PAGES = 25
-"""So many times the epochs of one page are searched for the last change of a key."""
+"""Maximum number of pages of epochs that are searched for the last change of a key."""
 
 
 @dataclass(frozen=True)
 class _Subject:
-    """The key of a question, at the snapshot from which it is looked back."""
+    """A key, and the snapshot from which its history is read."""
 
     reference: ManifestReference
     table: StateTable
@@ -40,7 +40,7 @@ class _Subject:
 
 
 class Histories:
-    """May block: called from threads. Errors: ``NotFound`` (application, table, epoch, ..), ``KeyNotFound``,
+    """May block; call from threads. Raises ``NotFound`` (application, table, epoch, ..), ``KeyNotFound``,
     ``InvalidKey``, ``SnapshotExpired``, ``FileMissing``, ``FileCorrupt``."""
 
     def __init__(self, store: SnapshotStore, snapshots: Snapshots) -> None:
@@ -48,7 +48,8 @@ class Histories:
         self._snapshots = snapshots
 
     def history(self, application: str, table: str, key: str, read: ReadFrom, page: PageRequest) -> KeyHistory:
-        """Every change of a key, newest first. ``key`` as in a path: full, or the operator's of list and map state."""
+        """All changes of a key, newest first. ``key`` as in a path: complete, or the operator's key for list and map
+        state."""
         subject = self._subject(application, table, key, read)
         start = self._position(application, page) or HistoryPosition(subject.reference)
         found = self._page(subject, start, page.limit)
@@ -78,14 +79,14 @@ class Histories:
             position, expired = found.following, found.expired
         if position is not None:
             raise NotFound(
-                f"Key {key!r} of state {table!r} was not changed from epoch {position.reference.epoch} on, and the "
-                "search ends there. Look further with the key's history."
+                f"Key {key!r} of state {table!r} was not changed from epoch {position.reference.epoch} on, where the "
+                "search ends. Search further with the key's history."
             )
         if expired is None:
             raise KeyNotFound(f"State {table!r} of {application!r} has never had a key {key!r}.")
         raise SnapshotExpired(
-            f"Key {key!r} of state {table!r} was not changed since epoch {expired.since.epoch}; what was before has "
-            "expired. Make savepoints of what shall be kept longer, or keep more epochs (retained_epochs)."
+            f"Key {key!r} of state {table!r} was not changed since epoch {expired.since.epoch}; earlier epochs have "
+            "expired. To keep more, create savepoints or retain more epochs (retained_epochs)."
         )
 
     def _subject(self, application: str, table: str, key: str, read: ReadFrom) -> _Subject:
@@ -105,14 +106,14 @@ class Histories:
         if read.isolation == "read_uncommitted" and head.prepared:
             latest = head.prepared[-1]
         if latest is None:
-            raise NotFound(f"Application {application!r} has not committed an epoch yet, and so has no state.")
+            raise NotFound(f"Application {application!r} has not committed an epoch yet and has no state.")
         return latest
 
     def _page(self, subject: _Subject, start: HistoryPosition, limit: int) -> HistoryPage:
         with expiring(self._snapshots, start.reference.key):
             found = history_of_key(self._store, subject.table.id, subject.key, start, limit)
         if found.expired is not None and self._snapshots.expired(found.expired.at) is None:
-            raise found.expired.missing  # nobody collected it: the store is damaged
+            raise found.expired.missing  # not collected: the store is damaged
         return found
 
     def _position(self, application: str, page: PageRequest) -> HistoryPosition | None:

@@ -1,6 +1,6 @@
-"""Look-ups of partial state by its own key: what each instance has, and what they have together.
+"""Look-ups of partial state by its own key: the value of each instance, and the merged value.
 
-Together only where the merge is built in (``StateTable.reconcile``): no author's code runs in the control plane.
+Values are merged only by built-in merges (``StateTable.reconcile``): no author's code runs in the control plane.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from epochal.state.table import BY_PROGRAM, GROUP, MergedColumns, StateKind, Sta
 
 Object = dict[str, Any]
 MOST_ROWS: Final = 100_000
-"""So many rows of instances a batch may read."""
+"""Maximum number of instance rows that a batch reads."""
 
 
 @dataclass(frozen=True)
 class InstanceFormat:
-    """Keys and values of a table over all of its instances. A key without the number of an instance is that of all."""
+    """Keys and values of a table over all of its instances. A key without an instance number selects all instances."""
 
     table: StateTable
 
     @cached_property
     def rows(self) -> RowFormat:
-        """The form of the rows of each instance."""
+        """Format of the rows of each instance."""
         return RowFormat(self.table)
 
     @cached_property
     def has_together(self) -> bool:
-        """Whether the values of instances can be merged here."""
+        """Return whether the values of instances can be merged here."""
         return self.table.reconcile is not None and self.table.reconcile != BY_PROGRAM
 
     def of_all(self, path: str) -> tuple[Any, ...] | None:
-        """The key that is that of all instances, percent-encoded; ``None`` where the path names an instance.
+        """The key, percent-encoded in the path, for all instances; ``None`` if the path names an instance.
 
         Raises ``InvalidKey``.
         """
@@ -54,40 +54,40 @@ class InstanceFormat:
         return key_from_path(path, own) if path.count(",") + 1 == len(own) else None
 
     def check_is_of_one(self, path: str) -> None:
-        """Raises ``InvalidKey`` for a key of all instances where one is to be named."""
+        """Raise ``InvalidKey`` for a key without an instance number where one is required."""
         if self.of_all(path) is not None:
             raise InvalidKey(
-                f"State {self.table.id!r} is partial state, and each instance has a history of its own: begin the key "
-                f"with the number of one, {'0' if not path else f'0,{path}'}."
+                f"State {self.table.id!r} is partial state, and each instance has its own history: begin the key with "
+                f"an instance number, {'0' if not path else f'0,{path}'}."
             )
 
     def names_all(self, keys: Sequence[Any]) -> bool:
-        """Whether a batch is of all instances. Raises ``InvalidKey`` where some of its keys are, and others are not."""
+        """Return whether a batch is for all instances. Raises ``InvalidKey`` for a mixture."""
         of_one = [isinstance(key, dict) and GROUP.name in key for key in keys]
         if any(of_one) and not all(of_one):
             raise InvalidKey(
-                f"State {self.table.id!r} is partial state: give {GROUP.name!r}, the number of an instance, in all "
-                "keys of a batch, or in none, for the values of all instances together."
+                f"State {self.table.id!r} is partial state: give {GROUP.name!r}, the instance number, in all keys of "
+                "a batch, or in none to merge all instances."
             )
         return not any(of_one)
 
     def key_of(self, key: Any) -> tuple[Any, ...]:
-        """As :meth:`of_all`, of a key of a batch, an object. Raises ``InvalidKey``."""
+        """Like :meth:`of_all`, for a key of a batch, an object. Raises ``InvalidKey``."""
         if not isinstance(key, dict):
             raise InvalidKey(f"A key is an object by column name, not {key!r}.")
         if not self.has_together:
             raise InvalidKey(
-                f"State {self.table.id!r} is partial state, and only its program can say what its instances have "
-                f"together: name one by {GROUP.name!r}, or look a key up by itself, which shows all of them."
+                f"State {self.table.id!r} is partial state that only its program can merge: choose an instance with "
+                f"{GROUP.name!r}, or look up a single key, which shows all instances."
             )
         return key_from_json(key, self.table.sub_key)
 
     def check_number(self, keys: Sequence[Any], instances: int) -> None:
-        """Raises ``InvalidInput`` where more rows would be read than are read at once."""
+        """Raise ``InvalidInput`` above the maximum number of rows."""
         if len(keys) * instances > MOST_ROWS:
             raise InvalidInput(
-                f"{len(keys)} keys of state {self.table.id!r} in {instances} instances are more rows than the "
-                f"{MOST_ROWS:,} that are read at once: ask for {MOST_ROWS // instances} keys at a time."
+                f"{len(keys)} keys of state {self.table.id!r} in {instances} instances exceed the maximum of "
+                f"{MOST_ROWS:,} rows: request at most {MOST_ROWS // instances} keys in one call."
             )
 
     def key_json(self, key: Sequence[Any]) -> bytes:
@@ -95,11 +95,11 @@ class InstanceFormat:
         return orjson.dumps({column.name: to_json(value, column.type) for column, value in columns})
 
     def keys(self, key: Sequence[Any], instances: int) -> list[bytes]:
-        """The keys of a key's row in each of so many instances."""
+        """Keys of a row in each instance."""
         return [self.rows.encode_key((number, *key)) for number in range(instances)]
 
     def instances(self, rows: Sequence[bytes | None]) -> list[Object]:
-        """``rows``: of each instance, in order. Those that have one, ``{instance, value}``."""
+        """``rows``: one for each instance, in order. Returns the existing ones as ``{instance, value}``."""
         return [
             {"instance": number, "value": self.rows.value_object(row)}
             for number, row in enumerate(rows)
@@ -107,8 +107,8 @@ class InstanceFormat:
         ]
 
     def together(self, rows: Sequence[Sequence[bytes | None]]) -> list[Object | None]:
-        """``rows``: of each key those of all instances, in order. One value of each key; ``None`` where nobody has any,
-        or only the program could say."""
+        """``rows``: for each key the rows of all instances, in order. Returns one value for each key; ``None``
+        without a row, or if only the program can merge."""
         found = [row for of_key in rows for row in of_key if row is not None]
         columns = self.table.reconcile
         if not found or columns is None or columns == BY_PROGRAM:
@@ -118,8 +118,8 @@ class InstanceFormat:
             total = _merged(columns, RowCodec(self.table.value_schema).decode(found), there)
         except OverflowError as error:
             raise InvalidInput(
-                f"State {self.table.id!r}: what its instances have does not merge: {error}. Name an instance to see "
-                "its own value."
+                f"State {self.table.id!r}: the values of its instances cannot be merged: {error}. Choose an instance "
+                "to see its value."
             ) from error
         visible = [(column.name, column.type) for column in self.table.visible]
         objects = ({name: to_json(row[name], type) for name, type in visible} for row in total.to_pylist())
@@ -128,8 +128,8 @@ class InstanceFormat:
 
 
 def _merged(columns: Sequence[MergedColumns], values: pa.Table, there: npt.NDArray[np.bool_]) -> pa.Table:
-    """``values``: the rows that are ``there``, of each key those of all instances. A row of each key; null where none
-    is there."""
+    """``values``: the existing rows (``there``), for each key those of all instances. Returns a row for each key;
+    null without any."""
     places = np.cumsum(there.ravel()).reshape(there.shape) - 1
     so_far = np.full(len(there), -1)
     for number in np.flatnonzero(there.any(axis=0)):
@@ -143,7 +143,7 @@ def _merged(columns: Sequence[MergedColumns], values: pa.Table, there: npt.NDArr
 
 
 def instance_format(table: StateTable) -> InstanceFormat | None:
-    """``None`` where there are no instances, or their rows have nothing to do with one another, as those of lists."""
+    """``None`` without instances, or if their rows are unrelated, as for lists."""
     if table.scope is not StateScope.PARTIAL or table.kind is StateKind.LIST:
         return None
     return _format(table.model_dump_json())

@@ -1,4 +1,4 @@
-"""Look-ups as the routes call them: which table, which epoch, and the answer's parts as JSON."""
+"""Look-ups for the routes: find table and epoch, and return the parts of the answer as JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from epochal.wire.state import DEFAULT_WAIT_SECONDS
 
 _UNCOMMITTED_POLL_SECONDS = 0.05
 _KEYS_AT_ONCE = 5000
-"""Keys of a batch that are worked on without letting other threads have their turn."""
+"""Number of keys of a batch that are processed before other threads get a turn."""
 
 
 class KeyNotFound(NotFound):
@@ -43,10 +43,10 @@ class KeyNotFound(NotFound):
 
 
 class PointAnswer(NamedTuple):
-    """``content`` is JSON: the value's object, or the list of entries when the key was the operator's alone.
+    """``content`` is JSON: the value's object, or the list of entries for the operator's key alone.
 
-    ``instances``, JSON too, of a key of partial state: what each instance has; ``content`` is then what they have
-    together, or ``null``. ``since``: the table's ``partial_since`` at the snapshot that answers; the tag includes it.
+    ``instances``, also JSON, for a key of partial state: the value of each instance; ``content`` is then the merged
+    value, or ``null``. ``since``: the table's ``partial_since`` at the snapshot; the entity tag includes it.
     """
 
     key: bytes
@@ -60,7 +60,7 @@ class PointAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswer:
-    """``values``: a JSON array in parts (their elements after one another), an object or ``null`` for each key."""
+    """``values``: a JSON array in parts (concatenated elements), an object or ``null`` for each key."""
 
     at: EpochKey
     values: list[bytes]
@@ -69,7 +69,7 @@ class BatchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class BatchColumns:
-    """``rows``: a row for each key, as :meth:`RowFormat.shown_rows`."""
+    """``rows``: a row for each key, as in :meth:`RowFormat.shown_rows`."""
 
     at: EpochKey
     rows: pa.Table
@@ -78,7 +78,7 @@ class BatchColumns:
 
 @dataclass(frozen=True, slots=True)
 class FoundColumns:
-    """``there``: of each key whether there is a row; ``rows``: the values of those that there are, in their order."""
+    """``there``: for each key whether a row exists; ``rows``: the values of existing rows, in order."""
 
     at: EpochKey
     there: npt.NDArray[np.bool_]
@@ -87,7 +87,7 @@ class FoundColumns:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """A state table, and what its replica holds; ``rows`` and ``at`` are ``None`` for tables without one."""
+    """A state table and the status of its replica; ``rows`` and ``at`` are ``None`` for tables without one."""
 
     table: StateTable
     rows: int | None
@@ -95,7 +95,7 @@ class TableStatus:
 
 
 class Lookups:
-    """Errors: ``NotFound`` (application, table, epoch, savepoint), ``KeyNotFound``, ``InvalidKey``,
+    """Raises ``NotFound`` (application, table, epoch, savepoint), ``KeyNotFound``, ``InvalidKey``,
     ``NotYetCommitted``, ``SnapshotExpired``, ``FileMissing``, ``FileCorrupt``."""
 
     def __init__(self, replicas: ServedReplicas, snapshots: Snapshots) -> None:
@@ -103,7 +103,7 @@ class Lookups:
         self._snapshots = snapshots
 
     async def point(self, application: str, table: str, path_key: str, read: ReadFrom) -> PointAnswer:
-        """One key, as it stands percent-encoded in the URL path."""
+        """Look up one key, percent-encoded as in the URL path."""
         format, reader = await self.reader(application, table, read)
         answer = await self._point(application, table, path_key, format, reader)
         since = reader.since(answer.at)
@@ -138,7 +138,7 @@ class Lookups:
         return PointAnswer(format.key_json(key), scanned.at, content, True, etag(whole))
 
     def _windows(self, application: str, format: WindowFormat, reader: Reader, path_key: str) -> PointAnswer:
-        """The open windows of one key, or one of them, merged of the panes of the key. May block."""
+        """The open windows of one key, or one of them, merged from the panes of the key. May block."""
         key = format.keys.path_key(path_key)
         fired = partial(self._fire, application, format)
         if format.is_one(key):
@@ -173,28 +173,28 @@ class Lookups:
     def _batch_of_instances(
         self, application: str, format: InstanceFormat, reader: Reader, keys: Sequence[dict[str, Any]]
     ) -> BatchAnswer:
-        """Keys of all instances, whose values are merged. May block."""
+        """Keys without an instance number; values are merged. May block."""
         at, rows = self._in_instances(application, format, reader, [format.key_of(key) for key in keys])
         return BatchAnswer(at, [orjson.dumps(value) for value in format.together(rows)])
 
     def _in_instances(
         self, application: str, format: InstanceFormat, reader: Reader, keys: Sequence[Sequence[Any]]
     ) -> tuple[EpochKey, list[list[bytes | None]]]:
-        """Of each key its rows in all instances that the snapshot which answers has, in their order."""
+        """For each key its rows in all instances of the snapshot, in order."""
         while True:
             at = reader.get_many([]).at
             reference = self._snapshots.reference(application, at)
             number = self._replicas.store.read_manifest(reference).parallelism
             format.check_number(keys, number)
             found = reader.get_many([encoded for key in keys for encoded in format.keys(key, number)])
-            if found.at == at:  # otherwise the replica has moved on, perhaps to other instances
+            if found.at == at:  # otherwise the replica has advanced, perhaps to other instances
                 rows = iter(found.values)
                 return at, [list(islice(rows, number)) for _ in keys]
 
     def _batch_of_windows(
         self, application: str, format: WindowFormat, reader: Reader, keys: Sequence[dict[str, Any]]
     ) -> BatchAnswer:
-        """All panes of all windows that are asked for are read at once. May block."""
+        """Read all panes of all requested windows in one call. May block."""
         named = [format.key_of(key) for key in keys]
         format.check_number(named)
         panes = [format.panes_of(key) for key in named]
@@ -212,7 +212,7 @@ class Lookups:
         return None if clock is None else clock.event
 
     async def batch(self, application: str, table: str, keys: Sequence[dict[str, Any]], read: ReadFrom) -> BatchAnswer:
-        """Many keys, each an object by column name; all values are of one epoch."""
+        """Look up several keys, each an object by column name; all values are from one epoch."""
         format, reader = await self.reader(application, table, read)
         answer = await self._batch(application, format, reader, keys)
         since = reader.since(answer.at)
@@ -232,24 +232,23 @@ class Lookups:
     async def batch_columns(
         self, application: str, table: str, keys: Sequence[dict[str, Any]], read: ReadFrom
     ) -> BatchColumns:
-        """As :meth:`batch`, as columns (:meth:`RowFormat.shown_rows`). Raises ``InvalidInput``, too: what is merged of
-        several rows, windows and all instances of partial state, has objects alone."""
+        """Like :meth:`batch`, as columns (:meth:`RowFormat.shown_rows`). Also raises ``InvalidInput``: merged values
+        (windows, all instances of partial state) are available only as objects."""
         format, reader = await self.reader(application, table, read)
         instances = instance_format(format.table)
         if window_format(format.table) is not None or (instances is not None and keys and instances.names_all(keys)):
             raise InvalidInput(
-                f"Look-ups of state {table!r} merge several rows for each key, which has no form in columns: ask for "
-                "JSON."
+                f"Look-ups of state {table!r} merge several rows for each key and have no columnar form: request JSON."
             )
         return await asyncio.to_thread(_batch_columns, format, reader, keys)
 
     async def columns(self, application: str, table: str, keys: pa.Table, read: ReadFrom) -> FoundColumns:
-        """Many rows, as columns; ``keys``: the columns of the address. All values are of one epoch."""
+        """Look up several rows as columns; ``keys``: the columns of the address. All values are from one epoch."""
         format, reader = await self.reader(application, table, read)
         return await asyncio.to_thread(_columns, format, reader, keys)
 
     async def tables(self, application: str) -> list[TableStatus]:
-        """All state tables of the latest committed epoch; none when nothing was committed yet."""
+        """All state tables of the latest committed epoch; none before the first commit."""
         head = await asyncio.to_thread(self._snapshots.head, application)
         if head.committed is None:
             return []
@@ -265,7 +264,7 @@ class Lookups:
         )
 
     async def reader(self, application: str, table: str, read: ReadFrom) -> tuple[RowFormat, Reader]:
-        """Where the rows of a state table come from, and their form."""
+        """Reader and format of the rows of a state table."""
         if read.of_the_past:
             return await asyncio.to_thread(self._past, application, table, read)
         deadline = time.monotonic() + read.wait_seconds
@@ -281,17 +280,17 @@ class Lookups:
         return self.past(application, table, read.resolve(self._snapshots, application))
 
     def past(self, application: str, table: str, reference: ManifestReference) -> tuple[RowFormat, Reader]:
-        """As :meth:`reader`, of one snapshot. May block."""
+        """Like :meth:`reader`, for one snapshot. May block."""
         snapshot = SnapshotReader(self._replicas.store, reference)
         with expiring(self._snapshots, reference.key):
             declared = past_table(snapshot, application, table)
         return RowFormat(declared), PastReader(snapshot, declared, self._snapshots)
 
     async def _find(self, application: str, table: str, wait_seconds: float) -> FollowedTable:
-        """A table that is not followed: it does not exist, or its replica is not there yet."""
+        """Find a table that is not followed: it does not exist, or its replica is not ready."""
         head = await asyncio.to_thread(self._snapshots.head, application)
         if head.committed is None:
-            raise NotFound(f"Application {application!r} has not committed an epoch yet, and so has no state.")
+            raise NotFound(f"Application {application!r} has not committed an epoch yet and has no state.")
         await self._reach(application, head.committed, wait_seconds)
         followed = self._replicas.table(application, table)
         if followed is None:
@@ -299,7 +298,7 @@ class Lookups:
         return followed
 
     async def _reach(self, application: str, committed: ManifestReference, wait_seconds: float) -> None:
-        """Wait for the first replicas of an application. Raises why they are not there."""
+        """Wait for the first replicas of an application. Raises the reason if they are not ready."""
 
         def there() -> bool:
             seen = self._replicas.application(application)
@@ -307,7 +306,7 @@ class Lookups:
 
         if not await self._replicas.wait(there, wait_seconds):
             raise NotYetCommitted(
-                f"The replicas of {application!r} are being built up to epoch {committed.epoch}; try again in a moment."
+                f"The replicas of {application!r} are being built up to epoch {committed.epoch}; try again later."
             )
         seen = self._replicas.application(application)
         if seen is not None and seen.at is None and seen.problem is not None:
@@ -331,7 +330,7 @@ class Lookups:
             at = seen.at.epoch if seen is not None and seen.at is not None else None
             if seen is not None and seen.problem is not None:
                 raise NotYetCommitted(
-                    f"The replicas of {application!r} are at epoch {at} and cannot follow: {seen.problem.message}"
+                    f"The replicas of {application!r} are at epoch {at} and cannot advance: {seen.problem.message}"
                 )
             raise NotYetCommitted(
                 f"Epoch {epoch} of {application!r} is not committed yet; the latest is {at}. Wait longer."
@@ -343,23 +342,24 @@ class Lookups:
         while True:
             head = await asyncio.to_thread(self._snapshots.head, application)
             latest = head.prepared[-1] if head.prepared else head.committed
-            assert latest is not None  # there is a replica, so something was committed
+            assert latest is not None  # a replica exists, so something was committed
             if min_epoch is None or latest.epoch >= min_epoch:
                 return UncommittedReader(followed, latest, self._replicas.store, self._replicas.overlays)
             if time.monotonic() >= deadline:
                 raise NotYetCommitted(
-                    f"Epoch {min_epoch} of {application!r} is not prepared yet, only {latest.epoch}. Wait longer."
+                    f"Epoch {min_epoch} of {application!r} is not prepared yet; the latest is {latest.epoch}. Wait "
+                    "longer."
                 )
             await asyncio.sleep(_UNCOMMITTED_POLL_SECONDS)
 
 
 def etag(content: bytes) -> str:
-    """Weak, since the answer also names the epoch, which moves on while the value stays."""
+    """Weak, since the answer also has the epoch, which advances while the value stays."""
     return f'W/"{hashlib.blake2b(content, digest_size=8).hexdigest()}"'
 
 
 def partial_etag(etag_of_value: str, since: Mapping[str, int]) -> str:
-    """The tag of a value with ``since``: an upgrade can change that while the value stays."""
+    """Tag of a value with ``since``, which an upgrade can change while the value stays."""
     return etag(etag_of_value.encode() + orjson.dumps(since))
 
 

@@ -1,4 +1,4 @@
-"""Where rows come from: a reader answers from exactly one epoch, which it names with each answer."""
+"""Readers of rows: each answers from exactly one epoch, which it returns with each answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from epochal.state.table import StateTable
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """Rows under one beginning of a key, in key order: (encoded full key, encoded value)."""
+    """Rows with a common key prefix, in key order: (encoded full key, encoded value)."""
 
     at: EpochKey
     rows: list[tuple[bytes, bytes]]
@@ -39,9 +39,9 @@ class Scanned:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Of the keys that begin with ``prefix``, in key order, the first ``limit`` after ``after``.
+    """Among the keys with ``prefix``, in key order, the first ``limit`` after ``after``.
 
-    ``owner``: the operator's key, encoded, when the prefix has all of it.
+    ``owner``: the operator's key, encoded, if the prefix contains all of it.
     """
 
     prefix: bytes
@@ -51,15 +51,15 @@ class Section:
 
 
 class Reader(ABC):
-    """One state table at one epoch. May block: called from threads. Raises ``FileMissing``, ``FileCorrupt``."""
+    """One state table at one epoch. May block; call from threads. Raises ``FileMissing``, ``FileCorrupt``."""
 
     @abstractmethod
     def get_many(self, keys: Sequence[bytes]) -> Found:
-        """The values of keys, in their order, all from one epoch."""
+        """Values of the keys, in order, all from one epoch."""
 
     @abstractmethod
     def scan(self, prefix: bytes) -> Scanned:
-        """All rows whose key begins with ``prefix``."""
+        """All rows with the key prefix ``prefix``."""
 
     @abstractmethod
     def page(self, section: Section) -> Scanned:
@@ -67,7 +67,7 @@ class Reader(ABC):
 
     @abstractmethod
     def since(self, at: EpochKey) -> Mapping[str, int]:
-        """``StateTable.partial_since`` of the snapshot ``at``, which an answer of this reader is from."""
+        """``StateTable.partial_since`` of the snapshot ``at``, from which this reader answered."""
 
 
 class CommittedReader(Reader):
@@ -79,7 +79,7 @@ class CommittedReader(Reader):
     def get_many(self, keys: Sequence[bytes]) -> Found:
         found = self._followed.replica.get_many(keys)
         if found is None:
-            raise NotYetCommitted(f"The replica of {self._followed.table.id} is being built; try again in a moment.")
+            raise NotYetCommitted(f"The replica of {self._followed.table.id} is being built; try again later.")
         return found
 
     def scan(self, prefix: bytes) -> Scanned:
@@ -94,15 +94,15 @@ class CommittedReader(Reader):
     def _built(self, found: tuple[EpochKey | None, list[tuple[bytes, bytes]]]) -> Scanned:
         at, rows = found
         if at is None:
-            raise NotYetCommitted(f"The replica of {self._followed.table.id} is being built; try again in a moment.")
+            raise NotYetCommitted(f"The replica of {self._followed.table.id} is being built; try again later.")
         return Scanned(at, rows)
 
 
 class UncommittedReader(Reader):
-    """The latest prepared epoch: the replica, and over it what later epochs changed.
+    """The latest prepared epoch: the replica, with the changes of later epochs over it.
 
-    ``latest`` is the newest prepared snapshot of the lineage. An epoch that was prepared is decided, and will be
-    committed; only its sinks do not show it yet.
+    ``latest`` is the newest prepared snapshot of the lineage. A prepared epoch is decided and will be committed; only
+    its sinks do not show it yet.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class UncommittedReader(Reader):
         return Scanned(at, self._shown(list(scan_of(prefix, found.rows, changes))))
 
     def page(self, section: Section) -> Scanned:
-        # Rows that are committed may be deleted above: so many more have to be read.
+        # Later epochs may delete committed rows: read that many more.
         most = section.limit
         while True:
             committed = self._committed.page(replace(section, limit=most))
@@ -148,7 +148,7 @@ class UncommittedReader(Reader):
             most *= 2
 
     def since(self, at: EpochKey) -> Mapping[str, int]:
-        """The columns are those of the committed declaration; an upgrade above it may have added one of them again."""
+        """The columns are those of the committed declaration; a later upgrade may have added one of them again."""
         table = self._followed.table
         if at != self._latest.key:
             return table.partial_since
@@ -158,7 +158,8 @@ class UncommittedReader(Reader):
         return {name: epoch for name, epoch in latest.partial_since.items() if name in names}
 
     def _shown(self, rows: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """Without those that are gone at the latest epoch: the replica has only dropped what the committed one has."""
+        """Remove rows that have expired at the latest epoch: the replica has removed only those expired at the
+        committed one."""
         table = self._followed.table
         times = row_times(table)
         horizon = table.horizon(clock_of(self._store.read_manifest(self._latest), table.id)) if times else None
@@ -170,13 +171,13 @@ class UncommittedReader(Reader):
     def _over(self, mark: EpochKey) -> tuple[EpochKey, list[dict[bytes, bytes | None]]]:
         manifests = manifests_between(self._store, self._latest, mark)
         if manifests is None:
-            # The replica has overtaken what was read as the latest prepared epoch: it is the newer one.
+            # The replica has passed the epoch that was read as the latest prepared one: it is newer.
             return mark, []
         return self._latest.key if manifests else mark, self._overlays.over(self._followed.table, manifests)
 
 
 class PastReader(Reader):
-    """A snapshot's state table, with the keys and values that replicas have."""
+    """A snapshot's state table, with keys and values in the format of replicas."""
 
     def __init__(self, snapshot: SnapshotReader, table: StateTable, snapshots: Snapshots) -> None:
         self._snapshot = snapshot
@@ -223,7 +224,7 @@ class PastReader(Reader):
 
 
 def past_table(snapshot: SnapshotReader, application: str, table: str) -> StateTable:
-    """The table's declaration as it was then. Raises ``NotFound``, also where it was not queryable."""
+    """The table's declaration at the snapshot. Raises ``NotFound``, also if it was not queryable."""
     declared = snapshot.table(table)
     if not declared.queryable:
         raise NotFound(f"State {table!r} of {application!r} {declared.unreadable}.")
@@ -244,7 +245,7 @@ def key_object(table: StateTable, row: Mapping[str, Any]) -> Object:
 
 
 def value_object(table: StateTable, row: Mapping[str, Any] | None) -> Object | None:
-    """The value columns, and those that are computed from them; ``None`` where there is no row."""
+    """The value columns and computed columns; ``None`` without a row."""
     if row is None:
         return None
     values = {column.name: to_json(row[column.name], column.type) for column in table.visible}
@@ -252,5 +253,5 @@ def value_object(table: StateTable, row: Mapping[str, Any] | None) -> Object | N
 
 
 def leading_object(table: StateTable, key: Sequence[Any]) -> Object:
-    """An address, or only the operator's, from its values in order."""
+    """An address, or only the operator's part, from its values in order."""
     return {column.name: to_json(value, column.type) for column, value in zip(table.address, key, strict=False)}

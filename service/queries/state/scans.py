@@ -1,4 +1,4 @@
-"""Scans: the rows of a state table in key order, page by page, all of one epoch."""
+"""Scans: the rows of a state table in key order, page by page, all from one epoch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from epochal.wire.state import Scan, ScannedRow
 
 @dataclass(frozen=True, slots=True)
 class ScannedColumns:
-    """A page as columns, and what is said beside the rows."""
+    """A page as columns, with its metadata."""
 
     at: EpochKey
     rows: pa.Table
@@ -33,7 +33,7 @@ class ScannedColumns:
 
 
 class Scans:
-    """Errors as those of :class:`epochal.service.queries.state.lookups.Lookups`."""
+    """Raises the errors of :class:`epochal.service.queries.state.lookups.Lookups`."""
 
     def __init__(self, replicas: ServedReplicas, snapshots: Snapshots) -> None:
         self._replicas = replicas
@@ -41,9 +41,10 @@ class Scans:
         self._lookups = Lookups(replicas, snapshots)
 
     async def scan(self, application: str, table: str, prefix: str, read: ReadFrom, page: PageRequest) -> Scan:
-        """Rows whose key begins with ``prefix``: leading key columns as in a path, the last one perhaps with a ``*``.
+        """Rows whose key begins with ``prefix``: leading key columns as in a path, the last one optionally with a
+        ``*``.
 
-        The first page is of the epoch that ``read`` means; those after it are of the same one.
+        ``read`` chooses the epoch of the first page; the next pages are of the same epoch.
         """
         format, found, since = await self._found(application, table, prefix, read, page)
         return await asyncio.to_thread(_objects, table, format, found, since, read, page)
@@ -51,14 +52,14 @@ class Scans:
     async def columns(
         self, application: str, table: str, prefix: str, read: ReadFrom, page: PageRequest
     ) -> ScannedColumns:
-        """As :meth:`scan`, as columns (:meth:`RowFormat.row_columns`)."""
+        """Like :meth:`scan`, as columns (:meth:`RowFormat.row_columns`)."""
         format, found, since = await self._found(application, table, prefix, read, page)
         return await asyncio.to_thread(_columns, format, found, since, page)
 
     async def _found(
         self, application: str, table: str, prefix: str, read: ReadFrom, page: PageRequest
     ) -> tuple[RowFormat, Scanned, Mapping[str, int]]:
-        """One row more than the page has, if there is one; and ``partial_since`` of the snapshot that they are from."""
+        """Up to one row more than the page; and ``partial_since`` of their snapshot."""
         after = _position(page)
         key: bytes | None = None
         if after is None:
@@ -69,7 +70,7 @@ class Scans:
         section = _section(format, prefix, key, page.limit + 1)
         found = await asyncio.to_thread(reader.page, section)
         if after is not None and found.at != EpochKey(after[0], after[1]):
-            # The replica has moved on: that epoch is of the past now.
+            # The replica has advanced: read that epoch from its snapshot.
             format, reader = await self._past(application, table, EpochKey(after[0], after[1]), read)
             found = await asyncio.to_thread(reader.page, section)
         return format, found, reader.since(found.at)
@@ -85,7 +86,7 @@ class Scans:
         return await asyncio.to_thread(self._lookups.past, application, table, reference)
 
     def _reference(self, application: str, at: EpochKey, read: ReadFrom) -> ManifestReference:
-        """The snapshot of a cursor: one of this application's, still there, and perhaps not committed yet."""
+        """The snapshot of a cursor, which must be the application's and exist; it may be uncommitted."""
         if read.isolation == "read_uncommitted":
             return self._snapshots.reference(application, at)
         reference = self._snapshots.resolve(application, epoch=at.epoch)
@@ -120,7 +121,7 @@ def _columns(format: RowFormat, found: Scanned, since: Mapping[str, int], page: 
 
 
 def _cursor(found: Scanned, page: PageRequest) -> str | None:
-    """Of the page after this one."""
+    """Cursor of the next page."""
     if len(found.rows) <= page.limit:
         return None
     return page.following(found.at.branch, found.at.epoch, FORM, encoded_key(found.rows[page.limit - 1][0]))
@@ -132,5 +133,5 @@ def _position(page: PageRequest) -> tuple[str, int, bytes] | None:
     if after is None:
         return None
     branch, epoch, form, key = after
-    check_cursor(form == FORM)  # an earlier version may have issued it
+    check_cursor(form == FORM)  # a cursor of another version may differ
     return branch, epoch, decoded_key(key)

@@ -1,6 +1,6 @@
-"""Look-ups of windows that overlap: state has panes, and people ask for windows, which are merged of them.
+"""Look-ups of overlapping windows: state has panes, from which windows are merged.
 
-Only the panes of the keys that are asked for are read. Windows that have closed at the snapshot are not there any more.
+Only the panes of the requested keys are read. Windows that have closed at the snapshot do not exist any more.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from epochal.tasks.windows import assigned, closed_until, occupied, panes_of, ti
 _BOUNDS = (Column(name=WINDOW_START, type="timestamp"), Column(name=WINDOW_END, type="timestamp"))
 Object = dict[str, Any]
 MOST_PANES: Final = 100_000
-"""So many panes a batch may read."""
+"""Maximum number of panes that a batch reads."""
 
 
 @dataclass(frozen=True)
 class WindowFormat:
-    """Keys and values of the windows of a table that keeps panes. A window is known by its key and its start."""
+    """Keys and values of the windows of a table with panes. A window is identified by its key and its start."""
 
     table: StateTable
 
     @cached_property
     def keys(self) -> RowFormat:
-        """The form of keys: as those of the table, with the window's start in the place of the pane's."""
+        """Format of keys: those of the table, with the window's start in place of the pane's."""
         return RowFormat(self.table.model_copy(update={"time": _BOUNDS[0], "expires": None, "shown": ()}))
 
     def owner(self, key: Sequence[Any]) -> bytes:
-        """What the keys of all panes begin with that a key, whole or the operator's alone, has."""
+        """Common prefix of the keys of all panes of a key, complete or the operator's alone."""
         return self.keys.encode_key(key[: len(self.table.key)])
 
     def key_of(self, key: dict[str, Any]) -> tuple[Any, ...]:
@@ -55,20 +55,20 @@ class WindowFormat:
         return found
 
     def is_one(self, key: Sequence[Any]) -> bool:
-        """Whether it says which window: of cumulative ones several begin together."""
+        """Return whether the key identifies one window: several cumulative windows have the same start."""
         return self.keys.is_whole(key) and not self._windows.cumulative
 
     def check_number(self, keys: Sequence[Any]) -> None:
-        """Raises ``InvalidInput`` where the windows have more panes than are read at once."""
+        """Raise ``InvalidInput`` above the maximum number of panes."""
         if len(keys) * self._windows.panes > MOST_PANES:
             raise InvalidInput(
-                f"{len(keys)} windows of state {self.table.id!r} are kept as {self._windows.panes} panes each, and at "
-                f"most {MOST_PANES:,} panes are read at once: ask for {MOST_PANES // self._windows.panes} windows at a "
-                "time."
+                f"{len(keys)} windows of state {self.table.id!r} consist of {self._windows.panes} panes each, and the "
+                f"maximum is {MOST_PANES:,} panes: request at most {MOST_PANES // self._windows.panes} windows in one "
+                "call."
             )
 
     def panes_of(self, key: Sequence[Any]) -> list[bytes]:
-        """The keys of the panes of the longest window that begins at a key's time; none where no window does."""
+        """Keys of the panes of the longest window that begins at a key's time; none if no window does."""
         start = np.array([microseconds(key[-1])])
         windows = assigned(self._windows, start)
         mine = windows.starts == start
@@ -79,14 +79,14 @@ class WindowFormat:
         return [self.keys.encode_key((*owner, time)) for time in timestamps(panes).to_pylist()]
 
     def chosen(self, key: Sequence[Any], windows: Sequence[Object]) -> list[Object]:
-        """Those that a key names."""
+        """The windows that a key selects."""
         if not self.keys.is_whole(key):
             return list(windows)
         start = to_json(key[-1], _BOUNDS[0].type)
         return [window for window in windows if window[WINDOW_START] == start]
 
     def value(self, window: Object) -> Object:
-        """A window without what its key says."""
+        """A window without the columns of its key."""
         return {name: value for name, value in window.items() if name != WINDOW_START}
 
     def windows(self, keys: Sequence[bytes], rows: Sequence[bytes | None], fire: int | None) -> list[Object]:
@@ -95,7 +95,7 @@ class WindowFormat:
         if not there:
             return []
         time = self.table.time
-        assert time is not None  # it keeps panes
+        assert time is not None  # tables with panes have it
         addresses = KeyCodec(self.table.address_schema).decode([key for key, _ in there])
         panes = times_of(column_of(addresses, time.name))
         values = RowCodec(self.table.value_schema).decode([row for _, row in there])
@@ -109,7 +109,8 @@ class WindowFormat:
             partials = reduced(kept, Runs(found.firsts, found.lasts), partial(merged, columns))
         except OverflowError as error:
             raise InvalidInput(
-                f"State {self.table.id!r}: the panes of a window do not merge: {error}. A scan shows them one by one."
+                f"State {self.table.id!r}: the panes of a window cannot be merged: {error}. A scan shows them "
+                "separately."
             ) from error
         ends = np.lexsort((found.ends, found.starts))
         bounds = pa.table([timestamps(found.starts), timestamps(found.ends)], names=[WINDOW_START, WINDOW_END])
@@ -124,19 +125,19 @@ class WindowFormat:
 
     @cached_property
     def _windows(self) -> GridWindows:
-        assert self.table.windows is not None  # it keeps panes
+        assert self.table.windows is not None  # tables with panes have it
         windows = declared_windows(self.table.windows["window"])
         assert isinstance(windows, GridWindows)  # sessions have no panes
         return windows
 
     @cached_property
     def _lateness(self) -> int:
-        assert self.table.windows is not None  # it keeps panes
+        assert self.table.windows is not None  # tables with panes have it
         return fixed_interval("allowed_lateness", self.table.windows.get("allowed_lateness", "0 seconds"), least=0)
 
 
 def pane_note(table: StateTable) -> str | None:
-    """What the rows of a table are, for people who see them as they are; ``None`` where each stands for itself."""
+    """Explanation of a table's raw rows for people; ``None`` if each row stands for itself."""
     windows = None if table.windows is None else declared_windows(table.windows["window"])
     if not isinstance(windows, GridWindows) or windows.one_per_row:
         return None
@@ -146,7 +147,7 @@ def pane_note(table: StateTable) -> str | None:
 
 
 def window_format(table: StateTable) -> WindowFormat | None:
-    """``None`` where look-ups show the rows of the table as they are."""
+    """``None`` if look-ups show the rows of the table unchanged."""
     return None if table.merges is None else _format(table.model_dump_json())
 
 
