@@ -55,7 +55,8 @@ from epochal.service.composition import (
     threaded_supervisor,
 )
 from epochal.service.domain.ports import Component
-from epochal.service.domain.settings import Limits, Settings
+from epochal.service.domain.setting_sections import Limits
+from epochal.service.domain.settings import Settings
 from epochal.service.runtime.disk_space import DiskSpace
 from epochal.service.runtime.folders import prepare_folders
 from epochal.service.runtime.store_claim import claim_store

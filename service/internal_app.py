@@ -22,7 +22,8 @@ from epochal.service.api.gate import Gate, add_routes, driver_gate
 from epochal.service.api.http_protocol import HttpProtocol, limited
 from epochal.service.api.transport import Transport
 from epochal.service.domain.events import ControlEvent, topics_of
-from epochal.service.domain.settings import Limits, Settings
+from epochal.service.domain.setting_sections import Limits
+from epochal.service.domain.settings import Settings
 from epochal.service.runtime.certificates import encrypted_by
 from epochal.service.runtime.drivers import DriverService
 from epochal.service.runtime.events.hints import hints_of

@@ -25,7 +25,7 @@ from epochal.service.catalog.models import Application, Branch, Epoch, Execution
 from epochal.service.catalog.operation_completion import execution_over
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.domain.pages import CursorSeal, PageRequest
-from epochal.service.domain.settings import Kept
+from epochal.service.domain.setting_sections import Kept
 from epochal.testing.servers.control_plane import ControlPlane, control_plane
 from epochal.wire.projects import DEFAULT_PROJECT
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from epochal.cli.directories import writable
 from epochal.cli.formatting import Column, Listing
 from epochal.cli.output import Output
 from epochal.cli.settings import Arguments
-from epochal.cli.store import verified_view
 from epochal.client.models import Verification as StoreVerification
 from epochal.errors import InvalidInput
 from epochal.service.commands.restore import Restore, RestoreReport
@@ -129,9 +128,14 @@ def _restored(report: RestoreReport, token_file: Path) -> RenderableType:
     return Group(Text(lines[0]), table, *(Text(line) for line in lines[1:]))
 
 
-def verify_store(url: str, output: Output, *, quick: bool, repair: bool) -> bool:
-    """Verify a store by its manifests. Return whether it is intact. Raises ``InvalidInput`` if there is no store,
-    ``SnapshotError``, ``StorageFull``."""
+def verify_store(
+    url: str, output: Output, view: Callable[[StoreVerification], RenderableType], *, quick: bool, repair: bool
+) -> bool:
+    """Verify a store by its manifests. Return whether it is intact.
+
+    ``view``: how the command prints a verification. Raises ``InvalidInput`` if there is no store, ``SnapshotError``,
+    ``StorageFull``.
+    """
     store = SnapshotStore(url)
     with output.busy("Verifying"):
         discovered = discover(store)
@@ -140,7 +144,7 @@ def verify_store(url: str, output: Output, *, quick: bool, repair: bool) -> bool
         report = Verification(store, discovered.roots, quick=quick).run(repair=repair)
     answer = verification_answer(report).model_dump(mode="json")
     document = {**answer, "unreadable": list(discovered.unreadable), "cut_off": discovered.cut_off}
-    output.result(document, verified_view(read(StoreVerification, answer)))
+    output.result(document, view(read(StoreVerification, answer)))
     for path in discovered.unreadable:
         output.warn(f"This version cannot read the manifest {path}. Its files are not checked.")
     if discovered.cut_off:

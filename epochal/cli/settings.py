@@ -21,7 +21,8 @@ from rich.markup import escape
 
 from epochal.declarations.names import closest
 from epochal.errors import OptionError
-from epochal.service.domain.settings import PREFIX, Section, Setting, Settings
+from epochal.service.domain.setting_sections import Section, Setting
+from epochal.service.domain.settings import PREFIX, Settings
 
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 ConfigFile = Annotated[
@@ -135,10 +136,14 @@ class Arguments:
         }
         sources = {name: source for source, found in values.items() for name in found}
         try:
-            settings = validated(values)
+            settings = validated([_by_path(values[source]) for source in reversed(Source) if source in values])
         except ValidationError as error:
             raise OptionError(_explained(error, sources, file)) from None
         return Loaded(settings, sources, {name: values[source][name] for name, source in sources.items()})
+
+
+def _by_path(values: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
+    return {known_settings()[name].path: value for name, value in values.items()}
 
 
 def read_file(path: Path) -> dict[str, Any]:

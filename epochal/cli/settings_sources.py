@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from epochal.cli.settings import Source, known_settings
 from epochal.service.domain.settings import Settings
+
+Values = Mapping[tuple[str, ...], Any]
 
 
 class _NamedValues(PydanticBaseSettingsSource):
-    """Values by name of the setting."""
+    """Values by path of the field in ``Settings``."""
 
-    def __init__(self, settings: type[BaseSettings], values: Mapping[str, Any]) -> None:
+    def __init__(self, settings: type[BaseSettings], values: Values) -> None:
         super().__init__(settings)
         self._values = values
 
@@ -24,8 +25,7 @@ class _NamedValues(PydanticBaseSettingsSource):
 
     def __call__(self) -> dict[str, Any]:
         nested: dict[str, Any] = {}
-        for name, value in self._values.items():
-            *sections, field = known_settings()[name].path
+        for (*sections, field), value in self._values.items():
             table = nested
             for section in sections:
                 table = table.setdefault(section, {})
@@ -33,8 +33,8 @@ class _NamedValues(PydanticBaseSettingsSource):
         return nested
 
 
-def validated(values: Mapping[Source, Mapping[str, Any]]) -> Settings:
-    """Merge the sources by precedence. Raises ``ValidationError``."""
+def validated(by_precedence: Sequence[Values]) -> Settings:
+    """Merge the values of all sources, highest precedence first. Raises ``ValidationError``."""
 
     class Merged(Settings, BaseSettings):
         model_config = SettingsConfigDict(frozen=True, extra="forbid")
@@ -43,8 +43,7 @@ def validated(values: Mapping[Source, Mapping[str, Any]]) -> Settings:
         def settings_customise_sources(
             cls, settings_cls: type[BaseSettings], *_: PydanticBaseSettingsSource, **__: PydanticBaseSettingsSource
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            by_precedence = [source for source in reversed(Source) if source in values]
-            return tuple(_NamedValues(settings_cls, values[source]) for source in by_precedence)
+            return tuple(_NamedValues(settings_cls, values) for values in by_precedence)
 
     merged = Merged()
     return Settings(**{name: getattr(merged, name) for name in merged.model_fields_set})

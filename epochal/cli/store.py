@@ -94,7 +94,7 @@ def verify(
         # Imported here because Arrow slows down the start of every command.
         from epochal.cli.local_store import verify_store
 
-        _exit(verify_store(store, Output.make(as_json), quick=quick, repair=repair))
+        _exit(verify_store(store, Output.make(as_json), _verified_view, quick=quick, repair=repair))
         return
     with connected(url, as_json) as session:
         operation = session.client.store.verify(name, quick=quick, repair=repair)
@@ -103,7 +103,7 @@ def verify(
             return
         operation = session.wait(operation, "Verifying")
         found = read(Verification, operation.result)
-        session.output.result(operation, verified_view(found))
+        session.output.result(operation, _verified_view(found))
     _exit(found.sound)
 
 
@@ -136,7 +136,7 @@ def collected_view(collected: Collection) -> RenderableType:
     return Group(*parts, *_problems(collected.problems), Text(said))
 
 
-def verified_view(verified: Verification) -> RenderableType:
+def _verified_view(verified: Verification) -> RenderableType:
     """View of a verification: damaged files, the snapshots that need them, and remedies."""
     parts: list[RenderableType] = []
     for finding in verified.findings:

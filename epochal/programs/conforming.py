@@ -15,11 +15,12 @@ from functools import cached_property
 from types import FunctionType
 from typing import Any
 
+from epochal.programs.annotations import answer_type, value_type
 from epochal.programs.distribution import Several
 from epochal.programs.flow import ends
 from epochal.programs.rules import RULES
 from epochal.programs.source import assigned_names, evaluated, place_of, tree_of
-from epochal.programs.value_types import Conform, NotAValueType, ValueType, answer_type, value_type
+from epochal.programs.value_types import Conform, NotAValueType, ValueType
 
 CHECKS = "__checks__"
 """The name of the checks in the code of entries: a mapping by variable; ``return`` checks the answer."""

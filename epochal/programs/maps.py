@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
+from epochal.programs.annotations import value_type
 from epochal.programs.state import OVERFLOWED, Column, ElementModel, Key, State, legible, reads, total, writes
-from epochal.programs.value_types import FLOAT, INT, NotAValueType, Scalar, ValueType, value_type
+from epochal.programs.value_types import FLOAT, INT, NotAValueType, Scalar, ValueType
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from epochal.errors import StorageFull
 from epochal.service.api.access import access_of
 from epochal.service.domain.permissions import Access
-from epochal.service.domain.settings import Limits
+from epochal.service.domain.setting_sections import Limits
 from epochal.wire.problems import PREFIX, Problem
 
 PUBLIC_BODY_BYTES: Final = 16 << 10

@@ -28,7 +28,8 @@ from epochal.service.api.bodies import parse_large_bodies_in_threads
 from epochal.service.api.problems import epochal_problem, validation_problem
 from epochal.service.api.project_paths import project_in
 from epochal.service.domain.permissions import Access, Principal
-from epochal.service.domain.settings import Limits, Settings
+from epochal.service.domain.setting_sections import Limits
+from epochal.service.domain.settings import Settings
 from epochal.service.runtime.authenticator import Authenticator, bearer
 from epochal.service.runtime.drivers import DriverService
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from epochal.service.domain.settings import Limits
+from epochal.service.domain.setting_sections import Limits
 from epochal.wire.problems import BAD_REQUEST, MEDIA_TYPE, PREFIX, Problem
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})

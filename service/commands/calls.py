@@ -17,7 +17,7 @@ from epochal.service.catalog.writes import TAKE_CALLS
 from epochal.service.domain.entry_calls import DeclaredEntry, TakenCalls
 from epochal.service.domain.events import CALL, Topics
 from epochal.service.domain.identifiers import new_id
-from epochal.service.domain.settings import Limits
+from epochal.service.domain.setting_sections import Limits
 from epochal.wire.calls import MOST_CALLS, Call, CallRequest, are_request_ids
 
 _TOGETHER = 20_000

@@ -27,7 +27,8 @@ from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.retention import KnownBranch, KnownSnapshots, RetentionRepository
 from epochal.service.catalog.types import database_now, now
 from epochal.service.commands.artifacts import ArtifactService
-from epochal.service.domain.settings import Kept, Settings
+from epochal.service.domain.setting_sections import Kept
+from epochal.service.domain.settings import Settings
 from epochal.service.domain.store_answers import collection_answer, plan_answer, verification_answer
 from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.service.runtime.operations import OperationWorker, Verb

@@ -6,7 +6,7 @@ import ssl
 from typing import Any
 
 from epochal.errors import OptionError
-from epochal.service.domain.settings import Tls
+from epochal.service.domain.setting_sections import Tls
 
 
 def check_certificate(tls: Tls) -> None:

@@ -10,7 +10,7 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.events import EventRepository
 from epochal.service.catalog.inboxes import InboxRepository, applications_with_old_calls
 from epochal.service.catalog.types import now
-from epochal.service.domain.settings import Kept
+from epochal.service.domain.setting_sections import Kept
 
 log = logging.getLogger("epochal.housekeeping")
 

@@ -9,7 +9,7 @@ from types import FrameType
 
 import uvicorn
 
-from epochal.service.domain.settings import Tls
+from epochal.service.domain.setting_sections import Tls
 from epochal.service.runtime.kept_process import BEAT_SECONDS, Keeper
 from epochal.service.runtime.tls_server import TlsServer
 

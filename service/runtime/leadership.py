@@ -7,7 +7,9 @@ import os
 import threading
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 
+from epochal.background.locks import FileLock
 from epochal.background.service import BackgroundService
 from epochal.errors import EpochalError
 from epochal.service.catalog.database import Database
@@ -16,7 +18,6 @@ from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.leases import LEADER, Grant, Holder, Lease, LeaseSettings
 from epochal.service.domain.ports import Leading
 from epochal.service.domain.settings import Settings
-from epochal.service.runtime.folder_lock import FolderLock
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.service.runtime.machine import Machine, steady_seconds, this_machine
 
@@ -151,3 +152,26 @@ def _is_gone(holder: Holder) -> bool:
     here = this_machine()
     there = Machine(holder.host, holder.boot)
     return there == here and not LocalProcess.parse(holder.process).exists()
+
+
+class FolderLock:
+    """Held until :meth:`release` or the end of the process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: FileLock | None = None
+
+    def acquire(self) -> bool:
+        """Return ``True`` if this process holds the lock. Does not wait."""
+        if self._lock is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._lock = FileLock.acquire(self.path)
+            except OSError:
+                return False
+        return self._lock is not None
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

@@ -6,7 +6,7 @@ import os
 
 from epochal.errors import LauncherUnavailable
 from epochal.service.domain.kubernetes.pod_identity import PodIdentity, pod_of
-from epochal.service.domain.kubernetes.settings import AUDIENCE, TokenIssuer
+from epochal.service.domain.kubernetes.pod_settings import AUDIENCE, TokenIssuer
 from epochal.service.runtime.issuer_documents import IssuerDocuments
 from epochal.service.runtime.signed_tokens import Keys, SignedTokens
 

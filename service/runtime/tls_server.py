@@ -8,7 +8,7 @@ import time
 import uvicorn
 
 from epochal.errors import OptionError
-from epochal.service.domain.settings import Tls
+from epochal.service.domain.setting_sections import Tls
 from epochal.service.runtime.certificates import check_certificate
 
 log = logging.getLogger("epochal.tls")

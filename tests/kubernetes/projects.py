@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
-from epochal.service.domain.kubernetes.settings import KubernetesSettings, TokenIssuer
+from epochal.service.domain.kubernetes.pod_settings import KubernetesSettings, TokenIssuer
 from tests.kit.kubernetes import KubernetesCluster
 from tests.kit.kubernetes.cluster import ISSUER
 

@@ -9,7 +9,8 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
-from epochal.service.domain.settings import Limits, Settings
+from epochal.service.domain.setting_sections import Limits
+from epochal.service.domain.settings import Settings
 from epochal.service.runtime.logs.files import log_path
 from epochal.wire.problems import Problem
 from tests.kit.waiting import eventually

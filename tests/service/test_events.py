@@ -24,7 +24,7 @@ from epochal.service.catalog.events import EventEntry, EventFilter, EventReposit
 from epochal.service.catalog.models import AuditEntry
 from epochal.service.domain.events import ControlEvent, Topics
 from epochal.service.domain.pages import PageRequest
-from epochal.service.domain.settings import Kept
+from epochal.service.domain.setting_sections import Kept
 from epochal.service.runtime.events.hub import Cursor, EventHub
 from epochal.service.runtime.expiry import CatalogExpiry
 from tests.kit.catalogs import new_sqlite_catalog

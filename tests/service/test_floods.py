@@ -15,7 +15,8 @@ import pytest
 
 from epochal.client import Client
 from epochal.pipeline.description import GraphDescription
-from epochal.service.domain.settings import Limits, Settings
+from epochal.service.domain.setting_sections import Limits
+from epochal.service.domain.settings import Settings
 from tests.kit.waiting import eventually
 from tests.service.conftest import Plane, StandInBuilder, StandInSupervisor, serving
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from epochal.service.domain.settings import Limits, Settings
+from epochal.service.domain.setting_sections import Limits
+from epochal.service.domain.settings import Settings
 from epochal.service.runtime.logs.files import LogFollower, read_end, tail
 from epochal.service.runtime.logs.rotation import rotate, rotated
 from epochal.service.runtime.logs.rotator import LogRotator

@@ -24,7 +24,8 @@ from epochal.service.api.bodies import BodyMemory, NoMemoryForBody
 from epochal.service.app import create_app
 from epochal.service.catalog.models import Token
 from epochal.service.domain.permissions import Access
-from epochal.service.domain.settings import Limits, Settings
+from epochal.service.domain.setting_sections import Limits
+from epochal.service.domain.settings import Settings
 from epochal.service.internal_app import create_internal_app
 from epochal.service.query_app import compose_worker, create_query_app
 from epochal.service.query_composition import QueryOrders

@@ -23,7 +23,7 @@ from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.catalog.types import now
 from epochal.service.commands.calls import _Intake
-from epochal.service.domain.settings import Kept
+from epochal.service.domain.setting_sections import Kept
 from epochal.service.runtime.expiry import CatalogExpiry
 from tests.kit.catalogs import new_sqlite_catalog
 from tests.kit.lives import failing_at

@@ -27,7 +27,7 @@ from epochal.errors import ArtifactError, Conflict, EnvironmentProblem, Pipeline
 from epochal.service.domain.executions import AttemptTicket
 from epochal.service.domain.kubernetes.conditions import Phase, PodCondition
 from epochal.service.domain.kubernetes.pod_identity import SPARE_PREFIX
-from epochal.service.domain.kubernetes.settings import KubernetesSettings
+from epochal.service.domain.kubernetes.pod_settings import KubernetesSettings
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.builder.kubernetes_builder import KubernetesBuilder
 from epochal.service.runtime.kept_pods import PodDesk

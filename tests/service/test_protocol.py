@@ -14,7 +14,8 @@ import pytest
 from sqlalchemy import text
 
 from epochal import errors
-from epochal.service.domain.settings import Limits, Settings
+from epochal.service.domain.setting_sections import Limits
+from epochal.service.domain.settings import Settings
 from epochal.wire.problems import STATUSES, Problem, problem_of, status_of
 from tests.kit.waiting import eventually
 from tests.service.problems import check_problem

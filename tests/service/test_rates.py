@@ -9,7 +9,8 @@ import httpx
 import pytest
 
 from epochal.service.api.gate import Buckets
-from epochal.service.domain.settings import Limits, Settings
+from epochal.service.domain.setting_sections import Limits
+from epochal.service.domain.settings import Settings
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane

@@ -280,7 +280,7 @@ def test_an_environment_that_cannot_run_drivers_is_said(settings: Settings, monk
 def test_while_another_control_plane_holds_the_data_folder_this_one_stands_by(settings: Settings) -> None:
     holding = f"""
 from pathlib import Path
-from epochal.service.runtime.folder_lock import FolderLock
+from epochal.service.runtime.leadership import FolderLock
 print(FolderLock(Path({str(settings.data / "supervisor.lock")!r})).acquire(), flush=True)
 input()
 """

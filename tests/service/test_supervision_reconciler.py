@@ -25,8 +25,8 @@ from epochal.service.domain.settings import Settings
 from epochal.service.domain.supervision import SupervisionSettings
 from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.machine import Machine
-from epochal.service.runtime.supervision.local_cleanup import LocalCleanup
 from epochal.service.runtime.supervision.reconciler import Reconciler
+from epochal.service.runtime.supervision.supervisor import LocalCleanup
 from tests.kit.catalogs import new_sqlite_catalog
 from tests.kit.waiting import eventually
 

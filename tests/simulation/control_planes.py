@@ -32,8 +32,8 @@ from epochal.service.domain.settings import Settings
 from epochal.service.domain.supervision import SupervisionSettings
 from epochal.service.runtime.leadership import LeaseLeadership
 from epochal.service.runtime.machine import Machine
-from epochal.service.runtime.supervision.local_cleanup import LocalCleanup
 from epochal.service.runtime.supervision.reconciler import Reconciler
+from epochal.service.runtime.supervision.supervisor import LocalCleanup
 from tests.kit.catalogs import new_sqlite_catalog
 from tests.simulation.drivers import HEARTBEAT_SECONDS, Driver, Host, NodeLauncher
 from tests.simulation.faults import plan_faults

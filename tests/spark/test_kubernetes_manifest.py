@@ -15,7 +15,7 @@ from epochal.errors import EnvironmentProblem, OptionError
 from epochal.service.domain.executions import DriverName
 from epochal.service.domain.kubernetes.manifest import DriverPod, driver_manifest
 from epochal.service.domain.kubernetes.pod_identity import labels_of
-from epochal.service.domain.kubernetes.settings import KubernetesSettings, read_kubernetes_settings
+from epochal.service.domain.kubernetes.pod_settings import KubernetesSettings, read_kubernetes_settings
 from epochal.service.domain.kubernetes.spark import (
     EXECUTOR,
     MASTER,

@@ -66,5 +66,5 @@ def test_a_handle_stays_small_whatever_the_rows_are() -> None:
 def test_options_are_checked() -> None:
     with pytest.raises(OptionError, match="Did you mean 'rows'"):
         console.sink(row=3)
-    with pytest.raises(OptionError, match="whole number"):
+    with pytest.raises(OptionError, match="must be an integer"):
         console.sink(rows=0)

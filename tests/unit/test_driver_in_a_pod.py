@@ -14,7 +14,7 @@ from epochal.driver.executor import executor_command
 from epochal.driver.orders import ArtifactOrder, DriverOrders
 from epochal.driver.pod import fetched_orders, in_this_pod
 from epochal.errors import EnvironmentProblem
-from epochal.service.domain.kubernetes.settings import KubernetesSettings
+from epochal.service.domain.kubernetes.pod_settings import KubernetesSettings
 from epochal.service.domain.kubernetes.spark import MASTER, TEMPLATE_FILE, WORK_FOLDER, orders_in_a_pod
 
 SETTINGS = KubernetesSettings(image="epochal:1")

@@ -20,7 +20,7 @@ from epochal.addresses import METADATA
 from epochal.cli.desired import read_desired
 from epochal.cli.main import app
 from epochal.service.domain.identity import read_oidc_settings
-from epochal.service.domain.kubernetes.settings import KubernetesSettings
+from epochal.service.domain.kubernetes.pod_settings import KubernetesSettings
 from epochal.wire.tokens import Role
 from tests.kit.charts import (
     CHART,
@@ -230,7 +230,7 @@ def test_each_project_has_what_its_pods_need() -> None:
 
 
 def test_what_the_launcher_is_told_is_what_it_reads() -> None:
-    settings = pytest.importorskip("epochal.service.domain.kubernetes.settings")
+    settings = pytest.importorskip("epochal.service.domain.kubernetes.pod_settings")
     for name in ("kubernetes", "projects", "everything"):
         manifests = rendered(name)
         (text,) = named(manifests, "ConfigMap", "epochal-kubernetes")["data"].values()

@@ -17,7 +17,7 @@ import pytest
 
 from epochal.errors import LauncherUnavailable, OptionError
 from epochal.service.domain.identity import OidcSettings
-from epochal.service.domain.kubernetes.settings import TokenIssuer, read_kubernetes_settings
+from epochal.service.domain.kubernetes.pod_settings import TokenIssuer, read_kubernetes_settings
 from epochal.service.runtime.issuer_documents import MOST_BYTES, IssuerDocuments
 from epochal.service.runtime.person_tokens import PersonTokens, _discovered
 from epochal.service.runtime.pod_tokens import PodTokens

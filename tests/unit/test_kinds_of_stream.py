@@ -194,7 +194,7 @@ def test_what_an_aggregate_over_changes_refuses(columns: dict[str, object], mess
 
 def test_what_else_reads_changes_is_refused() -> None:
     message = refused(lambda s, a, t: changes(s).key_by("n").process(Streaks))
-    assert "operator 'c' returns changes" in message and "Leave changes=True out" in message
+    assert "operator 'c' returns changes" in message and "Remove changes=True" in message
     message = refused(lambda s, a, t: changes(s).select("n").key_by("n").aggregate("h", keys="count(*)"))
     assert "select it too" in message
     with pytest.raises(PipelineError, match="cannot be a key"):

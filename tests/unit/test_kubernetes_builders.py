@@ -12,7 +12,7 @@ from epochal.errors import EnvironmentProblem, OptionError
 from epochal.service.domain.building import Analyse, BuildRequest, suits_warm
 from epochal.service.domain.kubernetes.builders import BuilderPod, builder_manifest, needs_own_pod
 from epochal.service.domain.kubernetes.conditions import BUILDERS, Phase, condition_of, refusal
-from epochal.service.domain.kubernetes.settings import KubernetesSettings
+from epochal.service.domain.kubernetes.pod_settings import KubernetesSettings
 
 SETTINGS = KubernetesSettings(image="registry.example/epochal:1", images=("registry.example/teams/*:*",))
 URL = "http://plane-0:8766"

@@ -11,8 +11,7 @@ import pytest
 
 from epochal.service.runtime.metrics.lookups import LookupLatencies
 from epochal.service.runtime.replicas import row_format
-from epochal.service.runtime.replicas.plain_json import array_of, plain_objects
-from epochal.service.runtime.replicas.row_format import RowFormat
+from epochal.service.runtime.replicas.row_format import RowFormat, array_of, plain_objects
 from epochal.state.row_codec import RowCodec
 from epochal.state.table import Column, StateKind, StateTable
 

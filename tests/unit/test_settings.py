@@ -13,7 +13,8 @@ from epochal.cli.config import app, redacted
 from epochal.cli.main import app as epochal
 from epochal.cli.settings import Arguments, Source, known_settings
 from epochal.errors import OptionError
-from epochal.service.domain.settings import Kept, Limits, Settings
+from epochal.service.domain.setting_sections import Kept, Limits
+from epochal.service.domain.settings import Settings
 from tools import settings_table
 
 

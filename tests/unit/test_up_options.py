@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from epochal.cli import serving, up
 from epochal.errors import OptionError
-from epochal.service.domain.settings import Kept, Settings
+from epochal.service.domain.setting_sections import Kept
+from epochal.service.domain.settings import Settings
 
 
 class NotStarted:

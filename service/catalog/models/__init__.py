@@ -7,7 +7,7 @@ along a branch, also across executions, because sinks fence by them.
 
 from __future__ import annotations
 
-from epochal.service.catalog.models.applications import (
+from epochal.service.catalog.models.application_rows import (
     Aborted,
     Application,
     Artifact,
@@ -42,7 +42,7 @@ from epochal.service.catalog.models.control_plane import (
     Webhook,
     WebhookDelivery,
 )
-from epochal.service.catalog.models.snapshots import (
+from epochal.service.catalog.models.snapshot_rows import (
     Epoch,
     FoldedEpochs,
     Savepoint,

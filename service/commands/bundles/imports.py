@@ -30,7 +30,8 @@ from epochal.service.commands.bundles.uploads import Uploads
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.pages import PageRequest, cut
 from epochal.service.domain.ports import Builder
-from epochal.service.domain.settings import Limits, Settings
+from epochal.service.domain.setting_sections import Limits
+from epochal.service.domain.settings import Settings
 from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.artifact_files import check_artifact
 from epochal.service.runtime.operations import OperationWorker

@@ -9,7 +9,7 @@ from typing import Any, Final
 from epochal.driver.orders import CONTROL_PLANES_VARIABLE
 from epochal.service.domain.kubernetes.manifest import own_container, pod_defaults, pod_required
 from epochal.service.domain.kubernetes.pod_identity import BUILDER, COMPONENT, DRIVER, MANAGED_BY
-from epochal.service.domain.kubernetes.settings import KubernetesSettings
+from epochal.service.domain.kubernetes.pod_settings import KubernetesSettings
 from epochal.service.domain.kubernetes.spark import (
     DRIVER_IMAGE,
     IMAGE,

@@ -11,7 +11,7 @@ from epochal.driver.orders import ADDRESS_VARIABLE, CONTROL_PLANES_VARIABLE, FET
 from epochal.errors import OptionError
 from epochal.service.domain.executions import DriverName
 from epochal.service.domain.kubernetes.pod_identity import COMPONENT, DRIVER, FREE, MANAGED_BY, SPARE, labels_of
-from epochal.service.domain.kubernetes.settings import AUDIENCE, KubernetesSettings
+from epochal.service.domain.kubernetes.pod_settings import AUDIENCE, KubernetesSettings
 from epochal.service.domain.kubernetes.spark import (
     check_spark_options,
     driver_image,

@@ -11,7 +11,7 @@ from epochal.driver.orders import DriverOrders, SpareOrders
 from epochal.errors import EnvironmentProblem, OptionError
 from epochal.service.domain.executions import DriverName
 from epochal.service.domain.kubernetes.pod_identity import MANAGED_BY, labels_of
-from epochal.service.domain.kubernetes.settings import KubernetesSettings
+from epochal.service.domain.kubernetes.pod_settings import KubernetesSettings
 from epochal.service.domain.kubernetes.templates import merged
 
 MASTER = "k8s://https://kubernetes.default.svc"

@@ -17,7 +17,7 @@ from epochal.errors import EnvironmentProblem, LauncherUnavailable, PipelineErro
 from epochal.service.domain.building import BuildRequest, RekeyOf, TrialOf
 from epochal.service.domain.kubernetes.builders import needs_own_pod
 from epochal.service.domain.kubernetes.conditions import Phase, PodCondition
-from epochal.service.domain.kubernetes.settings import KubernetesSettings
+from epochal.service.domain.kubernetes.pod_settings import KubernetesSettings
 from epochal.service.domain.kubernetes.spark import check_spark_options, starts_executors
 from epochal.service.domain.ports import Meanwhile, SpareFigures
 from epochal.service.domain.settings import Settings

@@ -14,7 +14,7 @@ from epochal.service.domain.kubernetes.builders import BuilderPod, builder_manif
 from epochal.service.domain.kubernetes.conditions import BUILDERS, Phase, PodCondition, condition_of, refusal
 from epochal.service.domain.kubernetes.pod_identity import BUILDER_PREFIX
 from epochal.service.domain.kubernetes.pod_identity import BUILDERS as SELECTOR
-from epochal.service.domain.kubernetes.settings import KubernetesSettings
+from epochal.service.domain.kubernetes.pod_settings import KubernetesSettings
 from epochal.service.domain.ports import SpareFigures
 from epochal.service.runtime.kept_pods import PodDesk
 from epochal.service.runtime.launchers.kubernetes.api import ClusterApi, Refused

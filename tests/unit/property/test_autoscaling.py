@@ -152,7 +152,7 @@ def test_an_application_that_lags_grows(policy: Autoscaling, times: float, paral
     policy = replace_lag(policy).model_copy(update={"grow_above_share": 1.0})
     run = Simulated(policy, lambda second: parallelism * times, parallelism, overhead=0.4).run(3000)
     if policy.greatest == parallelism:
-        assert not run.changes and "greatest" in run.verdict().reason
+        assert not run.changes and "maximum parallelism" in run.verdict().reason
     else:
         assert run.changes[0][2] > parallelism
         assert run.changes[0][0] <= 2 * policy.cool_down_seconds + policy.grow_after_seconds + 100
@@ -193,7 +193,7 @@ def test_growth_is_by_what_is_missing_and_at_most_twice() -> None:
     )
     assert isinstance(grown(0.6), Stay)
     assert grown(0.05, lag=61.0) == Stay(
-        "a source was 61 s behind for 30 s, its subtasks busy for 5%: more of them would not help"
+        "a source was 61 s behind for 30 s, its subtasks busy for 5%: a higher parallelism would not help"
     )
 
 
@@ -203,7 +203,7 @@ def test_a_sample_that_is_quiet_counts() -> None:
     mixed = Situation(policy, 2, [busy, idle, busy], START)
     assert isinstance(decide(mixed, at(60)), Stay)
     assert isinstance(decide(replace(mixed, samples=[idle, busy, busy, busy]), at(60)), RescaleTo)
-    assert decide(replace(mixed, samples=[busy]), at(60)) == Stay("it is measured: 10 s of 30 s")
+    assert decide(replace(mixed, samples=[busy]), at(60)) == Stay("measuring: 10 s of 30 s")
     quiet = [idle] * 29
     assert isinstance(decide(replace(mixed, samples=[busy, *quiet]), at(600)), Stay)
     assert decide(replace(mixed, samples=[*quiet, idle]), at(600)) == RescaleTo(

@@ -16,7 +16,7 @@ from kubernetes.config.config_exception import ConfigException
 
 from epochal.errors import EnvironmentProblem, LauncherUnavailable
 from epochal.service.domain.kubernetes.conditions import Json
-from epochal.service.domain.kubernetes.settings import MOUNTED, KubernetesSettings
+from epochal.service.domain.kubernetes.pod_settings import MOUNTED, KubernetesSettings
 
 _SECONDS = (5.0, 20.0)
 """To connect, and between two parts of an answer."""

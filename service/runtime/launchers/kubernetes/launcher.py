@@ -26,7 +26,7 @@ from epochal.service.domain.executions import DriverName
 from epochal.service.domain.kubernetes.conditions import Json, Phase, PodCondition, condition_of, gone, refusal
 from epochal.service.domain.kubernetes.manifest import DriverPod, driver_manifest
 from epochal.service.domain.kubernetes.pod_identity import ATTEMPT, EXECUTION
-from epochal.service.domain.kubernetes.settings import KubernetesSettings
+from epochal.service.domain.kubernetes.pod_settings import KubernetesSettings
 from epochal.service.domain.ports import SpareFigures
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.kept_pods import PodDesk

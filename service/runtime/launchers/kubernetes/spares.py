@@ -28,7 +28,7 @@ from epochal.service.domain.kubernetes.pod_identity import (
     SPARE_PREFIX,
     TAKEN,
 )
-from epochal.service.domain.kubernetes.settings import KubernetesSettings
+from epochal.service.domain.kubernetes.pod_settings import KubernetesSettings
 from epochal.service.domain.kubernetes.spark import spare_orders
 from epochal.service.domain.ports import SpareFigures
 from epochal.service.runtime.kept_pods import PodDesk
