@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-kubernetes test-sample test-all lengths chaos availability mutants lint format bench bench-nexmark bench-kubernetes bench-compare figures scale pictures kubernetes-tools lock audit clean
+.PHONY: help demo test test-unit test-kubernetes test-sample test-all lengths chaos availability mutants lint format bench bench-nexmark bench-kubernetes bench-compare figures scale pictures kubernetes-tools lock audit clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ demo: $(READY) ## A real streaming application: epochs, look-ups, a killed drive
 test: $(READY) ## Tests, those that need real servers too; what was skipped is listed with its reason (TESTS=path for some)
 	@$(PYTEST) -m "not long" $(TESTS)
 	@echo "Deselected: what is marked long (whole stories, the demo, repetitions); 'make test-all' runs these too."
+
+test-unit: $(READY) ## Tests without processes and without a Spark session, in less than two minutes
+	@$(PYTEST) tests/unit -m "not long" $(TESTS)
 
 # Each worker has a cluster of its own, which takes a core.
 test-kubernetes: WORKERS = logical
