@@ -123,11 +123,11 @@ REFUSED: dict[str, tuple[Made, str]] = {
         lambda s, t: s.groupBy("k").cogroup(t.groupBy("k")).applyInPandas(lambda rows, other: rows, s.schema),
         "groups",
     ),
-    "a table's rows, full": (lambda s, t: s.join(t, "k", "full"), "come again"),
-    "a table's rows, right": (lambda s, t: s.join(t, "k", "right"), "come again"),
-    "a table's rows, left": (lambda s, t: t.join(s, "k", "left"), "come again"),
-    "a table's rows without": (lambda s, t: t.join(s, "k", "left_anti"), "come again"),
-    "a table's rows, united": (lambda s, t: s.select("k").union(t.select("k")), "come again"),
+    "a table's rows, full": (lambda s, t: s.join(t, "k", "full"), "repeated in every epoch"),
+    "a table's rows, right": (lambda s, t: s.join(t, "k", "right"), "repeated in every epoch"),
+    "a table's rows, left": (lambda s, t: t.join(s, "k", "left"), "repeated in every epoch"),
+    "a table's rows without": (lambda s, t: t.join(s, "k", "left_anti"), "repeated in every epoch"),
+    "a table's rows, united": (lambda s, t: s.select("k").union(t.select("k")), "repeated in every epoch"),
     "a table's rows alone": (lambda s, t: t, "does not compute"),
     "a recursion over its rows": (
         sql(

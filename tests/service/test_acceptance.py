@@ -332,7 +332,7 @@ def test_the_options_of_commands(plane: Plane, driver: Driver, tmp_path: Path) -
     assert "--accept-changed totals.lo" in shown and "counts later rows only: hi, top" in shown
     assert "argument of lo: min(v) → min(v * 100)" in shown
     shown = command("preflight", "flights", str(code), *accepting)
-    assert "it can go on" in shown and "(accepted)" in shown and "from the first epoch of the upgrade on" in shown
+    assert "✓ accepted" in shown and "(accepted)" in shown and "from the first epoch of the upgrade on" in shown
     fork = ("fork", "flights", "fork", "--file", str(code), "--no-start")
     assert "--accept-partial totals.hi" in command(*fork, expect=1)
     command(*fork, *accepting)

@@ -129,7 +129,7 @@ def test_every_call_is_there_in_both_flavours() -> None:
         return {name for name in vars(kind) if not name.startswith("_")}
 
     assert calls(State) == calls(AsyncState) == {call for _, call, _, _ in CALLS} | {"scan_all", "scan_tables"}
-    assert State.get.__doc__ == AsyncState.get.__doc__ and "One key" in str(State.get.__doc__)
+    assert State.get.__doc__ == AsyncState.get.__doc__ and "Look up one key" in str(State.get.__doc__)
 
 
 def test_readme_as_it_is_written(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_a_path_that_drivers_would_look_for_elsewhere_is_refused(
 ) -> None:
     given = parameters(tmp_path)
     for name, place in {"input": "Source 'words'", "output": "Sink 'out'"}.items():
-        with pytest.raises(PipelineError, match=rf"{place}: the path 'here/\*' is relative, .* Give an absolute path"):
+        with pytest.raises(PipelineError, match=rf"{place}: the path 'here/\*' is relative, .* Use an absolute path"):
             builder.describe("default", artifact, {**given, name: "here/*"})
     assert builder.describe("default", artifact, {**given, "output": "~/out"}).sinks["out"].startswith("files:/")
 
@@ -106,7 +106,7 @@ def test_wrong_parameters_are_named(builder: SubprocessBuilder, artifact: Path) 
         ("def build(:", "line 1"),
         ("1 / 0", "line 1: ZeroDivisionError"),
         ("import no_such_module_at_all", "no_such_module_at_all"),
-        ("raise SystemExit(3)", "ends the process"),
+        ("raise SystemExit(3)", "exits the process"),
     ],
 )
 def test_code_that_cannot_be_loaded_is_said_with_its_line(
@@ -117,7 +117,7 @@ def test_code_that_cannot_be_loaded_is_said_with_its_line(
 
 
 def test_a_missing_artifact_is_said(builder: SubprocessBuilder, tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="no file"):
+    with pytest.raises(ArtifactError, match="does not exist"):
         builder.describe("default", tmp_path / "none.py", {})
 
 

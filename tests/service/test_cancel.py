@@ -76,4 +76,4 @@ def test_what_has_ended_what_a_driver_ends_and_what_is_unknown_is_refused(plane:
         assert operator.post(f"/v1/operations/{verified['id']}/cancel", json={}).status_code == 403
     eventually(lambda: plane.get(f"/v1/operations/{verified['id']}")["state"] == "succeeded")
     late = plane.client.post(f"/v1/operations/{verified['id']}/cancel", json={})
-    assert late.status_code == 409 and "has succeeded already" in late.json()["detail"]
+    assert late.status_code == 409 and "has already succeeded" in late.json()["detail"]

@@ -182,7 +182,7 @@ def test_epoch_numbers_rise(attempt: Callable[[], SqlCatalog]) -> None:
     point = catalog.begin_attempt()
     head = run(catalog, point, 5)
 
-    with pytest.raises(Conflict, match="rise"):
+    with pytest.raises(Conflict, match="increase"):
         catalog.open_epoch(4, head)
     with pytest.raises(Conflict, match="committed"):
         catalog.open_epoch(5, head)

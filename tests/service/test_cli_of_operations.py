@@ -103,7 +103,7 @@ def test_what_cannot_be_cancelled_says_why(plane: Plane, epochal: CommandLine) -
     done = verified(plane)["id"]
     plane.application()
     started = plane.get("/v1/operations")["items"][0]["id"]
-    refused(epochal("operations", "cancel", done), 4, "has succeeded already")
+    refused(epochal("operations", "cancel", done), 4, "has already succeeded")
     refused(epochal("operations", "cancel", started), 4, "stop the application")
     for verb in ("cancel", "show"):
         refused(epochal("operations", verb, "nothing"), 3, "nothing")

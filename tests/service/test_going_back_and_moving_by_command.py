@@ -68,7 +68,7 @@ def stopped(plane: Plane) -> Driver:
 def test_a_dry_run_shows_the_plan_and_changes_nothing(plane: Plane, stopped: Driver) -> None:
     result = run(plane, "rollback", "flights", "--epoch", "2", "--dry-run")
     assert result.exit_code == 0
-    for words in ("from epoch 5 back to epoch 2", "3 epochs (3 to 5)", "files:/out", "30", "stays", "--move-aside"):
+    for words in ("from epoch 5 to epoch 2", "3 epochs (3 to 5)", "files:/out", "30", "stays", "--move-aside"):
         assert words in result.stdout or words == "--move-aside"
     plan = document(plane, "rollback", "flights", "--epoch", "2", "--dry-run")
     assert (plan["epochs"], plan["sinks"][0]["rows"]) == (3, 30)

@@ -34,7 +34,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     url = new_sqlite_catalog(tmp_path / "c.sqlite") if sqlite else request.getfixturevalue("postgresql_catalog_url")
     database = Database(url)
     with database.writing() as session:
-        session.add(Artifact(sha256="a" * 64, filename="flights.py", bytes=1, **MADE))
+        session.add(Artifact(sha256="a" * 64, filename="flights.py", bytes=1, uploaded_at=MOMENT, **MADE))
     yield database
     database.close()
 

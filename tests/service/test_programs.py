@@ -218,7 +218,7 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
     "another name of an entry": (
         changed(("def moved", "def times_moved")),
         [
-            GONE + " Entry 'times_moved' takes the same: keep 'moved' beside it until all callers know the new name.",
+            GONE + " Entry 'times_moved' takes the same arguments: keep 'moved' until all callers use the new name.",
             "State table 'moved_answers' is not declared any more",
             "--allow-dropped-state moved_answers",
         ],
@@ -261,7 +261,7 @@ TAKEN: dict[str, tuple[str, list[str]]] = {
             ("def moved(self, account: str)", "def moved(self, account: str, times: int)"),
             ("return sum(Collection(moves))", "return times * sum(Collection(moves))"),
         ),
-        ["Entry 'moved': argument 'times' is new, and null in calls that wait. It has to be given from then on."],
+        ["Entry 'moved': argument 'times' is new, and null in waiting calls. New calls have to contain it."],
     ),
 }
 

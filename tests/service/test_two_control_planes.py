@@ -156,7 +156,7 @@ def test_what_was_damaged_on_its_way_is_thrown_away_and_can_be_sent_again(here: 
     part(here, upload, 0, bundle[:100])
     part(here, upload, 100, bytes(100))
     answer = there.client.post(f"/v1/imports/{upload}/application", json={})
-    assert answer.status_code == 422 and "upload it again" in answer.json()["detail"]
+    assert answer.status_code == 422 and "upload the bundle again" in answer.json()["detail"]
     assert part(there, upload, 0, bundle)["received"] == 200
     there.control.files.sweep()
     assert len(store(here).list("uploads")) == 1

@@ -77,7 +77,7 @@ def test_partial_state_that_cannot_be_reconciled_refuses_to_shrink(plane: Plane)
     ):
         refused = plane.post(f"/v1/applications/{path}", 422, **body)
         assert refused["type"] == "urn:epochal:problem:incompatible-state"
-        assert "State table 'weights.sums' is partial state, with 2 instances" in refused["detail"], path
+        assert "State table 'weights.sums' is partial state with 2 instances" in refused["detail"], path
     assert driver.running() == [] and plane.get("/v1/applications/flights")["version"] == 1
     plane.post("/v1/applications/flights/rescale", parallelism=3)
     assert [directive.kind for directive in driver.running()] == ["reconfigure"]
@@ -107,7 +107,7 @@ def test_a_driver_that_is_lost_before_the_decision_leaves_the_version_before(pla
     successor = plane.driver()
     assert successor.running() == []
     failed = operation(plane, asked["id"])
-    assert failed["state"] == "failed" and "version 1 goes on" in failed["error"]["detail"]
+    assert failed["state"] == "failed" and "version 1 continues" in failed["error"]["detail"]
     assert plane.control.ledger.plan(successor.execution).version == 1
 
 

@@ -261,7 +261,7 @@ def test_instances_that_nothing_reconciles_keep_their_subtasks(
     for parallelism in (2, 3):
         application.give()
         application.run(parallelism)
-    with pytest.raises(IncompatibleState, match=r"'parted.sums' is partial state, with 3 instances, .* reconcile"):
+    with pytest.raises(IncompatibleState, match=r"'parted.sums' is partial state with 3 instances and no reconcile"):
         application.run(2)
     application.give()
     application.run(4)
@@ -292,7 +292,7 @@ def test_subtasks_that_differ_abort_the_epoch_and_leave_nothing(application: App
     before = application.catalog.head
     SUBTASKS_DIFFER.append(1)
     try:
-        with pytest.raises(EpochAborted, match=r"'steered': process_broadcast\(\) wrote other .* on subtask 1 than"):
+        with pytest.raises(EpochAborted, match=r"'steered': process_broadcast\(\) wrote different broadcast state on subtask 1 and"):
             application.run(tolerable=0)
     finally:
         SUBTASKS_DIFFER.clear()

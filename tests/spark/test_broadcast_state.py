@@ -115,7 +115,7 @@ class ReadsKeyed(Alerts):
     [
         (Differs, r"'alerts': process_broadcast\(\) wrote different broadcast state on subtask 1 and on subtask 0"),
         (WritesRules, r"key \(user='u1'\): .*RuntimeError: State 'alerts.limits' is .*only in process_broadcast"),
-        (ReadsKeyed, r"control row Row\(at=1, .*State 'alerts' of ReadsKeyed belongs to the current key"),
+        (ReadsKeyed, r"control row Row\(at=1, .*State 'alerts' of ReadsKeyed is only available while a key"),
     ],
 )
 def test_what_would_make_subtasks_differ_aborts_the_epoch(
@@ -138,7 +138,7 @@ def test_what_cannot_be_connected_is_refused(spark: SparkSession) -> None:
     class OperatorState(Alerts):
         waiting = ListState("at bigint", scope="operator")
 
-    with pytest.raises(PipelineError, match="needs order_by"):
+    with pytest.raises(PipelineError, match="requires order_by"):
         payments.connect(limits, broadcast=True)
     with pytest.raises(PipelineError, match="add broadcast=True"):
         payments.connect(limits, broadcast=False, order_by="at")

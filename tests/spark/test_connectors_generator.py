@@ -94,7 +94,7 @@ def test_nothing_is_available_of_rows_without_end() -> None:
     [
         ({"columns": {}}, "needs columns"),
         ({"columns": COLUMNS, "rate": 0}, "rate is 0"),
-        ({"columns": COLUMNS, "bound": 1.5}, "bound is 1.5; it is a whole number"),
+        ({"columns": COLUMNS, "bound": 1.5}, "bound is 1.5; it must be an integer"),
         ({"columns": COLUMNS, "bond": 3}, "Did you mean 'bound'?"),
         ({"columns": {"a": "rand(3)"}}, "uses rand"),
         ({"columns": {"a": "current_timestamp"}}, "uses current_timestamp"),

@@ -199,11 +199,11 @@ class Typed(KeyedProcess):
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ({"seen": "abc"}, "setting 'seen' is int, and cannot be 'abc'"),
-        ({"seen": "5"}, "setting 'seen' is int"),
-        ({"seen": True}, "setting 'seen' is int"),
-        ({"seen": 1.5}, "setting 'seen' is int"),
-        ({"share": "0.1"}, "setting 'share' is float"),
+        ({"seen": "abc"}, "setting 'seen' must be int, not 'abc'"),
+        ({"seen": "5"}, "setting 'seen' must be int"),
+        ({"seen": True}, "setting 'seen' must be int"),
+        ({"seen": 1.5}, "setting 'seen' must be int"),
+        ({"share": "0.1"}, "setting 'share' must be float"),
         ({"names": (1,)}, "setting 'names'"),
     ],
 )

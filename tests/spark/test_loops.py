@@ -218,7 +218,7 @@ def test_loops_on_spark(spark: SparkSession) -> None:
     with Harness(graph, spark=spark) as test:
         test.epoch(edges=rows_of_edges(edges))
         assert test.in_flight == {"messages": 2 * len(edges)}
-        with pytest.raises(InvalidInput, match="records in flight in messages"):
+        with pytest.raises(InvalidInput, match="Records are in flight in messages"):
             test.drain()
         test.restart(parallelism=3)
         shown = test.settle()

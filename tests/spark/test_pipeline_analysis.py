@@ -98,7 +98,7 @@ class Doubled(Counter):
         (
             lambda p, r, n: r.where("kk > 1"),
             "where(kk > 1) after source 'rows'",
-            "there is no column kk; near it are k",
+            "there is no column kk; similar columns: k",
         ),
         (lambda p, r, n: r.with_columns(y="n +"), "with_columns(y)", "Syntax error"),
         (lambda p, r, n: r.drop("nn"), "drop(nn)", "Did you mean 'n'?"),

@@ -195,7 +195,7 @@ def test_scopes_are_refused_where_they_cannot_be(spark: SparkSession) -> None:
         def process(self, key: Any, rows: Any, ctx: Any) -> Any: ...
 
     stream = Pipeline("refused").read("rows", generator.source(COLUMNS))
-    with pytest.raises(PipelineError, match=r"'keyed': state 'total' of Keyed is keyed state; .*scope='operator'"):
+    with pytest.raises(PipelineError, match=r"'keyed': state 'total' of Keyed has the scope 'keyed'; .*scope='operator'"):
         stream.process_any(Keyed)
     with pytest.raises(PipelineError, match=r"'unkeyed': state 'waiting' of Unkeyed is operator state; .*process_any"):
         stream.key_by("id").process(Unkeyed)

@@ -76,7 +76,7 @@ def test_a_restore_goes_on_when_it_is_called_again(settings: Settings, tmp_path:
     with pytest.raises(StoreMismatch, match="Run the same `epochal backup restore` again"):
         claim_store(database, SnapshotStore(settings.store_url))
     database.close()
-    with pytest.raises(Conflict, match=r"is being restored into the store|is not empty"):
+    with pytest.raises(Conflict, match=r"occupies the store|is not empty"):
         _another(settings, place, done["id"])
     report = Restore(settings, Backups(str(place)), done["id"], quiet_seconds=0).run()
     assert report.resumed == (point == "A4.landed")

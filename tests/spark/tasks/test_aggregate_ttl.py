@@ -167,7 +167,7 @@ def test_unsupported_ttl_is_refused_with_the_fix() -> None:
     ):
         windowed.aggregate("w", ttl="7 days", rows="count(*)")
     windowed.aggregate("v", ttl="max(n)")  # a column of this name
-    with pytest.raises(PipelineError, match="add ttl="):
+    with pytest.raises(PipelineError, match="Add ttl="):
         rows().with_watermark("at", "1 day").key_by("n").aggregate("g", ttl_on="event_time", rows="count(*)")
 
 
