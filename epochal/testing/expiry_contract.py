@@ -115,7 +115,7 @@ class ExpiryContract:
         timed.check()
 
     def test_an_older_snapshot_still_shows_what_has_expired_since(self, timed: World) -> None:
-        """The older snapshot, and a branch that starts from it, show the rows even if local stores have dropped them."""
+        """The older snapshot and a branch from it show the rows even if local stores have dropped them."""
         timed.run(windows=windows(*((number, number) for number in range(20))), visits=visits(1, b"a", touched=0))
         old = timed.fork(timed.branch)
         early = timed.start()

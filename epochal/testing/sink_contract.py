@@ -28,17 +28,17 @@ class SinkHarness(ABC):
 
     @abstractmethod
     def make(self) -> SinkBackend:
-        """A new instance of the backend, named ``out``, for the target: as a new process would make it."""
+        """Return a new instance of the backend, named ``out``, for the target, as a new process would create it."""
 
     @abstractmethod
     def visible(self) -> list[Row]:
-        """The rows (``id`` bigint, ``name`` string) that a reader of the target sees now, in any order."""
+        """Return the rows (``id`` bigint, ``name`` string) that a reader of the target currently sees, in any order."""
 
     @abstractmethod
     def leftovers(self) -> list[str]:
-        """What lies around the target, or stands open in it, and is not visible: staged files, logs, transactions."""
+        """List invisible remains in or beside the target: staged files, logs, open transactions."""
 
-    def end(self, backend: SinkBackend) -> None:  # most harnesses have nothing to release
+    def end(self, backend: SinkBackend) -> None:  # noqa: B027  most harnesses have nothing to release
         """Release the connections of a backend created by :meth:`make`; its simulated process has ended."""
 
 
