@@ -1,4 +1,4 @@
-"""An operator that goes by event time: it keeps a row until ``fire`` is ``hold`` past it, then gives it as it came."""
+"""An event-time operator that holds a row until ``fire`` is ``hold`` past its time, then outputs it unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that are fed or served as they cannot be: what a person writes, and what is answered to it.
+"""Invalid uses of ``feed`` and ``serve`` of programs, with the messages that authors receive.
 
 docs/programs.md shows all of them.
 """
@@ -22,7 +22,7 @@ COLUMNS = {"account": "string(id)", "amount": "id", "at": "timestamp_seconds(id)
 
 @program
 class Accounts:
-    """As in docs/programs.md."""
+    """The example of docs/programs.md."""
 
     balances: Partitioned[Map[str, int]]
 
@@ -40,7 +40,7 @@ class Accounts:
 
 @program
 class Clicks:
-    """With names that streams take, and callers do not."""
+    """A program with names that are valid for streams and invalid for callers."""
 
     pages: Partitioned[Counter[str]]
 
@@ -55,7 +55,7 @@ class Clicks:
 
 @program
 class Capitals:
-    """With a state element whose name no operator has."""
+    """A program with a state element whose name is not a valid operator name."""
 
     Pages: Partitioned[Counter[str]]
 

@@ -1,4 +1,4 @@
-"""Parts of the documentation that are made of what they show; ``python -m tests.kit.written`` writes them."""
+"""Generated parts of the documentation; ``python -m tests.kit.written`` writes them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.service.end_to_end.blocks import ROOT
 
 @dataclass(frozen=True)
 class WrittenPart:
-    """What stands in a page between the marks of a name."""
+    """The part of a page between the marks of a name."""
 
     page: Path
     name: str
 
     def read(self) -> str:
-        """The part as it stands."""
+        """Return the current text of the part."""
         return self._split()[1]
 
     def write(self, text: str) -> None:

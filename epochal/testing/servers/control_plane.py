@@ -63,9 +63,10 @@ class ControlPlane:
         )
 
     def restart(self, kill: bool = False, wait: bool = True) -> None:
-        """End the process (``kill``: without asking) and start another on the same data and port. Drivers go on.
+        """Stop the process (``kill``: with SIGKILL) and start another on the same data and port. Drivers continue.
 
-        The new one sees what ``environment`` says then. ``wait`` False: it may not live long enough to become ready.
+        The new process has the current ``environment``. ``wait=False`` does not wait until it is ready; a planned
+        fault can end it earlier.
         """
         self.process.stop(signal.SIGKILL if kill else signal.SIGTERM, STOP_SECONDS)
         self.process = self._start()
@@ -73,11 +74,11 @@ class ControlPlane:
             self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Raises ``ServerUnavailable`` with the end of its log."""
+        """Wait until the control plane is ready. Raises ``ServerUnavailable`` with the end of its log."""
         self.process.wait_until(self._ready, START_SECONDS)
 
     def stop(self) -> None:
-        """Stop the applications, then the control plane, then what is left of the drivers."""
+        """Stop the applications, then the control plane, then the remaining drivers."""
         drivers: set[int] = set()
         if self.process.running:
             with contextlib.suppress(EpochalError, OSError), self.client() as client:
@@ -104,9 +105,9 @@ class ControlPlane:
 
 @contextmanager
 def control_plane(folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[ControlPlane]:
-    """Start one below ``folder``, wait until it is ready, and leave nothing running at the end.
+    """Start a control plane below ``folder``, wait until it is ready, and leave no running process at the end.
 
-    ``environment`` is added to what it sees: ``EPOCHAL_FAULTS``, for example. Raises ``ServerUnavailable``.
+    ``environment`` adds variables, for example ``EPOCHAL_FAULTS``. Raises ``ServerUnavailable``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     plane = ControlPlane(folder, free_port(), environment or {})

@@ -33,7 +33,7 @@ START_SECONDS = 60
 
 
 class HdfsServer:
-    """A running HDFS. ``url`` is the NameNode's WebHDFS address, ``store_url`` the same address for fsspec and Spark."""
+    """A running HDFS. ``url`` is the NameNode's WebHDFS address, ``store_url`` the address for fsspec and Spark."""
 
     def __init__(self, jars: Path, folder: Path) -> None:
         self.folder = folder
@@ -104,7 +104,7 @@ class HdfsServer:
         self.name_node.stop(signal.SIGKILL)
 
     def call(self, method: str, path: str, operation: str, **parameters: str) -> Any:
-        """Perform one WebHDFS operation as the superuser, without a client package. Returns the answer's JSON, if any."""
+        """Perform one WebHDFS operation as the superuser, without a client package. Returns the JSON answer, if any."""
         query = "&".join(f"{name}={value}" for name, value in parameters.items())
         url = f"{self.url}/webhdfs/v1{path}?op={operation}&user.name={self.user}" + (f"&{query}" if query else "")
         with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10) as answer:
