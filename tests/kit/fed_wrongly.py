@@ -92,11 +92,11 @@ WRITTEN = (
     'pipeline.program(Clicks).serve("addClick")',
     'pipeline.program(Clicks).serve("numbered")',
 )
-"""Python over ``pipeline``, ``accounts`` (a program of it) and its streams ``paid`` and ``drawn``."""
+"""Python code over ``pipeline``, its program ``accounts``, and its streams ``paid`` and ``drawn``."""
 
 
 def refusals(spark: SparkSession) -> dict[str, str | None]:
-    """By text what is answered to it; ``None``: nothing is."""
+    """Return the error message of each text; ``None`` if it is accepted."""
     return {text: _refusal(text, spark) for text in WRITTEN}
 
 
@@ -116,6 +116,6 @@ def _refusal(text: str, spark: SparkSession) -> str | None:
 
 
 def page(refusals: Mapping[str, str | None]) -> str:
-    """Markdown: what is written, line by line, and what is answered."""
+    """Return Markdown with each text, one statement per line, and its message."""
     told = [f"{text.replace('; ', chr(10))}\n# {message}" for text, message in refusals.items()]
     return "```text\n" + "\n\n".join(told) + "\n```\n"

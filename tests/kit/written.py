@@ -20,7 +20,7 @@ class WrittenPart:
         return self._split()[1]
 
     def write(self, text: str) -> None:
-        """Put ``text`` in its place."""
+        """Replace the part with ``text``."""
         head, _, tail = self._split()
         self.page.write_text(head + text + tail)
 
@@ -39,7 +39,7 @@ OF_STANDING_QUERIES = WrittenPart(ROOT / "docs/standing-queries.md", "refusals")
 
 
 def main() -> None:
-    """Write all of them."""
+    """Write all parts."""
     from epochal.cli.local_spark import local_spark
     from epochal.contracts.configuration import Configuration
     from epochal.programs import rules as of_programs

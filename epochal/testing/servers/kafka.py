@@ -249,9 +249,9 @@ def _command(jars: Path, main: str, *arguments: str | Path) -> Sequence[str | Pa
 
 @dataclass(frozen=True)
 class SecuredListener:
-    """A listener for :data:`USER`, by SASL's PLAIN and SCRAM-SHA-512 over TLS; the user has no rights at first.
+    """A listener for :data:`USER`, with SASL's PLAIN and SCRAM-SHA-512 over TLS. The user initially has no rights.
 
-    Clients of the broker's other listeners are anonymous, and may do everything.
+    Clients of the broker's other listeners are anonymous and have all rights.
     """
 
     port: int

@@ -28,7 +28,7 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 
 @dataclass(frozen=True)
 class StandaloneCluster:
-    """``master_url`` is what ``SparkSession.builder.master`` and an application's ``master`` take."""
+    """``master_url`` is the value for ``SparkSession.builder.master`` and for an application's ``master``."""
 
     master_url: str
     master: ServerProcess
