@@ -78,7 +78,7 @@ FAULTLESS: Final = LocalTasks()
 def _result(run: Callable[[], list[pa.RecordBatch]]) -> list[pa.RecordBatch] | Exception:
     try:
         return run()
-    except Exception as error:  # noqa: BLE001  whatever a task raises, the driver is to know
+    except Exception as error:  # noqa: BLE001  the driver receives every exception of a task
         return error
 
 
