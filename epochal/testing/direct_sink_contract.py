@@ -32,7 +32,7 @@ from epochal.testing.sink_contract import (
 
 
 class DirectSinkHarness(SinkHarness):
-    """A harness for one of the sink's ``deliveries`` beside ``exactly_once``."""
+    """A harness for one delivery of the sink, beside ``exactly_once``."""
 
     @abstractmethod
     def make(self, delivery: Delivery | None = None) -> SinkBackend:

@@ -150,7 +150,7 @@ class HdfsServer:
 def hdfs() -> Iterator[HdfsServer]:
     """Start an empty HDFS; stop it and remove its data at the end.
 
-    Raises ``ServerUnavailable`` where Java, Maven or the network is missing.
+    Raises ``ServerUnavailable`` if Java, Maven or the network is missing.
     """
     jars = artifacts("hdfs", ARTIFACTS)
     folder = Path(tempfile.mkdtemp(prefix="epochal-hdfs-"))

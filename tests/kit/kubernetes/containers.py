@@ -174,7 +174,7 @@ class Container:
             if first is not None:
                 os.kill(first, number)
             elif number is signal.SIGKILL and self._process.poll() is None:
-                self._process.kill()  # the first process has not started yet; killing its parent ends all started processes
+                self._process.kill()  # no first process yet; the started processes end with it
 
     def _first(self) -> int | None:
         """Return the outer process id of the container's process 1."""
