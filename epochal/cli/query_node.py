@@ -46,7 +46,7 @@ def serve_query_node(settings: Settings, ready: Callable[[Settings], None]) -> N
     check_binding(settings)
     _check_places(settings)
     with listen(settings.host, settings.port) as probe:
-        # The workers share the port, so none of them would detect that another program uses it.
+        # The probe detects another program on this port. The workers share the port and would not detect it.
         settings = settings.model_copy(update={"port": probe.getsockname()[1]})
     database = Database(settings.database_url, 2)
     heartbeat = NodeHeartbeat(database, this_node(settings, "query"))

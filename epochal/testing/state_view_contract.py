@@ -1,4 +1,4 @@
-"""Contract tests for the state views that a backend gives to tasks. See :mod:`epochal.testing.contract`."""
+"""Contract tests for the state views that a backend provides to tasks. See :mod:`epochal.testing.contract`."""
 
 from __future__ import annotations
 
