@@ -1,4 +1,4 @@
-"""``up --role query``: this process keeps those that answer look-ups, and the one that keeps their replicas."""
+"""``up --role query``: supervises the look-up workers and the applier, which maintains their replicas."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ log = logging.getLogger("epochal.query")
 
 _MEMORY = Path("/dev/shm")
 _MIGRATION_SECONDS = 120.0
-"""So long a control plane that starts or is upgraded at the same time may take to migrate the catalog."""
+"""Maximum time for a control plane that starts or is upgraded at the same time to migrate the catalog."""
 
 
 def serve_query_node(settings: Settings, ready: Callable[[Settings], None]) -> None:
-    """Serve until SIGINT or SIGTERM; ``ready`` is called, with the port that was chosen, when requests are answered.
+    """Serve until SIGINT or SIGTERM. ``ready`` is called with the chosen port once requests are answered.
 
     Raises ``CatalogVersion``, ``CatalogUnavailable``, ``EnvironmentProblem``, ``OptionError``, ``StoreMismatch``.
     """
@@ -46,7 +46,7 @@ def serve_query_node(settings: Settings, ready: Callable[[Settings], None]) -> N
     check_binding(settings)
     _check_places(settings)
     with listen(settings.host, settings.port) as probe:
-        # Workers listen for themselves, and together, which another program on this port would not notice.
+        # The probe detects another program on this port. The workers share the port and would not detect it.
         settings = settings.model_copy(update={"port": probe.getsockname()[1]})
     database = Database(settings.database_url, 2)
     heartbeat = NodeHeartbeat(database, this_node(settings, "query"))
@@ -83,7 +83,7 @@ def serve_query_node(settings: Settings, ready: Callable[[Settings], None]) -> N
 
 
 def _register(heartbeat: NodeHeartbeat) -> None:
-    """So that people see the node. It answers, too, where it may only read the catalog."""
+    """Show the node in the catalog. A node that can only read the catalog also answers look-ups."""
     try:
         heartbeat.open()
     except EpochalError as error:
@@ -91,7 +91,7 @@ def _register(heartbeat: NodeHeartbeat) -> None:
 
 
 def _check_places(settings: Settings) -> None:
-    """Those of a control plane: what is not there would only be made empty."""
+    """Check that the catalog and the store of a control plane exist; a query node must not create empty ones."""
     catalog, store = settings.data / "catalog.sqlite", settings.data / "store"
     if settings.database is None and not catalog.exists():
         raise EnvironmentProblem(

@@ -1,4 +1,4 @@
-"""The web server below ``up``: its signals, the moment when it is ready, and why it could not start."""
+"""Web server of ``up``: signals, readiness and startup failures."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.tls_server import TlsServer
 from epochal.service.runtime.undumpable import close_process
 
-# Event streams and followed logs never end by themselves; so long they may go on once the server is to stop.
+# Seconds that event streams and followed logs may continue after a stop; they never end on their own.
 GRACE_SECONDS = 3
 
 
 def serve(settings: Settings, listener: socket.socket, internal: InternalServer, ready: Callable[[], None]) -> None:
-    """Serve until SIGINT or SIGTERM, drivers by ``internal``; ``ready`` is called when requests are answered.
+    """Serve until SIGINT or SIGTERM. ``internal`` serves the drivers; ``ready`` is called once requests are answered.
 
-    Raises what making or starting the app raises (``CatalogVersion``, ``CatalogUnavailable``, ``OptionError``, ..).
+    Raises the errors of creating or starting the app (``CatalogVersion``, ``CatalogUnavailable``, ``OptionError``,
+    ..).
     """
     close_process()
     make_supervisor = partial(threaded_supervisor, can_answer=internal.answers)
@@ -45,13 +46,13 @@ def serve(settings: Settings, listener: socket.socket, internal: InternalServer,
         timeout_graceful_shutdown=GRACE_SECONDS,
         **encrypted_by(settings.tls),
     )
-    # Why it could not start is said once, as a sentence, and not by uvicorn, as a traceback.
+    # A startup failure is reported once, as a sentence; uvicorn would add a traceback.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     with _signals_end_quietly():
         try:
             _Server(config, settings, ready).run(sockets=[listener])
         except SystemExit:
-            # uvicorn's way to say that the app could not start.
+            # uvicorn exits this way when the app could not start.
             if not failures:
                 raise
     if failures:
@@ -71,7 +72,7 @@ class _Server(TlsServer):
 
 
 def _remember_failures(app: FastAPI) -> list[Exception]:
-    """uvicorn keeps to itself why an app could not start: what its lifespan raises goes into this list, too."""
+    """Record the exceptions of the app's lifespan in a list; uvicorn does not expose why an app could not start."""
     failures: list[Exception] = []
     lifespan = app.router.lifespan_context
 
@@ -90,7 +91,7 @@ def _remember_failures(app: FastAPI) -> list[Exception]:
 
 @contextmanager
 def _signals_end_quietly() -> Iterator[None]:
-    """uvicorn repeats the signal that stopped it for the handler before its own; a stop that was wanted is no error."""
+    """Ignore the signal that uvicorn raises again for the previous handler after a requested stop."""
     before = {number: signal.signal(number, _nothing) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

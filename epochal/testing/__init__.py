@@ -1,4 +1,4 @@
-"""For users' tests: a harness for pipelines, contract suites for backends, fault processes, invariants, servers."""
+"""Test support for users: a pipeline harness, contract suites for backends, faulty processes, invariants, servers."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""The contract suites that ship: subclass one, give it a harness, and pytest shows if a backend keeps the contract.
+"""Contract suites for backends. Subclass a suite, provide a harness, and run it with pytest.
 
     class TestMySink(SinkBackendContract):
         @pytest.fixture
         def harness(self, tmp_path):
             return MyHarness(tmp_path)
 
-The same suite on a bad day, when answers are lost and calls come twice: :mod:`epochal.testing.degraded`.
+:mod:`epochal.testing.degraded` runs the same suite with lost answers and repeated calls.
 
-The tests are named after what must hold; a failing one says which promise of :mod:`epochal.contracts.backend` or
-:mod:`epochal.contracts.state` is broken. Needs pytest.
+Each test is named after one guarantee of :mod:`epochal.contracts.backend` or :mod:`epochal.contracts.state`; a failing
+test names the guarantee that is broken. Requires pytest.
 """
 
 from epochal.testing.degraded import DegradedSinkHarness, Losses

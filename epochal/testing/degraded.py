@@ -1,16 +1,16 @@
-"""The contract suite of sinks on a bad day: answers are lost, calls come twice, each call is another process's.
+"""Contract suite of sinks under faults: answers are lost, calls are repeated, and each call has its own process.
 
     class TestMySinkDegraded(SinkBackendContract):
         @pytest.fixture
         def harness(self, tmp_path):
             return DegradedSinkHarness(MyHarness(tmp_path), Losses(FileAnswers()))
 
-The suite is the same; what lies between it and the backend is not. For every call of the backend, the answers are lost
-one after the other, each time by a process that has just begun; then the call is made twice, by one new process each.
-The first call of each kind loses each of its answers once, later ones one of them, in turn; :class:`Losses` keeps
-count, for one test or, where calls are expensive, for all tests of a class.
+The suite is unchanged; a wrapper between the suite and the backend injects the faults. Each call of the backend is
+first made by new processes that each lose one answer, one answer after the other. Then two new processes make the call
+without a loss. The first call of each kind loses each of its answers once; later calls lose one answer, in rotation.
+:class:`Losses` keeps the count, for one test or, where calls are expensive, for all tests of a class.
 
-A task whose answer was lost is a failed task: it is discarded, what it left is swept, and another one writes the rows.
+A task that loses an answer has failed: it is discarded, its remains are swept, and another task writes the rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _found(number: int) -> DegradedSink:
 
 
 class Losses:
-    """Which answers of a call are lost: each of them the first time, then one at a time, in turn."""
+    """The answers of a call to lose: each answer during the first call, then one per call, in rotation."""
 
     def __init__(self, answers: LostAnswers) -> None:
         self._answers = answers
@@ -52,7 +52,7 @@ class Losses:
         self._turn: Counter[str] = Counter()
 
     def each(self, call: str, operation: Callable[[], object]) -> None:
-        """Make the call with one answer lost after the other. Errors that are not of a lost answer are raised."""
+        """Make the call once per lost answer. Raises every error that a lost answer does not explain."""
         for losing in self.rounds(call):
             with losing as loss:
                 try:
@@ -64,7 +64,7 @@ class Losses:
                         raise
 
     def rounds(self, call: str) -> Iterator[AbstractContextManager[Loss]]:
-        """Blocks that lose one answer each, until one has lost none."""
+        """Yield blocks that lose one answer each, until a block loses none."""
         for number in self._numbers(call):
             entered: list[Loss] = []
             yield self._losing(number, entered)
@@ -86,13 +86,13 @@ class Losses:
 
 
 class DegradedSinkHarness(SinkHarness):
-    """``harness`` as it is, and ``losses`` of answers as they get lost there."""
+    """Wraps ``harness`` and loses answers according to ``losses``."""
 
     def __init__(self, harness: SinkHarness, losses: Losses) -> None:
         self.harness = harness
         self.losses = losses
         self.handed_out: list[tuple[EpochScope, Handle]] = []
-        """What the suite holds: nobody may sweep it."""
+        """Handles that the suite holds; sweeps must keep them."""
 
     def make(self) -> SinkBackend:
         return DegradedSink(self)
@@ -105,17 +105,17 @@ class DegradedSinkHarness(SinkHarness):
 
 
 class DegradedSink(SinkBackend):
-    """What the suite takes for a backend."""
+    """The sink backend that the suite receives."""
 
     def __init__(self, degraded: DegradedSinkHarness) -> None:
         self._degraded = degraded
         self._schema: pa.Schema | None = None
         self._sent: bytes | None = None
-        """What executors are sent: a backend that has recovered."""
+        """The serialised backend for executors: one that has recovered."""
         _instances[id(self)] = self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The suite sends backends to executors. Those behind this one are sent when a task starts.
+        # The suite pickles this object for executors. The wrapped backend is sent when a task starts.
         return _found, (id(self),)
 
     @property
@@ -152,13 +152,13 @@ class DegradedSink(SinkBackend):
         self._again("abort", lambda backend: backend.abort(epoch, handles))
 
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
-        # How much a call has removed whose answer was lost, only the target can tell.
+        # After a lost answer only the target shows how much the call removed.
         before = len(self._degraded.leftovers())
         self._again("sweep", lambda backend: backend.sweep(epoch, keep))
         return before - len(self._degraded.leftovers())
 
     def write(self, task: TaskScope, batches: Sequence[pa.RecordBatch]) -> Handle:
-        """A task that fails at each of its answers, and is run again until it does not."""
+        """Run a task that fails at each of its answers, until an attempt succeeds."""
         self._degraded.losses.each("pre-commit", lambda: self._attempt(task, batches))
         self._sweep_after(task)
         handle = self._written(task, batches).pre_commit()
@@ -166,7 +166,7 @@ class DegradedSink(SinkBackend):
         return handle
 
     def give_up(self, task: TaskScope, batches: Sequence[pa.RecordBatch]) -> None:
-        """Tasks that are discarded. What cannot be removed then may stay, for the sweep; but nothing is raised."""
+        """Discard tasks. A discard that loses an answer may leave remains for the sweep, but must not raise."""
         self._written(task, batches).discard()
         for losing in self._degraded.losses.rounds("discard"):
             transaction = self._written(task, batches)
@@ -185,7 +185,7 @@ class DegradedSink(SinkBackend):
         self._once(lambda backend: backend.abort(task.epoch, [handle]))
 
     def _written(self, task: TaskScope, batches: Sequence[pa.RecordBatch]) -> SinkTransaction:
-        """A new transaction in an executor, with all rows."""
+        """Start a transaction in an executor and write all rows."""
         if self._sent is None:
             self._sent = cloudpickle.dumps(self._degraded.harness.make())  # type: ignore[no-untyped-call]
         executor: SinkBackend = pickle.loads(self._sent)
@@ -203,13 +203,13 @@ class DegradedSink(SinkBackend):
         self._once(lambda backend: backend.sweep(task.epoch, keep))
 
     def _again(self, name: str, call: Callable[[SinkBackend], object]) -> None:
-        """Each answer lost once, then twice without a loss: each time another process."""
+        """Make the call with each answer lost once, then twice without a loss, each time in another process."""
         self._degraded.losses.each(name, lambda: self._once(call))
         for _ in range(2):
             self._once(call)
 
     def _once(self, call: Callable[[SinkBackend], Answer]) -> Answer:
-        """The call, of a process of its own."""
+        """Make the call in a process of its own."""
         harness = self._degraded.harness
         backend = harness.make()
         try:
@@ -219,7 +219,7 @@ class DegradedSink(SinkBackend):
 
 
 class _DegradedTransaction(SinkTransaction):
-    """Keeps the rows until it is known what becomes of them."""
+    """Buffers the rows until the transaction is pre-committed or discarded."""
 
     def __init__(self, sink: DegradedSink, task: TaskScope) -> None:
         self._sink, self._task = sink, task

@@ -1,4 +1,4 @@
-"""The contract suite of state backends on a bad day, as :mod:`epochal.testing.degraded` has it for sinks.
+"""Contract suite of state backends under faults; :mod:`epochal.testing.degraded` does the same for sinks.
 
     class TestMyStateDegraded(StateBackendContract):
         test_a_full_disk_is_said_so_and_leaves_nothing = None  # it counts the steps of a single call
@@ -7,8 +7,8 @@
         def harness(self, tmp_path):
             return DegradedStateHarness(MyHarness(tmp_path), Losses(FileAnswers()))
 
-Each task loses its answers one after the other, and is run again; so does every other call, which then comes twice;
-between two calls the worker is replaced, unless there is a task in it.
+Each task loses its answers, one per attempt, and then runs again. Every other call does the same and is then made
+twice. The worker is replaced between two calls unless a task is open in it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ def _found(number: int) -> DegradedState:
 
 
 class DegradedStateHarness(StateHarness):
-    """``harness`` as it is, and ``losses`` of answers as they get lost there."""
+    """Wraps ``harness`` and loses answers according to ``losses``."""
 
     def __init__(self, harness: StateHarness, losses: Losses) -> None:
         self.harness = harness
         self.losses = losses
         self.handed_out: list[tuple[EpochScope, Handle]] = []
-        """What the suite holds: nobody may sweep it."""
+        """Handles that the suite holds; sweeps must keep them."""
         self.held: weakref.WeakSet[_DegradedTransaction] = weakref.WeakSet()
-        """Transactions that the suite still has: their worker lives."""
+        """Open transactions of the suite; their worker is not replaced."""
         self._backends: list[DegradedState] = []
 
     @property
@@ -62,7 +62,7 @@ class DegradedStateHarness(StateHarness):
 
 
 class DegradedState(StateBackend):
-    """What the suite takes for a backend."""
+    """The state backend that the suite receives."""
 
     def __init__(self, degraded: DegradedStateHarness) -> None:
         self._degraded = degraded
@@ -97,13 +97,13 @@ class DegradedState(StateBackend):
         self._again("recover", lambda backend: backend.recover(epoch))
 
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
-        # How much a call has removed whose answer was lost, only the store can tell.
+        # After a lost answer only the store shows how much the call removed.
         before = len(self._degraded.store.list(""))
         self._again("sweep", lambda backend: backend.sweep(epoch, keep))
         return before - len(self._degraded.store.list(""))
 
     def attempt(self, task: StateTaskScope, staged: Sequence[tuple[str, pa.Table]]) -> None:
-        """The task's own attempts before the one that counts: each fails, or comes to nothing."""
+        """Run the task's preliminary attempts: each fails or is aborted."""
 
         def attempt() -> None:
             backend = self._degraded.harness.make()
@@ -133,7 +133,7 @@ class DegradedState(StateBackend):
 
 
 class _DegradedTransaction(StateTransaction):
-    """The attempt that counts, and before its pre-commit those that do not."""
+    """The effective attempt; its pre-commit runs the preliminary attempts first."""
 
     def __init__(self, state: DegradedState, degraded: DegradedStateHarness, task: TaskScope) -> None:
         assert isinstance(task, StateTaskScope)
@@ -156,7 +156,7 @@ class _DegradedTransaction(StateTransaction):
         handle = self._inner.pre_commit()
         self._degraded.handed_out.append((self._task.epoch, handle))
         self._degraded.held.discard(self)
-        del self._inner  # with the worker
+        del self._inner  # released together with the worker
         return handle
 
     def discard(self) -> None:

@@ -1,7 +1,7 @@
-"""What a sink promises that delivers at least once, or idempotently, as tests. See :mod:`epochal.testing.contract`.
+"""Contract tests for sinks that deliver at least once or idempotently. See :mod:`epochal.testing.contract`.
 
-Its tasks write to the target themselves: rows are visible before the decision, and what is run again is there again. No
-row is ever missing.
+The tasks of such a sink write directly to the target: rows are visible before the commit decision, and a repeated task
+writes its rows again. No row is ever missing.
 """
 
 from __future__ import annotations
@@ -32,15 +32,18 @@ from epochal.testing.sink_contract import (
 
 
 class DirectSinkHarness(SinkHarness):
-    """``deliveries``: those of the sink that this target is tested with, beside ``exactly_once``."""
+    """A harness for one delivery of the sink, beside ``exactly_once``."""
 
     @abstractmethod
     def make(self, delivery: Delivery | None = None) -> SinkBackend:
-        """As of :class:`SinkHarness`; without ``delivery`` the one that is tested."""
+        """Return a new backend as :meth:`SinkHarness.make` does. ``delivery`` defaults to the delivery under test."""
 
 
 class DirectSinkContract:
-    """Subclass, and override the fixture ``harness``. ``replaces``: a row takes the place of what it repeats."""
+    """Contract tests of a direct sink. Subclass it and override the fixture ``harness``.
+
+    ``replaces``: a repeated row replaces the earlier one.
+    """
 
     replaces = False
 
@@ -53,7 +56,7 @@ class DirectSinkContract:
         return begun(harness.make())
 
     def expect(self, harness: SinkHarness, once: Sequence[Row], again: Sequence[Row] = ()) -> None:
-        """All rows of ``once`` are there, and at most those of ``again`` beside."""
+        """Check that all rows of ``once`` are visible, plus at most the rows of ``again``."""
         visible = harness.visible()
         if self.replaces:
             assert same(visible, list(once))
@@ -124,7 +127,7 @@ class DirectSinkContract:
         assert harness.leftovers() == []
 
     def test_what_was_prepared_exactly_once_is_applied(self, harness: DirectSinkHarness) -> None:
-        """The delivery was changed while an epoch was decided and not committed."""
+        """The delivery changes while an epoch is decided but not yet committed."""
         before = begun(harness.make("exactly_once"))
         before.commit(epoch(1), [pre_commit(before, epoch(1), rows(1))])
         prepared = pre_commit(before, epoch(2), rows(2))
@@ -149,7 +152,7 @@ class DirectSinkContract:
         assert same(harness.visible(), rows(1, 2))
 
     def decided(self, harness: DirectSinkHarness, backend: SinkBackend, number: int, handles: Sequence[Handle]) -> None:
-        """Leave the manifest of an epoch, for sinks that read it."""
+        """Write the manifest of an epoch, for sinks that read it."""
 
 
 def begun(backend: SinkBackend, scope: EpochScope | None = None) -> SinkBackend:

@@ -1,4 +1,4 @@
-"""What every state backend shows of tables that are in the order of time, and of rows that expire, as tests."""
+"""Contract tests of state backends for time-ordered tables and for rows that expire."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from epochal.testing.state_world import (
 
 
 class ExpiryContract:
-    """Mixed into the contract suite of state backends."""
+    """Mixin for the contract suite of state backends."""
 
     @pytest.fixture
     def timed(self, harness: StateHarness) -> World:
@@ -115,7 +115,7 @@ class ExpiryContract:
         timed.check()
 
     def test_an_older_snapshot_still_shows_what_has_expired_since(self, timed: World) -> None:
-        """Whatever its local stores have dropped; and so does a branch that begins there."""
+        """The older snapshot and a branch from it show the rows even if local stores have dropped them."""
         timed.run(windows=windows(*((number, number) for number in range(20))), visits=visits(1, b"a", touched=0))
         old = timed.fork(timed.branch)
         early = timed.start()

@@ -145,7 +145,7 @@ def main() -> None:
     program: Callable[[], Any] | None = None
     with socket.socket(fileno=int(descriptor)) as requests:
         requests.sendall(b"\0")
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the waiting processes are not waited for
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps the intermediate processes (see _fork)
         while program is None and (request := _next(requests)) is not None:
             if os.fork() == 0:
                 program = _fork(request)

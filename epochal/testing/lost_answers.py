@@ -1,7 +1,7 @@
-"""Answers that get lost: what was asked is done, and whoever asked hears of an error. For the degraded contract suites.
+"""Lost answers for the degraded contract suites: the server completes an operation, and the caller receives an error.
 
-One way for each kind of server: a file system (:class:`FileAnswers`), anything that is reached through a test kit's
-proxy (:class:`ProxyAnswers`), and any backend that declares fault points (:class:`StepAnswers`).
+Each kind of server has its own class: a file system (:class:`FileAnswers`), a server behind the test kit's proxy
+(:class:`ProxyAnswers`), and a backend that declares fault points (:class:`StepAnswers`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from epochal.testing.servers.proxy import TcpProxy
 
 
 class AnswerLost(Exception):
-    """The step is done, but nobody hears of it."""
+    """The step has completed, but its answer was lost."""
 
 
 @dataclass
 class Loss:
-    """Whether it came to the answer that was to be lost."""
+    """Records whether the planned loss has happened."""
 
     met: threading.Event = field(default_factory=threading.Event)
 
@@ -40,13 +40,13 @@ class LostAnswers(ABC):
 
     @abstractmethod
     def losing(self, number: int) -> AbstractContextManager[Loss]:
-        """In the block, the answer of that number (from 1) is lost."""
+        """Lose the answer with that number (from 1) within the block."""
 
 
 class StepAnswers(LostAnswers):
-    """What is lost is what follows a step: at the fault point, in the order in which they are hit, the call breaks off.
+    """Fail the call at a fault point, directly after a completed step. Fault points count in the order of their hits.
 
-    ``only``: points of other names do not count.
+    ``only``: selects the points that count, by name.
     """
 
     def __init__(self, only: Callable[[str], bool] = lambda name: True) -> None:
@@ -70,9 +70,10 @@ class StepAnswers(LostAnswers):
 
 
 class FileAnswers(LostAnswers):
-    """A file system that does what it is asked to, and reports an error: as one does that is mounted over a network.
+    """A file system that completes an operation and reports an error, as a network file system can.
 
-    Of this thread's operations on names, and of ``fsync``; what libraries do without Python is not met.
+    Covers this thread's operations on names, and ``fsync``. Operations that libraries perform outside Python are not
+    covered.
     """
 
     OPERATIONS = ("rename", "replace", "link", "mkdir", "unlink", "rmdir", "fsync")
@@ -101,7 +102,8 @@ class FileAnswers(LostAnswers):
 
 
 class ProxyAnswers(LostAnswers):
-    """A server behind the proxy: the connection is cut as the answer comes, greetings of the protocol included."""
+    """A server behind the proxy. The connection is cut when the answer arrives; greetings of the protocol count as
+    answers."""
 
     def __init__(self, proxy: TcpProxy) -> None:
         self._proxy = proxy

@@ -1,4 +1,4 @@
-"""What every sink backend promises, as tests. See :mod:`epochal.testing.contract`."""
+"""Contract tests for sink backends. See :mod:`epochal.testing.contract`."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ Row = dict[str, Any]
 
 
 class SinkHarness(ABC):
-    """One target, empty at first, and how to look at it."""
+    """One target, initially empty, and methods to inspect it."""
 
     @abstractmethod
     def make(self) -> SinkBackend:
-        """A new instance of the backend, named ``out``, for the target: as a new process would make it."""
+        """Return a new instance of the backend, named ``out``, for the target, as a new process would create it."""
 
     @abstractmethod
     def visible(self) -> list[Row]:
-        """The rows (``id`` bigint, ``name`` string) that a reader of the target sees now, in any order."""
+        """Return the rows (``id`` bigint, ``name`` string) that a reader of the target currently sees, in any order."""
 
     @abstractmethod
     def leftovers(self) -> list[str]:
-        """What lies around the target, or stands open in it, and is not visible: staged files, logs, transactions."""
+        """List invisible remains in or beside the target: staged files, logs, open transactions."""
 
-    def end(self, backend: SinkBackend) -> None:  # noqa: B027  most have nothing to do
-        """The process of a backend that :meth:`make` gave has ended: let go of its connections, if it has some."""
+    def end(self, backend: SinkBackend) -> None:  # noqa: B027  most harnesses have nothing to release
+        """Release the connections of a backend created by :meth:`make`; its simulated process has ended."""
 
 
 def rows(*ids: int) -> list[Row]:
@@ -47,7 +47,7 @@ def rows(*ids: int) -> list[Row]:
 
 
 def epoch(number: int, attempt: int = 1, parent: int | None = None) -> EpochScope:
-    """The scope of an epoch; its parent is the one before it unless said otherwise."""
+    """Return the scope of an epoch. Its parent defaults to the previous number."""
     parent = number - 1 if parent is None else parent
     return EpochScope(APPLICATION, EpochKey(BRANCH, number), attempt, EpochKey(BRANCH, parent) if parent else None)
 
@@ -57,7 +57,7 @@ def start(backend: SinkBackend, scope: EpochScope, subtask: int = 0) -> SinkTran
 
 
 def pre_commit(backend: SinkBackend, scope: EpochScope, rows: Iterable[Row], subtask: int = 0) -> Handle:
-    """One task attempt from start to handle, in an executor's copy of the backend; the handle travels as JSON."""
+    """Run one task attempt from start to handle in an executor's copy of the backend; the handle travels as JSON."""
     transaction = start(backend, scope, subtask)
     for row in rows:
         transaction.write(batch([row]))
@@ -69,18 +69,18 @@ def batch(rows: list[Row]) -> pa.RecordBatch:
 
 
 def _copied(backend: SinkBackend) -> SinkBackend:
-    """As Spark carries it to an executor."""
+    """Copy the backend as Spark does when it sends it to an executor."""
     copy: SinkBackend = pickle.loads(cloudpickle.dumps(backend))  # type: ignore[no-untyped-call]
     return copy
 
 
 def same(left: list[Row], right: list[Row]) -> bool:
-    """Equal as multisets."""
+    """Compare two lists of rows as multisets."""
     return Counter((row["id"], row["name"]) for row in left) == Counter((row["id"], row["name"]) for row in right)
 
 
 class SinkBackendContract:
-    """Subclass, and override the fixture ``harness``."""
+    """Contract tests of a sink backend. Subclass it and override the fixture ``harness``."""
 
     @pytest.fixture
     def harness(self) -> SinkHarness:
@@ -166,7 +166,7 @@ class SinkBackendContract:
     def test_what_is_shown_is_said_or_not_known_and_asking_changes_nothing(
         self, harness: SinkHarness, backend: SinkBackend
     ) -> None:
-        """As a control plane asks, after its catalog was restored from a backup."""
+        """The control plane makes this call after its catalog has been restored from a backup."""
         asked = harness.make()
         assert asked.shown(epoch(0)) in (0, None)
         for number in (1, 2):
@@ -174,11 +174,11 @@ class SinkBackendContract:
             assert asked.shown(epoch(1)) in (number, None)
         pre_commit(backend, epoch(3), rows(3))
         assert asked.shown(epoch(1)) in (2, None)
-        backend.commit(epoch(3), [pre_commit(backend, epoch(3), rows(3))])  # nobody was fenced
+        backend.commit(epoch(3), [pre_commit(backend, epoch(3), rows(3))])  # the call fenced no attempt
         harness.end(asked)
 
     def test_a_sink_that_is_ahead_refuses(self, harness: SinkHarness, backend: SinkBackend) -> None:
-        """The catalog was put back, and a later attempt begins where the sink has been before."""
+        """The catalog was restored, and a later attempt starts at an epoch that the sink has already passed."""
         for number in (1, 2):
             backend.commit(epoch(number), [pre_commit(backend, epoch(number), rows(number))])
         restored = harness.make()
@@ -276,7 +276,7 @@ class SinkBackendContract:
             zombie.commit(epoch(1), [prepared])
             unfinished.pre_commit()
         except Fenced:
-            pass  # the better answer, where the target can tell
+            pass  # preferred, where the target can detect a zombie
         assert same(harness.visible(), rows(1, 3))
 
     def test_branches_do_not_meet(self, harness: SinkHarness, backend: SinkBackend) -> None:

@@ -1,4 +1,4 @@
-"""What every state backend promises, as tests. See :mod:`epochal.testing.contract`."""
+"""Contract tests for state backends. See :mod:`epochal.testing.contract`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from epochal.testing.state_world import (
 
 
 class StateBackendContract(ViewContract, ExpiryContract):
-    """Subclass, and override the fixture ``harness``."""
+    """Contract tests of a state backend. Subclass it and override the fixture ``harness``."""
 
     @pytest.fixture
     def harness(self) -> StateHarness:

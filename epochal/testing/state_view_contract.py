@@ -1,4 +1,4 @@
-"""What every state backend shows its tasks, as tests. See :mod:`epochal.testing.contract`."""
+"""Contract tests for the state views that a backend provides to tasks. See :mod:`epochal.testing.contract`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from epochal.testing.state_world import (
 
 
 class ViewContract:
-    """What a task sees of the snapshot that its epoch builds on."""
+    """Contract tests of a task's view of the parent snapshot."""
 
     def test_before_the_first_epoch_there_is_nothing(self, world: World) -> None:
         world.check()
@@ -49,7 +49,10 @@ class ViewContract:
             world.check()
 
     def test_a_subtask_reads_the_key_groups_that_each_scope_has_it_read(self, world: World) -> None:
-        """Its own, all, or the first, of one operator's tables side by side; also elsewhere and rescaled."""
+        """One operator has tables of all scopes: a subtask reads its own key groups, all groups, or the first group.
+
+        The result is the same on another worker or machine and after rescaling.
+        """
         world = World(world.harness, 3, SCOPED_TABLES)
         every = [(group, group + 1) for group in range(GROUPS)]
         for number, parallelism in enumerate((3, 3, 2, 1, 5)):

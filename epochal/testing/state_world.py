@@ -1,4 +1,4 @@
-"""A small world for the contract suite of state backends: a lineage of epochs over one operator's state tables."""
+"""Fixture for the contract suite of state backends: a lineage of epochs over one operator's state tables."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ OWN = SHARED.model_copy(update={"id": "counts.own", "scope": StateScope.OPERATOR
 RULES = SHARED.model_copy(update={"id": "counts.rules", "scope": StateScope.BROADCAST})
 PARTS = SHARED.model_copy(update={"id": "counts.parts", "scope": StateScope.PARTIAL})
 SCOPED_TABLES = (COUNTS, SHARED, OWN, RULES, PARTS)
-"""A state table of each scope."""
+"""One state table of each scope."""
 WINDOWS = COUNTS.model_copy(
     update={
         "id": "counts.windows",
@@ -74,38 +74,38 @@ VISITS = SEEN.model_copy(
     }
 )
 TIMED_TABLES = (COUNTS, WINDOWS, VISITS)
-"""A time-ordered table that expires by event time, and one that expires by what its rows say, beside one that stays."""
+"""A table without expiry, a time-ordered table that expires by event time, and a table that expires by a column."""
 
 Row = dict[str, Any]
 Change = Row
-"""A full key and its values; without values it is a delete."""
+"""A full key and its values. A change without values is a delete."""
 
 DAY = date(2013, 1, 1)
 
 
 class StateHarness(ABC):
-    """A store, empty at first, and backends over it."""
+    """A store, initially empty, and backends that use it."""
 
     @property
     @abstractmethod
     def store(self) -> SnapshotStore:
-        """The store that every backend of this harness writes to."""
+        """The store to which every backend of this harness writes."""
 
     @abstractmethod
     def make(self) -> StateBackend:
-        """A new instance of the backend for the operator ``counts``."""
+        """Return a new instance of the backend for the operator ``counts``."""
 
     @abstractmethod
     def new_worker(self) -> None:
-        """Forget what this process keeps in memory, as if Spark had started another Python worker."""
+        """Drop everything that this process keeps in memory, as if Spark had started another Python worker."""
 
     @abstractmethod
     def new_machine(self) -> None:
-        """As :meth:`new_worker`, on a machine whose disks hold nothing of the state but the store."""
+        """Like :meth:`new_worker`, but on a machine without local state; only the store remains."""
 
 
 def counted(*numbers: int, count: int = 1) -> list[Change]:
-    """Puts into ``counts``, one key for each number; that of 13 is null in one column, that of 17 in all."""
+    """Return puts into ``counts``, one key per number. Key 13 has a null in one column, key 17 in all columns."""
     return [
         {
             "word": None if number in (13, 17) else f"w\0{number}",
@@ -118,44 +118,44 @@ def counted(*numbers: int, count: int = 1) -> list[Change]:
 
 
 def uncounted(*numbers: int) -> list[Change]:
-    """Deletes of the same keys."""
+    """Return deletes of the same keys."""
     return [{name: change[name] for name in ("word", "day")} for change in counted(*numbers)]
 
 
 def seen(number: int, *places: bytes, times: int | None = 1) -> list[Change]:
-    """Entries of map state for the key of a number."""
+    """Return map state entries for the key of a number."""
     owner = uncounted(number)[0]
     return [{**owner, "place": place, "number": -7, "times": times} for place in places]
 
 
 def unseen(number: int, *places: bytes) -> list[Change]:
-    """Deletes of the same entries."""
+    """Return deletes of the same entries."""
     return [{name: value for name, value in entry.items() if name != "times"} for entry in seen(number, *places)]
 
 
 def elements(*places: tuple[int, int], element: str | None = "é") -> list[Change]:
-    """Elements of lists without a key, by key group and index; deletes, when ``element`` is ``None``."""
+    """Return list elements without a key, by key group and index. If ``element`` is ``None``, they are deletes."""
     value = {} if element is None else {"element": element}
     return [{"_group": group, "_index": index, **value} for group, index in places]
 
 
 def windows(*places: tuple[int, int], count: int = 1) -> list[Change]:
-    """Puts into ``counts.windows``, by the number of the key and the time, in microseconds."""
+    """Return puts into ``counts.windows``, by the number of the key and the time in microseconds."""
     return [{**counted(number, count=count)[0], "at": instant(at)} for number, at in places]
 
 
 def unwindowed(*places: tuple[int, int]) -> list[Change]:
-    """Deletes of the same rows."""
+    """Return deletes of the same rows."""
     return [{name: row[name] for name in ("word", "day", "at")} for row in windows(*places)]
 
 
 def visits(number: int, *places: bytes, touched: int | None) -> list[Change]:
-    """Entries of map state that expire, for the key of a number."""
+    """Return map state entries that expire, for the key of a number."""
     return [{**entry, "_touched": None if touched is None else instant(touched)} for entry in seen(number, *places)]
 
 
 def unvisited(number: int, *places: bytes) -> list[Change]:
-    """Deletes of the same entries."""
+    """Return deletes of the same entries."""
     return unseen(number, *places)
 
 
@@ -168,7 +168,7 @@ def _key(row: Row, table: StateTable) -> tuple[Any, ...]:
 
 
 class World:
-    """The lineage: what was published, and what each state table must hold."""
+    """The lineage: the published snapshots and the expected contents of each state table."""
 
     def __init__(self, harness: StateHarness, parallelism: int = 2, tables: tuple[StateTable, ...] = TABLES) -> None:
         self.harness = harness
@@ -177,19 +177,19 @@ class World:
         self.branch = "main"
         self.epoch = 0
         self.clock = StateClock(event=BEGINNING, processing=0)
-        """Of the head; the next epoch's, where it is moved on before."""
+        """The clock of the head, or of the next epoch after :meth:`advance`."""
         self.chains: dict[str, Chain] = {table.id: EMPTY for table in self.tables}
         self.expected: dict[str, dict[tuple[Any, ...], Row]] = {table.id: {} for table in self.tables}
 
     def scope(self, subtask: int, epoch: int | None = None, attempt: int = 1) -> StateTaskScope:
-        """The scope of the epoch after the head."""
+        """Return the scope of the epoch after the head."""
         key = EpochKey(self.branch, self.epoch + 1 if epoch is None else epoch)
         parent = self.chains[COUNTS.id].at
         epoch_scope = EpochScope("application", key, attempt, parent)
         return StateTaskScope(epoch_scope, OWNER, subtask, self.parallelism, GROUPS, self.tables, dict(self.chains))
 
     def start(self, subtask: int = 0, attempt: int = 1) -> StateTransaction:
-        """A transaction, in an executor's copy of a new backend."""
+        """Start a transaction in an executor's copy of a new backend."""
         return self.copied().start(self.scope(subtask, attempt=attempt))
 
     def copied(self) -> StateBackend:
@@ -206,13 +206,13 @@ class World:
         return handles
 
     def stage(self, transaction: StateTransaction, changes: dict[str, list[Change]], subtask: int) -> None:
-        """Stage those of the changes that are the subtask's."""
+        """Stage the changes that belong to the subtask."""
         for table in self.tables:
             rows = changes_of(table, changes.get(table.id, []))
             transaction.stage(table.id, _of_subtask(rows, subtask, self.parallelism))
 
     def publish(self, handles: Sequence[Handle], changes: dict[str, list[Change]] | None = None) -> None:
-        """E4: the epoch is the head now."""
+        """Publish the epoch (E4); it becomes the head."""
         backend = self.harness.make()
         self._append([delta for handle in handles for delta in backend.deltas(handle)], changes or {})
 
@@ -232,14 +232,15 @@ class World:
             self.expected[table.id] = rows
 
     def run(self, **changes: list[Change]) -> list[Handle]:
-        """One whole epoch. ``counts=..``, ``seen=..`` are the changes of the tables, by the last part of their ids."""
+        """Run one whole epoch. Arguments such as ``counts=..`` and ``seen=..`` name a table by the last part of its
+        id."""
         named = _named(changes)
         handles = self.pre_commit(named)
         self.publish(handles, named)
         return handles
 
     def run_elsewhere(self, **changes: list[Change]) -> None:
-        """One whole epoch, on executors of other machines: the local store hears nothing of it."""
+        """Run one whole epoch on executors of other machines; the local store does not receive its changes."""
         named = _named(changes)
         key, deltas = EpochKey(self.branch, self.epoch + 1), []
         for table in self.tables:
@@ -252,14 +253,14 @@ class World:
         self._append(deltas, named)
 
     def compact(self) -> None:
-        """E7: bases at the head, and nothing before them."""
+        """Compact (E7): write bases at the head and drop all earlier links."""
         for table in self.tables:
             chain = self.chains[table.id]
             bases = compact(self.harness.store, table, chain, GROUPS)
             self.chains[table.id] = Chain(chain.at, bases, (), chain.clock)
 
     def fork(self, branch: str) -> World:
-        """A new branch on the head."""
+        """Fork a new branch from the head."""
         other = World(self.harness, self.parallelism, self.tables)
         other.branch, other.epoch = branch, self.epoch
         other.chains, other.expected = dict(self.chains), dict(self.expected)
@@ -267,13 +268,13 @@ class World:
         return other
 
     def advance(self, *, event: int | None = None, processing: int | None = None) -> None:
-        """What the clock shows in the next epoch."""
+        """Set the clock of the next epoch."""
         self.clock = StateClock(
             self.clock.event if event is None else event, self.clock.processing if processing is None else processing
         )
 
     def visible(self, table: StateTable) -> dict[tuple[Any, ...], Row]:
-        """The rows that are expected of the head, and have not expired."""
+        """Return the rows expected at the head, without expired rows."""
         rows, expires, clock = self.expected[table.id], table.expires, self.chains[table.id].clock
         if expires is None or clock is None:
             return rows
@@ -287,7 +288,7 @@ class World:
         }
 
     def check(self) -> None:
-        """What the next epoch's tasks see is exactly what was published."""
+        """Check that the next epoch's tasks see exactly the published rows."""
         for subtask in range(self.parallelism):
             transaction = self.start(subtask)
             check_view(self, transaction, subtask)
@@ -299,8 +300,10 @@ def _named(changes: dict[str, list[Change]]) -> dict[str, list[Change]]:
 
 
 def check_view(world: World, transaction: StateTransaction, subtask: int) -> None:
-    """The transaction sees all of the world's rows that its subtask reads, by look-ups and by ranges, and no others;
-    none that has expired."""
+    """Check that the transaction sees exactly the unexpired rows of the world that its subtask reads.
+
+    Look-ups and ranges are both checked.
+    """
     for table in world.tables:
         rows = changes_of(table, list(world.visible(table).values()))
         groups = np.array(table.scope.groups_read(subtask, world.parallelism, GROUPS), np.int32)
@@ -318,12 +321,12 @@ def check_view(world: World, transaction: StateTransaction, subtask: int) -> Non
 
 
 def open_bounds(ranges: int) -> pa.BinaryArray:
-    """Of so many ranges, the bounds of one side: none of them ends there."""
+    """Return unbounded limits for one side of the given number of ranges."""
     return pa.nulls(ranges, pa.binary())
 
 
 def changes_of(table: StateTable, changes: Sequence[Change]) -> pa.Table:
-    """Changes as ``StateTransaction.stage`` takes them."""
+    """Convert changes to the table that ``StateTransaction.stage`` accepts."""
     keys = pa.Table.from_pylist(
         [{name: row[name] for name in table.key_schema.names} for row in changes], table.key_schema
     )
@@ -342,7 +345,7 @@ def is_delete(change: Change, table: StateTable) -> bool:
 
 
 def encoded_groups(table: StateTable, changes: Sequence[Change]) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """The key group of each change."""
+    """Return the key group of each change."""
     groups: np.ndarray[Any, np.dtype[np.int32]] = changes_of(table, changes).column("_kg").to_numpy()
     return groups
 

@@ -1,4 +1,4 @@
-"""Catalogs with this version's tables: migrated once and copied, which takes a fraction of the time."""
+"""Catalogs with this version's tables. They are migrated once and then copied, which takes a fraction of the time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from epochal.service.catalog.migration import migrate
 
 
 def new_sqlite_catalog(file: Path) -> str:
-    """Make ``file`` an empty catalog; its URL."""
+    """Create an empty catalog in ``file`` and return its URL."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     shutil.copy(_migrated(), file)
     return f"sqlite:///{file}"

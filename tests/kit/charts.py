@@ -1,4 +1,4 @@
-"""The chart as Helm's own library renders it, and what tests ask of its manifests."""
+"""The chart rendered by Helm's own library, and queries on its manifests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Manifest = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod as some manifest describes it. ``owner``: kind and name."""
+    """A pod that a manifest describes. ``owner``: kind and name."""
 
     owner: str
     namespace: str
@@ -51,7 +51,7 @@ class Pod:
 
 @cache
 def values_of(name: str) -> dict[str, Any]:
-    """One of the chart's ci files."""
+    """Return the values of one of the chart's ci files."""
     document = yaml.safe_load(VALUES[name].read_text())
     assert isinstance(document, dict)
     return document
@@ -59,12 +59,12 @@ def values_of(name: str) -> dict[str, Any]:
 
 @cache
 def rendered(name: str) -> tuple[Manifest, ...]:
-    """The manifests for one of the chart's ci files, hooks too."""
+    """Return the manifests for one of the chart's ci files, including hooks."""
     return render(values_of(name))
 
 
 def render(values: Mapping[str, Any]) -> tuple[Manifest, ...]:
-    """Raises ``helm.HelmError`` where the values are refused."""
+    """Render the chart. Raises ``helm.HelmError`` if it refuses the values."""
     with helm.Chart.load(str(CHART)) as chart:
         texts = chart.render(dict(values), name=RELEASE, namespace=NAMESPACE)
     documents = (
@@ -91,7 +91,7 @@ def namespace_of(manifest: Manifest) -> str:
 
 
 def pods(manifests: Sequence[Manifest]) -> Iterator[Pod]:
-    """Those of the chart itself; drivers and executors are not described by it."""
+    """Yield the pods that the chart describes; drivers and executors are not among them."""
     for manifest in manifests:
         owner = f"{manifest['kind']} {manifest['metadata']['name']}"
         if manifest["kind"] == "Pod":
@@ -123,7 +123,7 @@ ALLOWED_VOLUMES = {
 
 
 def unrestricted(spec: Manifest) -> Iterator[str]:
-    """What Pod Security at the level ``restricted`` refuses in a pod, each as a phrase."""
+    """Yield the violations of Pod Security level ``restricted`` in a pod, each as a phrase."""
     yield from (name for name in ("hostNetwork", "hostPID", "hostIPC", "hostUsers") if spec.get(name))
     for volume in spec.get("volumes", ()):
         yield from (f"volume {kind}" for kind in set(volume) - {"name"} - ALLOWED_VOLUMES)

@@ -1,4 +1,4 @@
-"""A sink's database as tests see it: how its backends are made, and what anybody can read there."""
+"""A sink's database in tests: construction of its backends, and the rows that any reader sees."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Backend = TypeVar("Backend", bound=Closable)
 
 
 class TestDatabase:
-    """``url`` is the test's own database, with its password; ``writing``: options of :class:`Writing`."""
+    """``url``: the test's own database, with its password. ``writing``: options of :class:`Writing`."""
 
     __test__ = False
 
@@ -51,7 +51,7 @@ class TestDatabase:
 
     @property
     def plain_url(self) -> str:
-        """Without the password, as pipelines have it."""
+        """The URL without the password, as pipelines contain it."""
         return self.url._replace(password=None).render_as_string()
 
     @property
@@ -71,7 +71,7 @@ class TestDatabase:
                 connection.exec_driver_sql(statement)
 
     def kept(self, backend: Backend) -> Backend:
-        """``backend``, whose connections are closed with this database."""
+        """Register ``backend`` so that its connections are closed with this database."""
         self._made.append(backend)
         return backend
 
@@ -86,7 +86,7 @@ class TestDatabase:
 
 
 class DbmsDatabase(TestDatabase, SinkHarness):
-    """With ``dbms.sink`` on it, named ``out``."""
+    """A test database with ``dbms.sink`` on it, named ``out``."""
 
     __test__ = False
     delivery: Delivery = "exactly_once"
@@ -100,7 +100,7 @@ class DbmsDatabase(TestDatabase, SinkHarness):
 
 
 class ThroughProxy(TestDatabase):
-    """The backends reach the database through a proxy, the test does not."""
+    """A test database whose backends connect through a proxy; the test connects directly."""
 
     __test__ = False
     before: TcpProxy
@@ -115,7 +115,8 @@ class DbmsThroughProxy(ThroughProxy, DbmsDatabase):
 
 
 def manifest(number: int, target: str | None = None, handles: tuple[Handle, ...] = ()) -> Manifest:
-    """What an epoch of the shipped suite's application would leave; ``target``: that of sink ``out``, if it has one."""
+    """Return the manifest of an epoch of the shipped suite's application. ``target``: the target of sink ``out``, if
+    any."""
     return plain_manifest(
         number,
         application=APPLICATION,
@@ -125,9 +126,9 @@ def manifest(number: int, target: str | None = None, handles: tuple[Handle, ...]
 
 
 class OrderedChanges:
-    """Random upserts and deletes whose order and arrival differ, and what a table of the newest rows must hold.
+    """Random upserts and deletes that arrive out of order, and the expected contents of a table of the newest rows.
 
-    Orders repeat and may be null. ``kind``: their type in the stream.
+    Order values repeat and can be null. ``kind``: their type in the stream.
     """
 
     writing: dict[str, Any] = {"keys": ("id",), "operation": "does", "order_by": "at"}  # noqa: RUF012
@@ -143,7 +144,7 @@ class OrderedChanges:
         self.newest: dict[int, tuple[Any, str]] = {}
 
     def batch(self) -> pa.RecordBatch:
-        """The rows of one more epoch."""
+        """Return the rows of the next epoch."""
         given = [self._row() for _ in range(self._chance.randint(1, 6))]
         last: dict[int, dict[str, Any]] = {}
         for row in given:
@@ -172,7 +173,7 @@ _ORDERS: dict[str, list[Any]] = {
 
 
 def _newer(stored: Any, new: Any) -> bool:
-    """Whether a stored row must stay: null is older than every value, and of equal ones the later arrival counts."""
+    """Check whether a stored row must stay. Null is older than every value; of equal values the later arrival wins."""
     if isinstance(stored, str) and isinstance(new, str):
         return stored.encode() > new.encode()
     return stored is not None and (new is None or stored > new)

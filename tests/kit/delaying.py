@@ -1,4 +1,4 @@
-"""An operator that goes by event time: it keeps a row until ``fire`` is ``hold`` past it, then gives it as it came."""
+"""An event-time operator that holds a row until ``fire`` is ``hold`` past its time, then outputs it unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OUTPUT = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
 
 
 def delayed(stream: Stream, name: str, hold: int = 0) -> Stream:
-    """Over rows of ``id`` bigint, unique, and ``ts`` timestamp, their event time. ``hold``: microseconds."""
+    """Delay rows of ``id`` (bigint, unique) and ``ts`` (timestamp, their event time). ``hold``: microseconds."""
     assert stream.event_time == "ts"
     return stream._operator(DelayingOperator(name, hold))
 

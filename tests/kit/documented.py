@@ -1,4 +1,4 @@
-"""Messages that the pages under docs/ show as examples in their tables, to be compared with those that really come."""
+"""Example messages in the tables of the pages under docs/, for comparison with the actual messages."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tests.service.end_to_end.blocks import ROOT
 
 
 def documented(page: str, before: str) -> list[str]:
-    """The examples in the last column of the first table after the text ``before``."""
+    """Return the examples in the last column of the first table after the text ``before``."""
     return [example for row in rows_of(page, before) for example in re.findall(r"`([^`]+)`", row[-1])]
 
 
 def rows_of(page: str, before: str) -> list[list[str]]:
-    """The cells of that table, without its head."""
+    """Return the cells of that table, without its header."""
     text = (ROOT / "docs" / page).read_text()
     table = re.search(r"(?:^\|.*\n)+", text[text.index(before) :], re.MULTILINE)
     assert table is not None
@@ -22,6 +22,6 @@ def rows_of(page: str, before: str) -> list[list[str]]:
 
 
 def shows(example: str, messages: Collection[str]) -> bool:
-    """Whether one of the messages is as the example says, which leaves out what ``..`` stands for."""
+    """Check whether one of the messages matches the example, in which ``..`` stands for any text."""
     pattern = ".*".join(re.escape(part.strip()) for part in example.split(".."))
     return any(re.match(pattern, message) for message in messages)

@@ -1,7 +1,7 @@
-"""DataFrames over the rows of one epoch, and the plans that each supported version of Spark explains them by.
+"""DataFrames over the rows of one epoch, and their explained plans in each supported version of Spark.
 
-``python -m tests.kit.epoch_plans`` records the plans of the installed version in
-``tests/spark/formats/plans/``; it needs only pyspark. ``tests/spark/test_row_wise.py`` reads them.
+``python -m tests.kit.epoch_plans`` records the plans of the installed version in ``tests/spark/formats/plans/``; it
+requires only pyspark. ``tests/spark/test_row_wise.py`` reads them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RECORDED = Path(__file__).parents[1] / "spark" / "formats" / "plans"
 COLUMNS = "k string, v bigint, a array<int>, at timestamp"
 
 Made = Callable[[DataFrame, DataFrame], DataFrame]
-"""From a stream's rows and a table to a frame. In SQL text they are ``events`` and ``lookup``."""
+"""Function from a stream's rows and a table to a DataFrame. In SQL text they are ``events`` and ``lookup``."""
 
 
 def sql(text: str) -> Made:
@@ -139,12 +139,12 @@ REFUSED: dict[str, tuple[Made, str]] = {
 
 
 def version() -> str:
-    """Of Spark, without its last part: plans of its fixes look alike."""
+    """Return Spark's version without its last part; patch releases have the same plans."""
     return ".".join(pyspark.__version__.split(".")[:2])
 
 
 def explained(spark: SparkSession, made: Made) -> str:
-    """What the installed version explains, as ``epochal.pipeline.row_wise`` asks for it."""
+    """Return the plan that the installed version explains, requested as ``epochal.pipeline.row_wise`` does."""
     stream = spark.createDataFrame([], COLUMNS).alias("_epochal_stream")
     table = spark.createDataFrame([], "k string, w bigint")
     shown = io.StringIO()

@@ -1,4 +1,4 @@
-"""Programs that are fed or served as they cannot be: what a person writes, and what is answered to it.
+"""Invalid uses of ``feed`` and ``serve`` of programs, with the messages that authors receive.
 
 docs/programs.md shows all of them.
 """
@@ -22,7 +22,7 @@ COLUMNS = {"account": "string(id)", "amount": "id", "at": "timestamp_seconds(id)
 
 @program
 class Accounts:
-    """As in docs/programs.md."""
+    """The example of docs/programs.md."""
 
     balances: Partitioned[Map[str, int]]
 
@@ -40,7 +40,7 @@ class Accounts:
 
 @program
 class Clicks:
-    """With names that streams take, and callers do not."""
+    """A program with names that are valid for streams and invalid for callers."""
 
     pages: Partitioned[Counter[str]]
 
@@ -55,7 +55,7 @@ class Clicks:
 
 @program
 class Capitals:
-    """With a state element whose name no operator has."""
+    """A program with a state element whose name is not a valid operator name."""
 
     Pages: Partitioned[Counter[str]]
 
@@ -92,11 +92,11 @@ WRITTEN = (
     'pipeline.program(Clicks).serve("addClick")',
     'pipeline.program(Clicks).serve("numbered")',
 )
-"""Python over ``pipeline``, ``accounts`` (a program of it) and its streams ``paid`` and ``drawn``."""
+"""Python code over ``pipeline``, its program ``accounts``, and its streams ``paid`` and ``drawn``."""
 
 
 def refusals(spark: SparkSession) -> dict[str, str | None]:
-    """By text what is answered to it; ``None``: nothing is."""
+    """Return the error message of each text; ``None`` if it is accepted."""
     return {text: _refusal(text, spark) for text in WRITTEN}
 
 
@@ -116,6 +116,6 @@ def _refusal(text: str, spark: SparkSession) -> str | None:
 
 
 def page(refusals: Mapping[str, str | None]) -> str:
-    """Markdown: what is written, line by line, and what is answered."""
+    """Return Markdown with each text, one statement per line, and its message."""
     told = [f"{text.replace('; ', chr(10))}\n# {message}" for text, message in refusals.items()]
     return "```text\n" + "\n\n".join(told) + "\n```\n"

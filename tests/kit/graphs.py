@@ -1,4 +1,4 @@
-"""Connected components and rounds as loops, for tests: pipelines, rows, and what has to come of them."""
+"""Connected components and rounds as loops, for tests: pipelines, rows and expected results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Edge = tuple[int, int]
 
 
 class Components(KeyedProcess):
-    """Of a vertex its neighbours, and the least vertex that it is known to be connected with, which it tells them."""
+    """Keeps a vertex's neighbours and the least vertex that is known to be connected, and sends the latter to them."""
 
     neighbours = ListState("neighbour bigint")
     component = ValueState("label bigint")
@@ -47,7 +47,7 @@ def components(
     aligned: bool = False,
     sink: Callable[[str], SinkDefinition] = lambda name: console.sink(),
 ) -> Pipeline:
-    """Its sinks: ``labels``, and with ``max_hops`` ``dead``."""
+    """Return a pipeline with the sink ``labels``, and with ``max_hops`` also the sink ``dead``."""
     found = Pipeline("components")
     edges = found.read("edges", generator.source(COLUMNS))
     messages = found.feedback("messages", MESSAGE, max_hops=max_hops, aligned=aligned)
@@ -60,12 +60,12 @@ def components(
 
 
 def rows_of_edges(edges: Iterable[Edge]) -> list[Row]:
-    """Each edge from both of its ends."""
+    """Return each edge as two rows, one from each end."""
     return [{"vertex": a, "neighbour": b} for one, other in edges for a, b in ((one, other), (other, one))]
 
 
 def connected(edges: Iterable[Edge]) -> dict[int, int]:
-    """By vertex the least vertex of its component."""
+    """Return the least vertex of the component of each vertex."""
     least: dict[int, int] = {}
     for edge in edges:
         for vertex in edge:
@@ -81,7 +81,7 @@ def connected(edges: Iterable[Edge]) -> dict[int, int]:
 
 
 class Rounds(KeyedProcess):
-    """Gives each row with one less, until there is none; and says in which round, and once it is at rest."""
+    """Outputs each row with ``n`` reduced by 1 until it is 0, and reports the round and the convergence."""
 
     seen = ValueState("rows bigint")
     output = struct(name="string", n="long")
@@ -96,7 +96,7 @@ class Rounds(KeyedProcess):
 
 
 class Later(Rounds):
-    """As :class:`Rounds`, but of a row whose ``n`` is 3 what follows is given by a timer, in a later epoch."""
+    """Like :class:`Rounds`, but for a row whose ``n`` is 3 a timer outputs the next row in a later epoch."""
 
     def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterable[Any]:
         if any(row.n == 3 for row in rows):
@@ -113,7 +113,8 @@ COUNTED = pa.schema([("name", pa.string()), ("n", pa.int64())])
 def rounds(
     max_hops: int | None = None, aligned: bool = True, name: str = "loop", process: type[KeyedProcess] = Rounds
 ) -> Pipeline:
-    """Its sinks: ``said``, and with ``max_hops`` ``dead``. ``name``: of the loop."""
+    """Return a pipeline with the sink ``said``, and with ``max_hops`` also the sink ``dead``. ``name``: name of the
+    loop."""
     found = Pipeline("rounds")
     rows = found.read("rows", generator.source({"name": "string(id)", "n": "id"}))
     loop = found.feedback(name, "name string, n bigint", max_hops=max_hops, aligned=aligned)

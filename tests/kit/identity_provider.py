@@ -1,4 +1,4 @@
-"""An identity provider on a loopback socket: it signs real tokens, and publishes its keys."""
+"""An identity provider on a loopback socket, which signs real tokens and publishes its keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MADE: dict[str, Callable[[], Any]] = {
 
 @dataclass
 class IdentityProvider:
-    """``keys``: by name, the algorithm and the private key; ``published``: the names of those that it shows."""
+    """``keys``: algorithm and private key by name. ``published``: the names of the published keys."""
 
     url: str = ""
     keys: dict[str, tuple[str, Any]] = field(default_factory=dict)
@@ -36,23 +36,23 @@ class IdentityProvider:
     answers: bool = True
     asked: list[str] = field(default_factory=list)
     polls: list[str] = field(default_factory=list)
-    """What is said to who asks whether the person has logged in: errors, one for each time, before the tokens."""
+    """Errors returned to a device that polls for the login, one per poll, before the tokens."""
     lifetime_seconds: int = 600
     refresh_tokens: set[str] = field(default_factory=set)
-    """Those that are good, for one use each."""
+    """Valid refresh tokens, for one use each."""
 
     def add(self, name: str, algorithm: str = "ES256") -> None:
         self.keys[name] = algorithm, _MADE[algorithm]()
         self.published.append(name)
 
     def claims(self, **changed: Any) -> dict[str, Any]:
-        """Of a token that is good; what is changed to ``None`` is left out."""
+        """Return the claims of a valid token. ``changed`` replaces claims; ``None`` removes a claim."""
         now = time.time()
         usual = {"iss": self.url, "aud": AUDIENCE, "sub": "ada", "iat": now, "exp": now + 600, "groups": ["readers"]}
         return {name: value for name, value in {**usual, **changed}.items() if value is not None}
 
     def token(self, key: str = "first", **changed: Any) -> str:
-        """Also of claims that the library would refuse to write."""
+        """Sign a token, also with claims that the library would refuse to encode."""
         algorithm, private = self.keys[key]
         return jwt.PyJWS().encode(json.dumps(self.claims(**changed)).encode(), private, algorithm, {"kid": key})
 
@@ -77,7 +77,7 @@ class IdentityProvider:
         }
 
     def answer(self, path: str, form: dict[str, str]) -> tuple[int, dict[str, Any]]:
-        """To a POST: the endpoints of RFC 8628, 6749 and 7009."""
+        """Answer a POST at the endpoints of RFC 8628, 6749 and 7009."""
         if form.get("client_id") != CLIENT:
             return 401, {"error": "invalid_client"}
         if path == "/device":

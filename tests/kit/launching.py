@@ -1,4 +1,4 @@
-"""What every launcher does, whatever its drivers are: a suite, which the tests of each launcher take over."""
+"""Contract suite of launchers, independent of how their drivers run. The tests of each launcher subclass it."""
 
 from __future__ import annotations
 
@@ -40,12 +40,15 @@ def orders_of(folder: Path, attempt: int, spark: dict[str, str] | None = None) -
 
 @dataclass
 class Launching:
-    """Drivers of one test are Python programs. ``make``: a launcher whose drivers run this one, open; each call makes
-    another one, as a later control plane does."""
+    """Drivers of one test, which are Python programs.
+
+    ``make``: creates an open launcher whose drivers run the given program. Each call creates another launcher, as a
+    later control plane does.
+    """
 
     make: Callable[[str], Launcher]
     orders: Callable[[int, str], DriverOrders]
-    """Of an attempt, whose driver runs this program."""
+    """Returns the orders of an attempt whose driver runs the given program."""
     logs: Path
     seconds: float = 60
 
@@ -53,7 +56,7 @@ class Launching:
         return last_lines(log_path(self.logs, "flights", EXECUTION, attempt), 100)
 
     def launch(self, program: str, attempt: int = 1) -> tuple[Launcher, ProcessReference]:
-        """It has begun when it says so."""
+        """Launch a driver. It has started once it prints "up"."""
         launcher = self.make(program)
         return launcher, launcher.launch(self.orders(attempt, program))
 
@@ -71,12 +74,12 @@ class Launching:
 
 
 class LauncherContract:
-    """A subclass has a fixture ``launching``."""
+    """Contract tests of a launcher. A subclass defines the fixture ``launching``."""
 
     def test_a_driver_ends_with_its_exit_code_and_its_log_is_there(self, launching: Launching) -> None:
         launcher, reference = launching.launch("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)")
         assert launching.ended(launcher, reference) == 3
-        launcher.explain(reference)  # waits for the log's end
+        launcher.explain(reference)  # waits for the end of the log
         assert sorted(launching.log().split()) == ["err", "out"]
 
     def test_a_driver_is_launched_once_and_found_by_its_name(self, launching: Launching) -> None:
@@ -103,7 +106,7 @@ class LauncherContract:
         assert launching.ended(launcher, reference) == -9
 
         def is_gone() -> bool:
-            launcher.terminate(reference, kill=True)  # as supervision does now and then
+            launcher.terminate(reference, kill=True)  # supervision repeats this call from time to time
             return DriverName(EXECUTION, 1) not in launcher.drivers()
 
         eventually(is_gone, launching.seconds)

@@ -1,6 +1,6 @@
-"""How long tests take, from ``lengths.json``: seconds of a usual and of a ``long`` test of each file, on average.
+"""Test durations from ``lengths.json``: average seconds of a usual and of a ``long`` test, by file.
 
-A pytest plugin too: ``--write-lengths`` writes the file anew, from a run on two quiet cores (``make lengths``).
+Also a pytest plugin: ``--write-lengths`` rewrites the file, from a run on two idle cores (``make lengths``).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ FILE = Path(__file__).parents[1] / "lengths.json"
 ROOT = FILE.parents[1]
 USUAL, LONG = "usual", "long"
 SHORTEST = 0.05
-"""What takes less on average does not stand in the file."""
+"""Minimum average in the file, in seconds; shorter ones are omitted."""
 UNKNOWN = {USUAL: SHORTEST, LONG: 60.0}
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """``averages``: by file, relative to the checkout, and kind."""
+    """``averages``: average seconds by file, relative to the checkout, and by kind."""
 
     averages: Mapping[str, Mapping[str, float]]
 
@@ -36,14 +36,14 @@ class Lengths:
         return Lengths(json.loads(FILE.read_text()))
 
     def of(self, item: pytest.Item) -> float:
-        """How many seconds the test takes, about."""
+        """Return the approximate duration of the test in seconds."""
         kind = LONG if item.get_closest_marker("long") else USUAL
         file = item.path.relative_to(ROOT).as_posix() if item.path.is_relative_to(ROOT) else ""
         return self.averages.get(file, UNKNOWN).get(kind, UNKNOWN[kind])
 
 
 class Writer:
-    """Collects what each test took, set-up and end included."""
+    """Collects the duration of each test, including set-up and tear-down."""
 
     def __init__(self) -> None:
         self._seconds: defaultdict[tuple[str, str], defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -53,7 +53,7 @@ class Writer:
         self._seconds[report.nodeid.partition("::")[0], kind][report.nodeid] += report.duration
 
     def pytest_sessionfinish(self) -> None:
-        # What this run did not run stays as it is known.
+        # Tests that did not run keep their stored averages.
         averages = {file: dict(kinds) for file, kinds in Lengths.read().averages.items() if (ROOT / file).exists()}
         for (file, kind), seconds in self._seconds.items():
             averages.setdefault(file, {})[kind] = round(sum(seconds.values()) / len(seconds), 2)
@@ -61,7 +61,7 @@ class Writer:
 
 
 def written(averages: Mapping[str, Mapping[str, float]]) -> str:
-    """The text of the file."""
+    """Return the text of the file."""
     worthwhile = {
         file: {kind: seconds for kind, seconds in kinds.items() if seconds >= SHORTEST}
         for file, kinds in sorted(averages.items())
@@ -81,7 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first, so that all workers end at about the same time."""
+    """Start the longest units first, so that all workers end at about the same time."""
     lengths = Lengths.read()
     units: defaultdict[str, float] = defaultdict(float)
     for item in items:

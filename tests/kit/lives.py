@@ -1,4 +1,4 @@
-"""Applications without Spark through what a property test does to them: epochs, aborts, restarts, other parallelism."""
+"""Applications without Spark for property tests, with epochs, aborts, restarts and rescaling."""
 
 from __future__ import annotations
 
@@ -56,8 +56,11 @@ def at(seconds: float) -> datetime:
 
 @dataclass(frozen=True)
 class Step:
-    """An epoch over the next rows: what happens in it, the parallelism from there on, and the clock, in seconds:
-    ``None`` where it stands still. It may go back."""
+    """One epoch over the next rows.
+
+    ``happening``: the event in the epoch. ``parallelism``: the parallelism from this epoch on. ``clock``: the time in
+    seconds; ``None`` leaves it unchanged, and it can go back.
+    """
 
     happening: Happening = "nothing"
     parallelism: int = 2
@@ -71,13 +74,13 @@ PARALLELISM = st.sampled_from((1, 2, 3))
 
 
 def steps(least: int = 1, most: int = 6) -> st.SearchStrategy[list[Step]]:
-    """So many epochs; the clock does not move."""
+    """Return a strategy for ``least`` to ``most`` epochs; the clock does not move."""
     return st.lists(st.builds(Step, HAPPENINGS, PARALLELISM), min_size=least, max_size=most)
 
 
 @dataclass
 class Life:
-    """``columns``: of each source. ``partitions``: of sources that have some."""
+    """``columns``: the columns of each source. ``partitions``: the partitions of partitioned sources."""
 
     pipeline: Pipeline
     columns: Mapping[str, pa.Schema]
@@ -86,12 +89,12 @@ class Life:
     clock: datetime = BEGIN
     parallelism: int = 2
     recorder: Recorder | None = None
-    """Notes what tasks do."""
+    """Records the actions of tasks."""
     make_sink: Callable[[str], SinkBackend] = HandleSink
     keeps_caches: bool = False
-    """All attempts have the same folder for their caches."""
+    """All attempts share one cache folder."""
     most: int | None = None
-    """So many records of a loop are in a slice, at most."""
+    """Maximum number of records of a loop in a slice."""
 
     def __post_init__(self) -> None:
         self._graph = self.pipeline.graph()
@@ -103,7 +106,7 @@ class Life:
         self._attempt: LocalAttempt | None = None
 
     def __enter__(self) -> Life:
-        logging.disable(logging.CRITICAL)  # of what a test does to it
+        logging.disable(logging.CRITICAL)  # the faults of a test cause expected log records
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -114,13 +117,13 @@ class Life:
             filesystem.rm(root, recursive=True)
 
     def live(self, epochs: Sequence[Mapping[str, Sequence[Row]]], steps: Sequence[Step]) -> None:
-        """An epoch for each element of ``epochs``, with its rows by source; ``steps`` come round."""
+        """Run an epoch for each element of ``epochs``, its rows by source. ``steps`` repeat cyclically."""
         for number, rows in enumerate(epochs):
             self.epoch(steps[number % len(steps)], **rows)
         self.settle(50 if self.most is None else 500)
 
     def epoch(self, step: Step = Step(), **rows: Sequence[Row]) -> None:
-        """An epoch over these rows by source, whatever happens to it at first; none without rows or what is due."""
+        """Run an epoch over these rows by source, after the step's fault. No epoch runs without rows or due work."""
         for name, given in rows.items():
             if given:
                 self.rows[name].give(given)
@@ -139,19 +142,19 @@ class Life:
         self._running.epoch(self.most)
 
     def settle(self, most: int = 50) -> None:
-        """Epochs until nothing is due, at this time."""
+        """Run epochs until no work is due at the current time."""
         for _ in range(most):
             if self._running.epoch(self.most) is None:
                 return
         raise AssertionError(f"something is due after {most} epochs")
 
     def finish(self) -> None:
-        """Everything that was decided is committed; the attempt ends."""
+        """Commit every decided epoch and end the attempt."""
         self._running.finish()
         self._attempt = None
 
     def restart(self, parallelism: int | None = None) -> None:
-        """Another attempt, which knows no more than what is stored."""
+        """Begin another attempt, which has only the stored state."""
         self.parallelism = parallelism or self.parallelism
         heap.forget()
         number = self._catalog.attempt + 1
@@ -187,13 +190,13 @@ class Life:
         self._attempt = LocalAttempt(program, MemoryCatalog(self._catalog, number), lambda: self.clock)
 
     def upgrade(self, pipeline: Pipeline) -> None:
-        """Another attempt, with another version. Raises ``IncompatibleState``."""
+        """Begin another attempt with another version. Raises ``IncompatibleState``."""
         self._graph = pipeline.graph()
         self._local = local_pipeline(self._graph, self.columns)
         self.restart()
 
     def go_on_from(self, epoch: int, branch: str) -> None:
-        """On a branch of its own from an older snapshot, as a fork and a rollback do. What came after is read again."""
+        """Continue from an older snapshot on a new branch, as a fork and a rollback do. Later input is read again."""
         self._catalog = MemoryCatalogState(branch=branch, forked_from=self._catalog.epochs[epoch].manifest)
         self.restart()
 
@@ -213,7 +216,7 @@ class Life:
 
     @property
     def manifests(self) -> list[Manifest]:
-        """Of all epochs that were decided."""
+        """The manifests of all decided epochs."""
         return [self._store.read_manifest(reference) for reference in self.decided]
 
     @property
@@ -230,11 +233,11 @@ class Life:
 
     @property
     def decided(self) -> list[ManifestReference]:
-        """All epochs that were decided."""
+        """The references of all decided epochs."""
         return [record.manifest for record in self._catalog.decided if record.manifest]
 
     def shown(self, sink: str) -> list[list[Row]]:
-        """By epoch what the sink shows; of versions without it nothing."""
+        """Return the rows that the sink shows, by epoch. Versions without the sink contribute no rows."""
         written = [manifest.sinks.get(sink) for manifest in self.manifests]
         return [rows_of(sink.handles if sink is not None else ()) for sink in written]
 
@@ -243,11 +246,11 @@ class Life:
 
     @property
     def late(self) -> Counter[str]:
-        """By operator the rows that came too late."""
+        """The number of late rows, by operator."""
         return sum((Counter(manifest.counts.late_rows) for manifest in self.manifests), Counter())
 
     def state(self, table: str) -> list[Row]:
-        """The state table after the last epoch."""
+        """Return the rows of the state table after the last epoch."""
         assert self._catalog.head is not None
         found: list[Row] = SnapshotReader(self._store, self._catalog.head).read(table).to_pylist()
         return found
@@ -271,21 +274,21 @@ def of_partition(partition: str, rows: Sequence[Row]) -> list[Row]:
 
 
 def cut(rows: Sequence[Row], cuts: Sequence[int]) -> list[list[Row]]:
-    """``rows`` in their order, cut at these places (of 100)."""
+    """Cut ``rows`` at these places (in percent), without reordering them."""
     bounds = [0, *sorted(len(rows) * place // 100 for place in cuts), len(rows)]
     return [list(rows[first:end]) for first, end in pairwise(bounds)]
 
 
 def examples(usual: int) -> settings:
-    """So many in a profile of 25 examples, and in others in proportion."""
+    """Return settings with ``usual`` examples in a profile of 25 examples, and proportionally in others."""
     count = max(usual * settings().max_examples // 25, 1)
-    # An explanation costs more runs than all the rest.
+    # An explanation would need more runs than all other phases.
     phases = [phase for phase in settings().phases if phase is not Phase.explain]
     return settings(max_examples=count, deadline=None, phases=phases)
 
 
 def struct(**columns: str) -> StructType:
-    """What an author's class gives, without Spark: it reads text with a JVM."""
+    """Return the struct that an author's class defines, without Spark, which parses DDL text with a JVM."""
     found = StructType()
     for name, type in columns.items():
         found = found.add(name, type)

@@ -1,4 +1,4 @@
-"""Manifests of epochs in which nothing happened but what a test says."""
+"""Manifests of otherwise empty epochs for tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from epochal.snapshots.manifest import Manifest
 
 
 def plain_manifest(epoch: int, **fields: Any) -> Manifest:
-    """Of an epoch without parent, tables, slices and sinks on branch ``main``, unless ``fields`` say otherwise."""
+    """Return the manifest of an epoch without parent, tables, slices and sinks on branch ``main``. ``fields`` override
+    it."""
     usual: dict[str, Any] = {
         "application": "application",
         "branch": "main",

@@ -1,4 +1,4 @@
-"""A migration after the newest one, which only tests add: an expanding one that uses every kind of deferred step."""
+"""A test-only migration after the newest one: an expanding migration that uses every kind of deferred step."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def upgrade() -> None:
 
 
 def add_next_migration(folder: Path, more: str = "") -> str:
-    """Write the migration into ``folder``, a copy of ``migrations``; its revision. ``more``: further lines of it."""
+    """Write the migration into ``folder``, a copy of ``migrations``, and return its revision. ``more``: further
+    lines."""
     (folder / "versions" / _FILE).write_text(_CODE.format(previous=newest_revision()) + more)
     return REVISION

@@ -1,7 +1,7 @@
-"""A dataflow run in one process: instances, partitions and epochs as the engine has them, without the engine.
+"""Interpreter of a dataflow in one process: instances, partitions and epochs as in the engine, without the engine.
 
-It is what the translation is tested by: whatever the parallelism and the cuts into epochs are, answers and state are
-those of the class run sequentially.
+Tests of the translation use it: for any parallelism and any cut into epochs, answers and state are equal to a
+sequential run of the class.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Call:
 
 
 class Interpreter:
-    """``parallelism``: the instances of each stage. ``chance`` deals rows to any instance."""
+    """``parallelism``: the number of instances of each stage. ``chance`` distributes rows that can go to any
+    instance."""
 
     def __init__(self, program: type[Any], parallelism: int = 1, chance: random.Random | None = None) -> None:
         self.dataflow = translate(program)
@@ -41,7 +42,7 @@ class Interpreter:
         self._sequence = 0
 
     def epoch(self, calls: Sequence[Call]) -> list[Any]:
-        """Run the calls of one epoch; returns the answer of each, :class:`Failed` for one that has raised."""
+        """Run the calls of one epoch. Returns the answer of each; a failed call returns :class:`Failed`."""
         inboxes: dict[int, list[list[Arrival]]] = {}
         answers: dict[int, Any] = {}
         first = self._sequence
@@ -51,7 +52,7 @@ class Interpreter:
         for number, stage in enumerate(self.dataflow.stages):
             arrivals = inboxes.get(number, [[] for _ in range(self._parallelism)])
             for instance, (state, rows) in enumerate(zip(self._state_of(stage), arrivals, strict=True)):
-                self._chance.shuffle(rows)  # the order in which rows come says nothing
+                self._chance.shuffle(rows)  # the arrival order of rows is undefined
                 for result in list(self._executable.run(stage, rows, state, self._parallelism)):
                     self._deliver(result, instance, inboxes, answers)
         types = self.dataflow.entries
@@ -61,15 +62,15 @@ class Interpreter:
         ]
 
     def instances(self, element: str) -> Sequence[State]:
-        """The instances of a state element."""
+        """Return the instances of a state element."""
         return self._states[element]
 
     def rows(self, element: str) -> Iterator[tuple[Key, Any]]:
-        """The elements of a partitioned state element, by key."""
+        """Iterate over the elements of a partitioned state element, by key."""
         return iter(sorted(row for state in self._states[element] for row in state.rows()))
 
     def restart(self) -> None:
-        """Each instance of state is made anew from its rows, as after a failure."""
+        """Recreate each instance of state from its rows, as after a failure."""
         for name, states in self._states.items():
             element = self.dataflow.elements[name]
             for number, state in enumerate(states):
@@ -78,7 +79,8 @@ class Interpreter:
                 states[number].load((key, element.model.from_row(value)) for key, value in rows)
 
     def rescale(self, parallelism: int) -> None:
-        """Another parallelism. Partitions move; partial state can only get more instances, which begin empty."""
+        """Change the parallelism. Partitions move. Partial state can only get more instances, which are initially
+        empty."""
         for name, element in self.dataflow.elements.items():
             states = [element.make() for _ in range(parallelism)]
             if element.distribution is Distribution.PARTIAL:

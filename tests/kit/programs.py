@@ -1,4 +1,4 @@
-"""Programs of no pipeline: for tests of the parts of the engine that only ask which version is in place."""
+"""Programs without a pipeline, for tests of engine parts that only use the current version."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULTS, NOBODY = Configuration(), Participants()
 
 
 class EmptyEpochs(EpochRunner):
-    """Runs epochs of a pipeline in which nothing is."""
+    """Runs epochs of an empty pipeline."""
 
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
         return Answers(operators={}, sinks=[], drained_partitions=frozenset(), partitions=())
@@ -30,7 +30,7 @@ def program_of(
     runner: EpochRunner | None = None,
     **orders: Any,
 ) -> Program:
-    """``orders``: fields of ``ExecutionOrders`` that are to differ from those of a first attempt."""
+    """Return a program. ``orders``: fields of ``ExecutionOrders`` that differ from those of a first attempt."""
     first = {"application": "flights", "execution": "one", "attempt": 1, "artifact": "a" * 64}
     where = {"store": "", "cache_directory": ""}
     all_orders = ExecutionOrders.model_validate({**first, **where, **orders, "configuration": configuration})

@@ -1,4 +1,4 @@
-"""A Prometheus of its own, from Debian's package, with ``promtool``, which checks and tests rules."""
+"""A private Prometheus from Debian's package, with ``promtool``, which checks and tests rules."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ SECONDS = 300
 
 
 class PrometheusServer:
-    """``url`` is its own address. Rules and targets are those that it was started with."""
+    """A running server. ``url`` is its own address. Rules and targets are fixed at its start."""
 
     def __init__(self, process: ServerProcess, port: int) -> None:
         self.process = process
         self.url = f"http://{LOOPBACK}:{port}"
 
     def query(self, expression: str) -> list[Any]:
-        """An instant query's result: objects with ``metric`` and ``value``."""
+        """Return the result of an instant query: objects with ``metric`` and ``value``."""
         return list(self._get("/api/v1/query", query=expression)["result"])
 
     def firing(self) -> dict[str, dict[str, str]]:
-        """The labels of the alerts that fire, by name."""
+        """Return the labels of the firing alerts, by name."""
         alerts = self._get("/api/v1/alerts")["alerts"]
         return {alert["labels"]["alertname"]: alert["labels"] for alert in alerts if alert["state"] == "firing"}
 
@@ -52,9 +52,10 @@ class PrometheusServer:
 def prometheus(
     targets: Mapping[str, Path | None], rules: str = "groups: []\n", interval_seconds: int = 1
 ) -> Iterator[PrometheusServer]:
-    """Start one that scrapes the targets (``host:port``, with the file of the token to send) and evaluates the rules.
+    """Start a server that scrapes the targets (``host:port``, with the file of the token to send) and evaluates the
+    rules.
 
-    Stops it and removes its data at the end. Raises ``ServerUnavailable`` where the package cannot be had.
+    Stops it and removes its data at the end. Raises ``ServerUnavailable`` if the package is unavailable.
     """
     program = packages(PACKAGE, [PACKAGE]) / "usr" / "bin" / "prometheus"
     folder = Path(tempfile.mkdtemp(prefix="epochal-prometheus-"))
@@ -76,7 +77,7 @@ def prometheus(
 
 
 def promtool(*arguments: str | Path, directory: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run ``promtool``; both outputs together. Raises ``ServerUnavailable`` where the package cannot be had."""
+    """Run ``promtool``. Standard output and standard error are combined. Raises ``ServerUnavailable``."""
     program = packages(PACKAGE, [PACKAGE]) / "usr" / "bin" / "promtool"
     return subprocess.run(
         [program, *arguments],
@@ -106,10 +107,10 @@ def _settings(folder: Path, targets: Mapping[str, Path | None], interval_seconds
 
 
 def packages(name: str, names: Sequence[str]) -> Path:
-    """The folder with what these packages hold (``usr/bin/..``), each by its name or as ``name=version``.
+    """Return the folder with the contents of these packages (``usr/bin/..``), named as ``name`` or ``name=version``.
 
-    Fetched at the first call on a machine, whole or not at all. Raises ``ServerUnavailable`` with the reason where
-    there is no apt, no package list, or no network.
+    The first call on a machine fetches them, completely or not at all. Raises ``ServerUnavailable`` with the reason if
+    apt, the package list or the network is missing.
     """
     place = cache() / f"{name}-debian"
     if place.is_dir():
@@ -119,9 +120,9 @@ def packages(name: str, names: Sequence[str]) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=place.parent))
     try:
-        draft.chmod(0o755)  # apt may fetch as a user of its own
+        draft.chmod(0o755)  # apt can fetch as a user of its own
         if _run(["apt-get", "download", *names], draft) is not None and os.geteuid() == 0:
-            _run(["apt-get", "update"], draft)  # there may be no list of packages yet
+            _run(["apt-get", "update"], draft)  # the package list may be missing
         if not any(draft.glob("*.deb")) and (reason := _run(["apt-get", "download", *names], draft)) is not None:
             raise ServerUnavailable(f"apt-get could not download {' '.join(names)}: {reason}")
         (draft / "unpacked").mkdir()
@@ -135,7 +136,7 @@ def packages(name: str, names: Sequence[str]) -> Path:
 
 
 def _run(command: Sequence[str], folder: Path) -> str | None:
-    """``None`` when it succeeded, else why it did not."""
+    """Run a command. Returns ``None`` after success, otherwise the reason of the failure."""
     try:
         ran = subprocess.run(
             command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL, check=False
@@ -146,7 +147,7 @@ def _run(command: Sequence[str], folder: Path) -> str | None:
 
 
 def _publish(unpacked: Path, place: Path) -> None:
-    """One rename. Whoever comes second finds the same there already."""
+    """Publish the folder with one rename. A concurrent process that comes second finds the same files."""
     try:
         unpacked.rename(place)
     except OSError:

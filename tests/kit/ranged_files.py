@@ -1,6 +1,6 @@
-"""File systems in memory, as object stores and WebHDFS are to fsspec, that count what is read from them.
+"""In-memory file systems that behave like object stores and WebHDFS in fsspec, and count their reads.
 
-``ranged://..``: files are objects that read ahead, unless they are opened otherwise. ``apart://..``: asynchronous.
+``ranged://..``: files are objects with read-ahead, unless they are opened otherwise. ``apart://..``: asynchronous.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractBufferedFile
 
 REQUESTS: list[tuple[str, int, int]] = []
-"""Path, offset and bytes of everything that was read."""
+"""Path, offset and number of bytes of every read."""
 
 
 def bytes_read() -> Counter[str]:
-    """By path."""
+    """Return the number of bytes read, by path."""
     read: Counter[str] = Counter()
     for path, _, size in REQUESTS:
         read[path] += size

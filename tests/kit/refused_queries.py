@@ -1,4 +1,4 @@
-"""The examples of refused standing queries, and their page in docs/standing-queries.md."""
+"""Examples of refused standing queries, and their page in docs/standing-queries.md."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _REPEATED: Final = re.compile("⟪(.*?)⟫([0-9]+)")
 
 
 def split_example(example: str) -> tuple[str, int]:
-    """The query of an example without its marks, and the position of its refusal, from 0."""
+    """Return the query of an example without its marks, and the position of its refusal, from 0."""
     text = _REPEATED.sub(_written_out, example)
     return text.replace("»", "").replace("«", ""), text.index("»")
 
 
 def page() -> str:
-    """The refusals as Markdown: for each reason an example and its message."""
+    """Return the refusals as Markdown: an example and its message for each reason."""
     lines = []
     for reason in REASONS:
         try:

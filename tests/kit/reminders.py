@@ -1,4 +1,4 @@
-"""An operator that asks to be called at a time: what no operator of Epochal does yet, and the engine can."""
+"""An operator with timers in processing time at the level of the operator contract."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REMINDERS = StateTable(
 
 @dataclass(frozen=True)
 class RemindersOperator(Operator):
-    """Over rows with the columns of ``ROWS``."""
+    """An operator over rows with the columns of ``ROWS``."""
 
     kind: ClassVar[str] = "reminders"
     name: str = "reminders"
@@ -48,7 +48,8 @@ class RemindersOperator(Operator):
 
 @dataclass(frozen=True)
 class RemindersWork:
-    """A row sets a reminder ``n`` seconds later; a key is given out, without any row, when its reminder is due."""
+    """A row sets a reminder after ``n`` seconds. When the reminder is due, its key is output, even without input
+    rows."""
 
     needs_order = False
 

@@ -1,10 +1,10 @@
-"""A pytest plugin: the seed of a run, tests that take turns, and samples of tests that fit into a number of seconds.
+"""A pytest plugin: the seed of a run, tests that alternate between runs, and samples with a time limit.
 
-What is marked ``by_turns(n)`` is a usual test in one of ``n`` runs, as the seed says, and ``long`` in all others: so
-samples and ``make test-all`` have it too.
+A test marked ``by_turns(n)`` is a usual test in one of ``n`` runs, selected by the seed, and ``long`` in all others.
+Samples and ``make test-all`` therefore include it.
 
-``--seed`` decides what a run chooses at random: the sample, Hypothesis's examples, what ``run_seed`` gives. Without
-it the commit decides, so that the same commit is tested in the same way wherever it is.
+``--seed`` determines every random choice of a run: the sample, Hypothesis's examples and ``run_seed``. The default is
+derived from the commit, so that a commit is tested in the same way on every machine.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Item = TypeVar("Item")
 
 SEED = pytest.StashKey[int]()
 END = pytest.StashKey[float]()
-"""When the last test of a sample has to be over, in seconds since the epoch."""
+"""Deadline of the last test of a sample, in seconds since the epoch."""
 STARTING_SECONDS = 40.0
-"""Of the workers, and of the servers and sessions that many tests share."""
+"""Start-up time of the workers, and of servers and sessions that many tests share."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--sample-seconds", type=float, help="run so many of the tests, chosen by the seed, as fit")
 
 
-@pytest.hookimpl(tryfirst=True)  # before Hypothesis takes its seed
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis reads its seed
 def pytest_configure(config: pytest.Config) -> None:
     above: dict[str, Any] = getattr(config, "workerinput", {})
     seed = config.getoption("seed")
@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """xdist begins a worker: it has the same seed, and the same end."""
+    """Pass the seed and the deadline to a new xdist worker."""
     node.workerinput["seed"] = node.config.stash[SEED]
     node.workerinput["end"] = node.config.stash.get(END, 0.0)
 
@@ -67,16 +67,17 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def is_its_turn(test: str, seed: int, turns: int) -> bool:
-    """Whether the test with this id is a usual one in the run of this seed: in one of so many, one after the other."""
+    """Return whether the test with this id is a usual one in the run of this seed: true for one of ``turns``
+    successive seeds."""
     return (zlib.crc32(test.encode()) + seed) % turns == 0
 
 
-@pytest.hookimpl(trylast=True)  # after -m and -k have chosen
+@pytest.hookimpl(trylast=True)  # after the selection by -m and -k
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     seconds = config.getoption("sample_seconds")
     if seconds is None:
         return
-    # Lengths are those of tests that have a core to themselves, as long ones nearly need.
+    # Stored durations assume one core per test, which long tests nearly need.
     side_by_side = min(_workers(config), cores())
     chosen = set(sample(items, config.stash[SEED], (seconds - STARTING_SECONDS) * side_by_side, Lengths.read().of))
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
@@ -84,7 +85,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def sample(items: Sequence[Item], seed: int, seconds: float, length: Callable[[Item], float]) -> list[Item]:
-    """Those that fit, of a sequence in the order that the seed says."""
+    """Return the items that fit into ``seconds``, considered in the order that the seed determines."""
     chosen = []
     for item in random.Random(seed).sample(items, len(items)):
         if length(item) <= seconds:
@@ -109,7 +110,7 @@ def _workers(config: pytest.Config) -> int:
 
 @pytest.fixture(scope="session")
 def run_seed(request: pytest.FixtureRequest) -> int:
-    """What a test that chooses at random begins with; the run's header says it."""
+    """The initial seed for random choices in tests; the run's header shows it."""
     return request.config.stash[SEED]
 
 

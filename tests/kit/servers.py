@@ -1,4 +1,4 @@
-"""Servers for fixtures: running for as long as the fixture lives, or the reason why the test is skipped."""
+"""Servers for fixtures: they run during the lifetime of the fixture, or the test is skipped with a reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Server = TypeVar("Server")
 
 
 def or_skipped(server: AbstractContextManager[Server]) -> Iterator[Server]:
-    """``yield from or_skipped(kafka())``: the test is skipped, with the reason, where the server cannot be had."""
+    """Use as ``yield from or_skipped(kafka())``. An unavailable server skips the test with the reason."""
     try:
         running = server.__enter__()
     except ServerUnavailable as unavailable:

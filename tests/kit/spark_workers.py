@@ -1,6 +1,6 @@
-"""Spark's worker daemon in tests: workers are forked with what test modules import, too.
+"""Spark's worker daemon in tests: workers are forked after the imports of test modules.
 
-A task finds the functions and classes of a test by the name of its module, which each worker therefore imports.
+A task finds the functions and classes of a test by its module name, which each worker therefore imports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random standing queries from a grammar, and rows with every value that is special to some engine."""
+"""Random standing queries from a grammar, and rows with values that are special to some engine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _TEXTS = ("device", "country")
 
 
 def rows(random: random.Random, count: int, minutes: float = 60) -> pa.Table:
-    """Every column but the time has nulls."""
+    """Return random rows. Every column except the time contains nulls."""
     special = (0.0, -0.0, float("nan"), float("inf"), float("-inf"), 1.5, 2.5, 1e300)
 
     def maybe(value: Callable[[], Any]) -> Any:
@@ -72,7 +72,7 @@ def rows(random: random.Random, count: int, minutes: float = 60) -> pa.Table:
 
 
 class Grammar:
-    """Queries that the language takes, with every rule in them sooner or later."""
+    """Random valid queries; over time they use every rule of the language."""
 
     def __init__(self, random: random.Random) -> None:
         self._random = random

@@ -1,4 +1,4 @@
-"""An application without Spark that takes standing queries, commands to it, and the same queries in one batch."""
+"""An application without Spark that accepts standing queries, commands to it, and the same queries in one batch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def life(**settings: Any) -> Life:
 
 
 class Commands:
-    """As the control plane gives them: again and again, until they are carried out."""
+    """Commands of a control plane, delivered repeatedly until they are carried out."""
 
     def __init__(self, life: Life) -> None:
         self._life = life
@@ -67,7 +67,7 @@ class Commands:
         self._life.epoch(step, rows=list(rows))
 
     def go(self, rows: Iterable[dict[str, Any]], step: Step = NOTHING_HAPPENS) -> None:
-        """An epoch, and those that it makes due."""
+        """Run an epoch, and the epochs that it makes due."""
         self.epoch(rows, step)
         self._life.settle()
 
@@ -89,14 +89,14 @@ def answers(life: Life) -> list[Answer]:
 
 
 def batch(id: int, query: Query, table: pa.Table, since: int = BEGINNING) -> list[Answer]:
-    """The same over all rows at once."""
+    """Return the answers of the query over all rows in one batch."""
     standing = StandingQuery(id, "queries", "", query, "ada", since, 1)
     found = list(Chunk(table.combine_chunks().to_batches()[0], "at", BEGINNING).partials([standing]))
     if not found:
         return []
     (partials,) = found
     layout = layout_of(query)
-    # A window that slides is made of the partials of several panes.
+    # A sliding window combines the partials of several panes.
     places: dict[tuple[Any, str], int] = {}
     codes = [
         places.setdefault(key, len(places))
@@ -119,7 +119,10 @@ def batch(id: int, query: Query, table: pa.Table, since: int = BEGINNING) -> lis
 
 
 def remembered(query: Query, windows: Sequence[tuple[Any, str]], values: list[list[Any]]) -> dict[str, list[Any]]:
-    """Of each aggregate what it was in the group's last window before, if that was among the last 30 of the query."""
+    """Return the previous value of each aggregate: its value in the group's preceding window.
+
+    Only windows among the last 30 of the query count.
+    """
     found: dict[str, list[Any]] = {aggregate.name: [] for aggregate in query.aggregates}
     reach = timedelta(microseconds=30 * query.slide)
     for end, group in windows:
@@ -142,7 +145,7 @@ def minute(*minutes: float) -> list[dict[str, Any]]:
 
 
 def counts(life: Life, query: int | None = None) -> dict[float, int]:
-    """By the window's start, in minutes."""
+    """Return the counts by the window's start in minutes."""
     return {
         (row["window_start"] - BEGIN).total_seconds() / 60: json.loads(row["values"])["n"]
         for row in life.all_of("out")

@@ -1,7 +1,7 @@
 """A pytest plugin: engines of one dialect share the statements that SQLAlchemy has compiled.
 
-A control plane has three engines, and keeps what it compiles as long as it runs. A test has new ones, which would
-compile most of what they ask for the first time: a third of what the tests of the service compute.
+A control plane has three engines and caches compiled statements during its lifetime. Each test has new engines, which
+would compile most of their statements for the first time: a third of the CPU time of the service tests.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.util import LRUCache
 
 SHARED = (SQLiteDialect_pysqlite, PGDialect_psycopg)
-"""In one run each of them is of one version of its server, and so compiles everything to the same."""
+"""Dialects whose server has one version per run, so that statements compile to the same text."""
 _compiled: LRUCache[Any, Any] = LRUCache(10_000)
 
 
 class _CompiledCache:
-    """In place of the attribute of an engine."""
+    """Replaces the cache attribute of an engine."""
 
     def __get__(self, engine: Engine, owner: type[Engine]) -> Any:
         return _compiled if type(engine.dialect) in SHARED else engine.__dict__["_compiled_cache"]
@@ -30,7 +30,7 @@ class _CompiledCache:
 
 def pytest_configure() -> None:
     for dialect in SHARED:
-        # The dialect is part of a statement's key, also in the caches that mappers have.
+        # The dialect is part of a statement's key, also in the caches of mappers.
         dialect.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign]
         dialect.__eq__ = lambda self, other: type(self) is type(other)  # type: ignore[assignment,method-assign]
     Engine._compiled_cache = _CompiledCache()  # type: ignore[method-assign]

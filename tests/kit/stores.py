@@ -1,4 +1,4 @@
-"""What lies in a store."""
+"""Contents of a snapshot store."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from epochal.snapshots.store import SnapshotStore
 
 
 def snapshot_files(store: SnapshotStore) -> list[str]:
-    """The paths of all files of branches, sorted; without those that a catalog names one by one."""
+    """Return the sorted paths of all files of branches, without files that a catalog names individually."""
     return [path for path in store.list("") if path.partition("/")[0] not in layout.OF_THE_CATALOG]

@@ -1,4 +1,4 @@
-"""Waiting for what another process or thread does."""
+"""Waiting for effects of other processes or threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
-    """Return once it holds; an ``AssertionError`` when it has not come true in time."""
+    """Wait until ``holds()`` is true. Raises ``AssertionError`` after the timeout."""
     deadline = time.monotonic() + seconds
     while True:
         began = time.monotonic()
@@ -15,5 +15,5 @@ def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
             return
         now = time.monotonic()
         assert now < deadline, "did not come true"
-        # To look must not take the time of what is waited for, however slow the machine is.
+        # Polling must not slow down the observed process, even on a slow machine.
         time.sleep(min(0.5, max(0.05, 4 * (now - began))))

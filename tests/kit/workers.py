@@ -1,10 +1,10 @@
-"""A pytest plugin: how many workers share a run, and which files go to the same one.
+"""A pytest plugin: the number of workers of a run, and the assignment of files to workers.
 
-Half of the suite's time is waiting: for servers, other processes, what has to expire. So there are more workers than
-cores, as far as there is memory for them. A file goes to one worker as a whole; files that share a server or a JVM
-which takes long to start, or which they kill, go to one worker together, one after the other.
+Half of the suite's time is spent waiting for servers, other processes and timeouts. Therefore there are more workers
+than cores, as far as memory permits. All tests of a file run on one worker. Files that share a server or JVM with a
+long start-up time, or that kill it, run on one worker, one after the other.
 
-Every worker imports every test. In a new checkout modules are compiled before the workers begin.
+Every worker imports every test. In a new checkout the modules are compiled before the workers begin.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from xdist.scheduler import LoadFileScheduling
 ROOT = Path(__file__).parents[2]
 WORKERS_PER_CORE = 2
 BYTES_PER_WORKER = 4 << 30
-"""A worker may have a Spark session, two JVMs of drivers with their Python workers, Kafka and HDFS."""
+"""A worker can have a Spark session, two driver JVMs with their Python workers, Kafka and HDFS."""
 SHARED = {
     "hdfs_server": "HdfsServer",
     "kafka_server": "KafkaServer",
@@ -33,10 +33,10 @@ SHARED = {
     "epochal": "CommandLine",
     "installed": "Installation",
 }
-"""Fixtures, with their types, of what takes long to start or, as a JVM does, to become fast. A file that asks for
-several goes to the first."""
+"""Fixtures, with their types, that start slowly or, like a JVM, need to warm up. A file with several of them belongs
+to the first."""
 SERVERS = ("hdfs_server", "kafka_server")
-"""Many files ask for both, and for ``spark`` besides: on one worker, each of the three is started once for them."""
+"""Many files use both, and ``spark`` too. On one worker, each of the three is started once for all of them."""
 
 
 SINGLE_MODULES = (ROOT / "tests" / "spark", ROOT / "tests" / "spark" / "tasks")
@@ -52,12 +52,15 @@ def workers(cores: int, memory_bytes: int) -> int:
 
 @cache
 def unit_of(file: str) -> str:
-    """What goes to one worker together with ``file``, which is relative to the checkout and names its fixtures."""
+    """Return the scheduling unit of ``file``: a shared fixture that its text names, or the file itself.
+
+    ``file`` is relative to the checkout.
+    """
     path = ROOT / file
     text = path.read_text() if path.is_file() else ""
     asks = (name for name, type in SHARED.items() if f"{name}: {type}" in text or f'("{name}")' in text)
     fixture = next(asks, file)
-    # So many tests need Spark that one worker would end long after the others.
+    # Spark tests are split: one worker with all of them would end long after the others.
     if fixture == "spark":
         return "spark, single modules" if path.parent in SINGLE_MODULES else "spark, other tests"
     return "servers" if fixture in SERVERS else fixture
@@ -65,12 +68,12 @@ def unit_of(file: str) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes() -> None:
-    """Before the workers begin, each of which would compile every module."""
+    """Compile the modules before the workers begin; otherwise each worker would compile all of them."""
     if sys.dont_write_bytecode:
         return
     linked = [folder.resolve() for folder in (ROOT / "epochal").iterdir() if folder.is_symlink()]
     for folder in (ROOT / "epochal", *linked, ROOT / "examples", ROOT / "benchmarks", ROOT / "tests"):
-        # Tests themselves are compiled by pytest, with what their assertions are to say.
+        # pytest compiles the tests, with its rewritten assertions.
         compileall.compile_dir(folder, quiet=2, workers=cores(), rx=re.compile(r"[/\\](test_|conftest)[^/\\]*$"))
 
 
@@ -79,20 +82,20 @@ def pytest_collectstart() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Modules and collected tests stay to the end: no collection of garbage has to go through them again."""
+    """Exclude modules and collected tests, which live until the end, from garbage collection."""
     gc.freeze()
     gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """``-n auto``; ``-n logical`` is one for each core, where tests are to be measured."""
+    """Return the workers for ``-n auto``. ``-n logical`` has one worker per core, for measurements."""
     return cores() if config.getoption("numprocesses") == "logical" else workers(cores(), _memory_bytes())
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    """``--dist loadfile``."""
+    """Use the scheduler of this plugin for ``--dist loadfile``."""
     return _ByUnit(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
@@ -102,7 +105,7 @@ class _ByUnit(LoadFileScheduling):
 
 
 def _memory_bytes() -> int:
-    """The machine's, or the container's limit."""
+    """Return the memory of the machine, or the container's limit."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         text = Path(limit).read_text().strip() if Path(limit).exists() else ""

@@ -1,4 +1,4 @@
-"""Parts of the documentation that are made of what they show; ``python -m tests.kit.written`` writes them."""
+"""Generated parts of the documentation; ``python -m tests.kit.written`` writes them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tests.service.end_to_end.blocks import ROOT
 
 @dataclass(frozen=True)
 class WrittenPart:
-    """What stands in a page between the marks of a name."""
+    """The part of a page between the marks of a name."""
 
     page: Path
     name: str
 
     def read(self) -> str:
-        """The part as it stands."""
+        """Return the current text of the part."""
         return self._split()[1]
 
     def write(self, text: str) -> None:
-        """Put ``text`` in its place."""
+        """Replace the part with ``text``."""
         head, _, tail = self._split()
         self.page.write_text(head + text + tail)
 
@@ -39,7 +39,7 @@ OF_STANDING_QUERIES = WrittenPart(ROOT / "docs/standing-queries.md", "refusals")
 
 
 def main() -> None:
-    """Write all of them."""
+    """Write all parts."""
     from epochal.cli.local_spark import local_spark
     from epochal.contracts.configuration import Configuration
     from epochal.programs import rules as of_programs

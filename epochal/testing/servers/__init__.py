@@ -1,8 +1,8 @@
-"""Real servers for tests and demos, started by the tests themselves from packages that the development set installs.
+"""Real servers for tests and demos, started from packages of the development dependencies.
 
 Each module starts one kind of server on free loopback ports, waits until it answers, and stops exactly the processes
-that it started. A server that cannot be had raises :class:`ServerUnavailable`: a test suite turns that into a skip with
-the reason.
+that it started. An unavailable server raises :class:`ServerUnavailable`; a test suite turns the error into a skip with
+its reason.
 """
 
 from epochal.testing.servers.process import ServerUnavailable

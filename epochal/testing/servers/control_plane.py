@@ -1,6 +1,6 @@
-"""A control plane of its own: ``epochal up`` as a process, with a data folder and a port that nobody else uses.
+"""A private control plane: ``epochal up`` as a process with its own data folder and port.
 
-Drivers outlive their control plane by design; this kit does not leave them: what still runs at the end is stopped.
+Drivers outlive their control plane by design. This kit stops all drivers that still run at the end.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ PASSED_ON = ("PATH", "JAVA_HOME", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "SPA
 
 
 class ControlPlane:
-    """``home`` holds everything it writes; ``environment`` is what a command line needs to find it.
+    """A running control plane. ``home`` holds everything it writes; ``environment`` lets a command line find it.
 
-    Without ``EPOCHAL_WARM_DRIVERS`` in ``extra`` it keeps no spare drivers; empty: as many as is usual.
+    Without ``EPOCHAL_WARM_DRIVERS`` in ``extra`` it keeps no warm drivers; an empty value selects the default number.
     """
 
     def __init__(self, folder: Path, port: int, extra: Mapping[str, str]) -> None:
@@ -37,20 +37,20 @@ class ControlPlane:
         self.log = folder / "control-plane.log"
         passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         places = {"EPOCHAL_URL": self.url, "EPOCHAL_HOME": str(self.home)}
-        # Tests and examples keep their files in folders of their own, which no other user may enter.
+        # Tests and examples keep their files in private folders, which no other user may enter.
         own = {"EPOCHAL_DRIVER_USER": str(os.geteuid()), faults.SWITCH: "1", "EPOCHAL_WARM_DRIVERS": "0"}
         self.environment = passed_on | own | places | dict(extra)
         self._port = port
-        # Drivers that outlive this process look for the next one where they found it.
+        # Drivers that outlive this process reconnect to the same internal port.
         self._internal_port = free_port()
         self.process = self._start()
 
     def client(self) -> Client:
-        """A client with the admin token."""
+        """Return a client with the admin token."""
         return Client(self.url, (self.home / "admin.token").read_text().strip())
 
     def run(self, *arguments: str, columns: int = 120, colour: bool = False) -> subprocess.CompletedProcess[str]:
-        """Run an ``epochal`` command against this control plane, as a person would; both outputs together."""
+        """Run an ``epochal`` command against this control plane. Standard output and standard error are combined."""
         environment = self.environment | {"COLUMNS": str(columns)} | ({"FORCE_COLOR": "1"} if colour else {})
         return subprocess.run(
             [COMMAND, *arguments],
@@ -63,9 +63,10 @@ class ControlPlane:
         )
 
     def restart(self, kill: bool = False, wait: bool = True) -> None:
-        """End the process (``kill``: without asking) and start another on the same data and port. Drivers go on.
+        """Stop the process (``kill``: with SIGKILL) and start another on the same data and port. Drivers continue.
 
-        The new one sees what ``environment`` says then. ``wait`` False: it may not live long enough to become ready.
+        The new process has the current ``environment``. ``wait=False`` does not wait until it is ready; a planned
+        fault can end it earlier.
         """
         self.process.stop(signal.SIGKILL if kill else signal.SIGTERM, STOP_SECONDS)
         self.process = self._start()
@@ -73,11 +74,11 @@ class ControlPlane:
             self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Raises ``ServerUnavailable`` with the end of its log."""
+        """Wait until the control plane is ready. Raises ``ServerUnavailable`` with the end of its log."""
         self.process.wait_until(self._ready, START_SECONDS)
 
     def stop(self) -> None:
-        """Stop the applications, then the control plane, then what is left of the drivers."""
+        """Stop the applications, then the control plane, then the remaining drivers."""
         drivers: set[int] = set()
         if self.process.running:
             with contextlib.suppress(EpochalError, OSError), self.client() as client:
@@ -104,9 +105,9 @@ class ControlPlane:
 
 @contextmanager
 def control_plane(folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[ControlPlane]:
-    """Start one below ``folder``, wait until it is ready, and leave nothing running at the end.
+    """Start a control plane below ``folder``, wait until it is ready, and leave no running process at the end.
 
-    ``environment`` is added to what it sees: ``EPOCHAL_FAULTS``, for example. Raises ``ServerUnavailable``.
+    ``environment`` adds variables, for example ``EPOCHAL_FAULTS``. Raises ``ServerUnavailable``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     plane = ControlPlane(folder, free_port(), environment or {})
@@ -129,7 +130,7 @@ def _stop_applications(client: Client) -> None:
 
 
 def _drivers(client: Client) -> set[int]:
-    """The process ids of drivers on this machine that have not ended. Each leads a process group of its own."""
+    """Return the process ids of running drivers on this machine. Each leads a process group of its own."""
     return {
         process_id(attempt.process)
         for application in client.applications.list()
@@ -140,6 +141,9 @@ def _drivers(client: Client) -> set[int]:
 
 
 def process_id(reference: str) -> int:
-    """The process id in an attempt's ``process``: ``//host/boot/4711@39181`` is process 4711 of that start of the
-    machine ``host`` (and no later one of that id)."""
+    """Return the process id in an attempt's ``process``.
+
+    ``//host/boot/4711@39181`` is process 4711 in that boot of the machine ``host``; a later process with the same id
+    has another reference.
+    """
     return int(reference.rpartition("/")[2].partition("@")[0])

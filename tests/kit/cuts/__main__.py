@@ -1,4 +1,4 @@
-"""Draws figures 3.14 and 3.16 of the thesis: one schedule, a consistent cut of Chandy-Lamport, an epoch cut."""
+"""Draw figures 3.14 and 3.16 of the thesis: one schedule, a consistent cut of Chandy-Lamport, an epoch cut."""
 
 from __future__ import annotations
 

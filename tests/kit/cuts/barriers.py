@@ -2,8 +2,8 @@
 
 Line numbers are those of the listings. A source has the input ``Nil``, through which the coordinator injects barriers.
 Lines 25 and 26 log the message (the listing has the channel) of a loop input (the listing has ``node``) "until they
-receive stage barriers from them" (4.3; the listing goes on until all loop inputs have had theirs). Barriers carry no
-number: a process counts them.
+receive stage barriers from them" (4.3; the listing continues until all loop inputs have received theirs). Barriers
+carry no number: a process counts them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NIL: Final = Channel("coordinator", "Nil")
 
 
 class BarrierTask(Process):
-    """What both algorithms have in common."""
+    """The common part of both algorithms."""
 
     def __init__(self, name: str, execution: Execution) -> None:
         super().__init__(name, execution)
@@ -44,7 +44,7 @@ class BarrierTask(Process):
         self.state = self.process(message, self.state)
 
     def broadcast(self) -> None:
-        """The barrier of the next stage, into all outputs."""
+        """Send the barrier of the next stage to all outputs."""
         self._stage += 1
         self.send_marker(Marker(self._stage))
 
@@ -62,7 +62,7 @@ class AcyclicTask(BarrierTask):
 
 
 class CyclicTask(BarrierTask):
-    """Algorithm 2. One snapshot at a time: a barrier of the next stage would be taken for one of this."""
+    """Algorithm 2. One snapshot at a time: a barrier of the next stage would count for the current stage."""
 
     def __init__(self, name: str, execution: Execution) -> None:
         super().__init__(name, execution)

@@ -1,6 +1,6 @@
 """Consistent snapshots of Chandy and Lamport: thesis, algorithm 3. Line numbers are those of the listing.
 
-One snapshot in an execution. In a strongly connected graph any one process may begin; in a stream process graph all
+An execution has one snapshot. In a strongly connected graph any process can initiate it; in a stream process graph all
 sources do, each at its epoch event (thesis, 3.2.4.4).
 """
 
@@ -35,7 +35,7 @@ class ChandyLamport(Process):
             self._record()  # 15
 
     def on_epoch(self, epoch: int) -> None:  # 16, <snapshot> on csnap
-        if self.s_star is None:  # where all begin, a marker may have been first
+        if self.s_star is None:  # with several initiators a marker can arrive first
             self.start_recording(Marker(epoch))  # 17
             if not self.recording:  # 18
                 self._record()  # 19

@@ -1,8 +1,8 @@
 """Epoch-based snapshots: thesis, algorithms 5 (sources), 6 (regular tasks) and 7 (loop heads), and loop expansion.
 
-Line numbers are those of the listings. Two listings do not do what their sections say, and the sections are right
-(``tests/unit/property/test_cuts_as_printed.py`` shows it): algorithm 6 has the state recorded (8) at the first marker
-instead of the last, and algorithm 7 never stops recording, nor does it tell the logs of two epochs apart.
+Line numbers are those of the listings. Two listings deviate from their sections, and the sections are right
+(``tests/unit/property/test_cuts_as_printed.py`` shows it): algorithm 6 records the state (8) at the first marker
+instead of the last; algorithm 7 never stops recording and does not separate the logs of two epochs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.kit.cuts.processes import (
 
 
 class Task(Process):
-    """What algorithms 5 and 6 have in common: a volatile local state that messages change."""
+    """The common part of algorithms 5 and 6: a volatile local state that messages change."""
 
     def __init__(self, name: str, execution: Execution) -> None:
         super().__init__(name, execution)
@@ -83,11 +83,13 @@ class UnalignedTask(Task):
 
 
 class LoopHead(Process):
-    """Algorithm 7. ``s_p`` is what it logs: the records that were in the loop when the epoch ended."""
+    """Algorithm 7. ``s_p`` is the log of the head: the records that were in the loop when the epoch ended."""
 
     def __init__(self, name: str, execution: Execution) -> None:
         super().__init__(name, execution)  # 1
-        self.recording: dict[int, list[Message]] = {}  # 2, 3: by epoch, as the next may end before a marker is back
+        self.recording: dict[
+            int, list[Message]
+        ] = {}  # 2, 3: by epoch, as the next epoch can end before a marker returns
         self.forwarded: tuple[Processed, ...] = ()
         self._at: dict[int, tuple[Processed, ...]] = {}
 
@@ -110,14 +112,14 @@ class LoopHead(Process):
 
 
 def epoch_snapshots(name: str, execution: Execution) -> Process:
-    """The process of a stream process graph: a source, the head of a loop, or a regular task."""
+    """Return the process of a stream process graph: a source, the head of a loop, or a regular task."""
     if name in execution.graph.heads:
         return LoopHead(name, execution)
     return (RegularTask if execution.graph.inputs(name) else SourceTask)(name, execution)
 
 
 def unaligned(name: str, execution: Execution) -> Process:
-    """As :func:`epoch_snapshots`, of acyclic graphs, without alignment."""
+    """Like :func:`epoch_snapshots`, for acyclic graphs, without alignment."""
     return (UnalignedTask if execution.graph.inputs(name) else SourceTask)(name, execution)
 
 

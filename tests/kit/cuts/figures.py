@@ -21,12 +21,12 @@ GRAPH: Final = ProcessGraph((Channel("p1", "p3"), Channel("p2", "p3"), Channel("
 
 
 def consistent_only() -> Execution:
-    """Figure 3.14: the marker of p2 is faster than the message of p1, which is logged as if in a loop."""
+    """Figure 3.14: the marker of p2 overtakes the message of p1, which is logged as if in a loop."""
     return _figure(ChandyLamport)
 
 
 def aligned() -> Execution:
-    """Figure 3.16: p3 takes nothing more from p2 until the marker of p1 is there."""
+    """Figure 3.16: p3 blocks p2 until the marker of p1 arrives."""
     return _figure(epoch_snapshots)
 
 
@@ -35,13 +35,16 @@ def _figure(make: MakeProcess) -> Execution:
         return [Message((first,)), EpochEvent(1), Message((second,))]
 
     execution = Execution(GRAPH, make, {"p1": inputs("a", "b"), "p2": inputs("x", "y")})
-    # p1 takes a; p2 takes x, its epoch event and y; p3 what has come from p2; all the rest as it comes.
+    # p1 takes a; p2 takes x, its epoch event and y; p3 the messages from p2; the rest follows in order.
     return execution.run([0, 1, 1, 1, *[2] * 3])
 
 
 def drawn(execution: Execution, epoch: int) -> str:
-    """A message stands where it is processed, by the name of the input that it comes of; ``○p`` is a marker from p;
-    ``┃`` ends what the recorded state of a process reflects; ``■`` is where it was all recorded."""
+    """Draw an execution. A message, named after its input, is shown at the step that processes it.
+
+    ``○p`` is a marker from p; ``┃`` ends the part that the recorded state of a process reflects; ``■`` is the step at
+    which the state was recorded.
+    """
     snapshot = execution.snapshots[epoch]
     cut = snapshot.cut
     names = max(len(name) for name in execution.processes)
@@ -60,7 +63,7 @@ def drawn(execution: Execution, epoch: int) -> str:
 
 
 def _last_inside(execution: Execution, epoch: int, process: str) -> int:
-    """The place of the last step of a process that its recorded state reflects; -1 where there is none."""
+    """Return the position of the last step of a process that its recorded state reflects; -1 if there is none."""
     cut = execution.snapshots[epoch].cut
 
     def inside(step: Step) -> bool:

@@ -1,4 +1,4 @@
-"""What a snapshot has to be, of whichever algorithm: one judge for all of them."""
+"""Checks of snapshots, common to all algorithms."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from tests.kit.cuts.traces import cut_violations, disorder, inconsistencies
 
 
 def epoch_violations(execution: Execution, epoch: int) -> list[str]:
-    """Whether the epoch's snapshot is epoch-complete: specification 4 of the thesis (esnap).
+    """Check that the epoch's snapshot is epoch-complete: specification 4 of the thesis (esnap).
 
-    Every process has recorded (ESNAP1), the cut is an epoch cut (definition 3.4.2; ESNAP2 and ESNAP3), and what is in
-    transit is in loops alone and was logged.
+    Every process has recorded (ESNAP1), the cut is an epoch cut (definition 3.4.2; ESNAP2 and ESNAP3), and only
+    messages in loops are in transit, all of them logged.
     """
     missing = _missing(execution, epoch)
     if missing:
@@ -20,10 +20,10 @@ def epoch_violations(execution: Execution, epoch: int) -> list[str]:
 
 
 def validity_violations(execution: Execution, epoch: int) -> list[str]:
-    """Whether the snapshot is a consistent one: specification 1 (csnap), wherever the cut may be.
+    """Check that the snapshot is consistent: specification 1 (csnap), for any position of the cut.
 
-    Every process has recorded (CSNAP1); the cut is consistent (definition 3.2.3) and the logged messages are those that
-    are in transit across it (CSNAP2).
+    Every process has recorded (CSNAP1); the cut is consistent (definition 3.2.3) and the logged messages are those
+    that are in transit across it (CSNAP2).
     """
     missing = _missing(execution, epoch)
     if missing:
@@ -32,9 +32,9 @@ def validity_violations(execution: Execution, epoch: int) -> list[str]:
 
 
 def losses(execution: Execution, epoch: int) -> list[str]:
-    """What at-least-once promises no more than (thesis, 4.5.4): nothing that precedes the epoch event is missing.
+    """Check the at-least-once guarantee (thesis, 4.5.4): no event that precedes the epoch event is missing.
 
-    Invariants (2) and (3) of definition 3.4.2, for the epoch's own events. Events of later epochs may be in the cut
+    Invariants (2) and (3) of definition 3.4.2, for the epoch's own events. Events of later epochs can be in the cut
     and are repeated, so that neither (1) nor (4) holds.
     """
     missing = _missing(execution, epoch)

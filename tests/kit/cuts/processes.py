@@ -1,9 +1,9 @@
 """The system model: processes that send each other messages through FIFO channels (thesis, 3.2.1 and 3.3.1).
 
-An execution is deterministic but for its schedule: in each step one process takes its next input, or the first message
-of one of its channels. What a process computes is the same for all algorithms: it notes the message in its state and
-sends one message of its own into each of its output channels. So every state says which events it reflects, and which
-messages there will be does not depend on the schedule.
+An execution is deterministic except for its schedule: in each step one process takes its next input, or the first
+message of one of its channels. The computation of a process is the same for all algorithms: it records the message in
+its state and sends one message into each of its output channels. Every state therefore shows the events that it
+reflects, and the set of messages does not depend on the schedule.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.kit.cuts.traces import Event, Mark, Trace
 
 @dataclass(frozen=True)
 class Message:
-    """``path``: the input it comes of, then the processes that it was sent to. ``rounds``: loops that it has closed."""
+    """``path``: the originating input, then the receiving processes. ``rounds``: the number of loops it has closed."""
 
     path: tuple[str, ...]
     rounds: int = 0
@@ -59,8 +59,10 @@ class Channel:
 
 @dataclass(frozen=True)
 class ProcessGraph:
-    """``G = (Π, E)``. ``heads``: the sources that stand for the heads of loops. ``initiators``: those that begin; where
-    they are not named, all sources."""
+    """``G = (Π, E)``. ``heads``: the sources that represent the heads of loops.
+
+    ``initiators``: the processes that initiate a snapshot; by default all sources.
+    """
 
     channels: tuple[Channel, ...]
     heads: frozenset[str] = frozenset()
@@ -72,7 +74,7 @@ class ProcessGraph:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Those that nobody sends to, and the heads of loops: the initiators 𝔸 of definition 3.2.6."""
+        """Processes without inputs, and the heads of loops: the initiators 𝔸 of definition 3.2.6."""
         if self.initiators:
             return tuple(name for name in self.processes if name in self.initiators)
         return tuple(name for name in self.processes if name in self.heads or not self.inputs(name))
@@ -113,7 +115,7 @@ class Processed:
 
 @dataclass
 class Snapshot:
-    """``S_C = (Π_C, M_C)``: of each process the events that its recorded state reflects, and the logged messages."""
+    """``S_C = (Π_C, M_C)``: by process, the events that its recorded state reflects, and the logged messages."""
 
     states: dict[str, tuple[Processed, ...]] = field(default_factory=dict)
     in_transit: dict[Channel, tuple[Message, ...]] = field(default_factory=dict)
@@ -125,7 +127,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Step:
-    """What is drawn of a step. ``kind``: a message or an epoch event was taken, a marker was, or a state recorded."""
+    """A step as it is drawn. ``kind``: a message, epoch event or marker was taken, or a state was recorded."""
 
     process: str
     kind: Literal["message", "epoch", "marker", "record"]
@@ -146,12 +148,12 @@ class Process(ABC):
         """Start from the state of a snapshot; empty in a first execution."""
 
     def receives(self, channel: Channel) -> bool:
-        """Whether a message of ``channel`` may be delivered now."""
+        """Return whether a message of ``channel`` can be delivered now."""
         return True
 
     @abstractmethod
     def on_message(self, channel: Channel | None, message: Message) -> None:
-        """``<rcvd, m>`` on ``channel``; ``None`` where the message is a source's input."""
+        """``<rcvd, m>`` on ``channel``; ``None`` for an input of a source."""
 
     @abstractmethod
     def on_marker(self, channel: Channel, marker: Marker) -> None:
@@ -162,7 +164,7 @@ class Process(ABC):
         """``<ep|n>``; sources only."""
 
     def process(self, message: Message, state: tuple[Processed, ...] = ()) -> tuple[Processed, ...]:
-        """``process: (m, s_p, 𝕆_p) → s_p'``: note the message, and send one into each output channel."""
+        """``process: (m, s_p, 𝕆_p) → s_p'``: record the message, and send one into each output channel."""
         event = self.execution.happened(self.name, message)
         for channel in self.outputs:
             rounds = message.rounds + channel.closes_loop
@@ -187,8 +189,8 @@ MakeProcess = Callable[[str, "Execution"], Process]
 class Execution:
     """One execution of a graph under a schedule.
 
-    ``inputs``: by source what it takes, in order. ``rounds``: how often a message may go round loops. ``resumed``: the
-    snapshot, and its epoch, that it goes on from; sources then take what came after.
+    ``inputs``: the inputs of each source, in order. ``rounds``: the maximum number of loops that a message closes.
+    ``resumed``: the snapshot, and its epoch, to continue from; sources then take the later inputs.
     """
 
     def __init__(
@@ -227,7 +229,7 @@ class Execution:
                 inputs.popleft()
 
     def run(self, schedule: Iterable[int]) -> Execution:
-        """As ``schedule`` says, then always what is first, until nothing is left to do."""
+        """Follow ``schedule``, then always take the first action, until no action is left."""
         for choice in schedule:
             actions = self._actions()
             if not actions:
@@ -239,7 +241,7 @@ class Execution:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether messages are left that nobody will ever receive, after :meth:`run`."""
+        """True if undeliverable messages are left after :meth:`run`."""
         return any(self.channels.values()) or any(self._inputs.values())
 
     @property
@@ -286,7 +288,7 @@ class Execution:
             receiver.on_message(channel, message)
 
     def send(self, channel: Channel, message: Message | Marker, event: Processed | None = None) -> None:
-        """``<send, m>``, by the action ``event``."""
+        """Send a message (``<send, m>``), produced by the action ``event``."""
         self.channels[channel].append(message)
         if event is not None and isinstance(message, Message):
             kind = self._returned if channel.closes_loop else self._productions

@@ -1,13 +1,14 @@
-"""Traces of real runs: the engine's operators, subtask by subtask, and its sinks as processes of definition 3.4.2.
+"""Traces of real runs: the engine's subtasks and its sinks as processes of definition 3.4.2.
 
-A :class:`Recorder` puts itself between the engine and the work of its tasks, on Spark or without it. Every task notes
-which rows it took and gave, when, and what it pre-committed. What happened is then asked of the store, not of the
-recorder: a run has happened when a manifest names what it pre-committed, and the cut of an epoch is the runs that the
-manifests up to its own name, with the rows of their slices. So a manifest that named the files of another epoch, a task
-that was passed another epoch's rows, or rows that were lost between two tasks, break an invariant.
+A :class:`Recorder` wraps the work of the engine's tasks, on Spark or without it. Every task records the rows that it
+consumed and produced, the time, and its pre-commits. The store, not the recorder, then decides which runs count: a run
+has happened if a manifest names its pre-commits. The cut of an epoch is the runs named by the manifests up to its own,
+with the rows of their slices. A manifest that names the files of another epoch, a task that receives another epoch's
+rows, or rows lost between two tasks therefore break an invariant.
 
-The actions of the trace are the runs of tasks: one takes all that an epoch brings to a subtask. A message is a row; a
-column that all streams have says which one, and a task that takes rows has to change state, or nothing names its run.
+The actions of the trace are the runs of tasks: one run consumes all rows of an epoch for a subtask. A message is a
+row, identified by a column that all streams have. A task that consumes rows must change state, otherwise no manifest
+names its run.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tests.kit.cuts.traces import Event, Mark, Trace, cut_violations
 from tests.kit.local_engine.engine import LocalOperator, LocalRunner
 
 RowsOf = Callable[[str, Slice], Sequence[Hashable]]
-"""Of a source and a slice what the column says of each of its rows."""
+"""Function of a source and a slice: the identifying column's value for each of its rows."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Run:
     consumed: tuple[Any, ...]
     produced: tuple[Any, ...]
     names: tuple[str, ...]
-    """What a manifest names when the run has happened."""
+    """The names in the manifest if the run has happened."""
 
     @classmethod
     def noted(cls, note: Mapping[str, Any]) -> Run:
@@ -69,7 +70,7 @@ class Run:
 
 @dataclass(frozen=True)
 class RowEvent:
-    """A source gives a row."""
+    """A source produces a row."""
 
     source: str
     row: Hashable
@@ -77,7 +78,7 @@ class RowEvent:
 
 @dataclass
 class RecordedRun:
-    """``cuts``: by epoch the events in its snapshot. ``astray``: rows that no task gave, or none took."""
+    """``cuts``: the events in the snapshot of each epoch. ``astray``: rows that were not produced, or not consumed."""
 
     trace: Trace
     cuts: dict[int, set[Event]]
@@ -91,13 +92,13 @@ class RecordedRun:
 
 @dataclass(frozen=True)
 class Recorder:
-    """``folder``: on this machine, for what the tasks note. ``column``: what says in every stream which row it is."""
+    """``folder``: a folder of this machine for the records of tasks. ``column``: identifies the row in every stream."""
 
     folder: str
     column: str
 
     def recorded(self, program: Program) -> Program:
-        """The program, with its tasks noting what they do."""
+        """Return the program with recording tasks."""
         of_program = program.participants
         participants = replace(
             of_program,
@@ -124,7 +125,7 @@ class Recorder:
         return replace(program, participants=participants, runner=runner)
 
     def work(self, work: Work) -> Work:
-        """The work, telling its transaction which rows it takes and gives."""
+        """Return the work, wrapped to report consumed and produced rows to its transaction."""
         return cast(Work, RecordedWork(self, work))
 
     def values(self, batch: pa.RecordBatch) -> list[Any]:
@@ -133,7 +134,7 @@ class Recorder:
     def note(
         self, name: str, subtask: int, consumed: Sequence[Any], produced: Sequence[Any], names: Sequence[str]
     ) -> None:
-        """A run without a row is no action."""
+        """Record a run. A run without rows is no action."""
         if not consumed and not produced:
             return
         id = uuid4().hex[:12]
@@ -150,18 +151,18 @@ class Recorder:
 
     @property
     def runs(self) -> list[Run]:
-        """All that pre-committed, in the order in which they did: also what was aborted, and what was run twice."""
+        """All runs that pre-committed, in the order of their pre-commits, including aborted and repeated ones."""
         noted = [json.loads(path.read_text()) for path in Path(self.folder).glob("*.json")]
         return sorted((Run.noted(run) for run in noted), key=lambda run: run.ended)
 
     def read(self, manifests: Sequence[Manifest], reads: Mapping[str, Collection[str]], rows_of: RowsOf) -> RecordedRun:
-        """What happened in a lineage, and the cut of each of its epochs.
+        """Return the trace of a lineage, and the cut of each of its epochs.
 
         ``manifests``: the whole lineage, oldest first. ``reads``: by operator, and by ``sink NAME``, the sources and
-        operators whose rows it takes (:func:`reads_of`).
+        operators whose rows it consumes (:func:`reads_of`).
         """
         happened: dict[int, list[Run]] = {}
-        # Of runs that a manifest cannot tell apart, as they pre-committed the very same, the last.
+        # Among runs with identical pre-commits, which a manifest cannot distinguish, the last one counts.
         last = {(run.process, run.names): run for run in self.runs}
         left = [run for run in self.runs if last[run.process, run.names] == run]
         for manifest in manifests:
@@ -184,7 +185,7 @@ class Recorder:
 
 
 def reads_of(graph: Graph) -> dict[str, set[str]]:
-    """By operator, and by ``sink NAME``, the sources and operators whose rows it takes."""
+    """Return, by operator and by ``sink NAME``, the sources and operators whose rows it consumes."""
 
     def origins(ids: Sequence[NodeId]) -> set[str]:
         found: set[str] = set()
@@ -199,7 +200,7 @@ def reads_of(graph: Graph) -> dict[str, set[str]]:
 
 @dataclass(frozen=True)
 class RecordedWork:
-    """A work that tells its transaction the rows that it takes and gives."""
+    """A work that reports the rows that it consumes and produces to its transaction."""
 
     recorder: Recorder
     inner: Work
@@ -209,9 +210,9 @@ class RecordedWork:
         return self.inner.needs_order
 
     def __getattr__(self, name: str) -> Any:
-        """What its plan asks of the work."""
+        """Delegate the attributes that the plan uses to the work."""
         if name in ("inner", "recorder"):
-            raise AttributeError(name)  # while it is unpickled
+            raise AttributeError(name)  # during unpickling
         return getattr(self.inner, name)
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[OutputBatch]:
@@ -345,7 +346,7 @@ def _name_of(handle: Handle) -> str:
 
 
 def _named_by(manifest: Manifest) -> set[str]:
-    """What the manifest names: paths of deltas, and its sinks' handles."""
+    """Return the names in the manifest: paths of deltas, and its sinks' handles."""
     handles = {_name_of(handle) for sink in manifest.sinks.values() for handle in sink.handles}
     return {delta.file.path for delta in manifest.deltas} | handles
 
@@ -360,7 +361,7 @@ def _joined(
     cuts: dict[int, set[Event]],
     reads: Mapping[str, Collection[str]],
 ) -> RecordedRun:
-    """Who took what whom gave: rows are sent to each operator and sink that reads the stream, once."""
+    """Match consumers with producers: rows are sent once to each operator and sink that reads the stream."""
     produced: dict[str, dict[Hashable, Event]] = {}
     astray = []
     for events in processes.values():

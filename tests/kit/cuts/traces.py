@@ -1,7 +1,7 @@
 """Epoch cuts: the four invariants of the thesis, definition 3.4.2, over a recorded trace.
 
-A trace is what happened, process by process, with the epoch marks among it, and which event produced which. The cut of
-an epoch is what its snapshot contains: of each process the events that its recorded state reflects.
+A trace has the events and epoch marks of each process, and the productions between events. The cut of an epoch is the
+content of its snapshot: the events that the recorded state of each process reflects.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ Event = Hashable
 
 @dataclass(frozen=True)
 class Mark:
-    """The epoch event of one process, ``<ep_n>``: what comes before it there belongs to this epoch or an earlier one.
+    """The epoch event of one process, ``<ep_n>``: earlier events of the process belong to this epoch or an earlier
+    one.
 
-    Definition 3.4.1 wants them in the order of their epochs at each process.
+    Definition 3.4.1 requires them in the order of their epochs at each process.
     """
 
     process: str
@@ -28,10 +29,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class Trace:
-    """``processes``: each one's events and marks in local order. ``productions``: what each event brought about.
+    """``processes``: the events and marks of each process in local order. ``productions``: the results of each event.
 
-    ``returned``: what it brought about through a channel that closes a loop. That is causality as any production is,
-    but it may belong to a later epoch: a loop has no end by itself (thesis, 3.4.4.4).
+    ``returned``: results through a channel that closes a loop. They are causal like any production, but can belong to
+    a later epoch: a loop does not end on its own (thesis, 3.4.4.4).
     """
 
     processes: Mapping[str, Sequence[Event]]
@@ -43,11 +44,12 @@ class Trace:
         return [mark for mark in marks if mark.epoch == epoch]
 
     def after(self, events: Iterable[Event]) -> set[Event]:
-        """All that one of ``events`` precedes (definition 3.3.2: local order, production, and both in a row)."""
+        """Return all events that one of ``events`` precedes (definition 3.3.2: local order, production, and their
+        closure)."""
         return _reachable(events, self._successors)
 
     def before(self, events: Iterable[Event]) -> set[Event]:
-        """All that precedes one of ``events``."""
+        """Return all events that precede one of ``events``."""
         backward: dict[Event, set[Event]] = defaultdict(set)
         for event, following in self._successors.items():
             for successor in following:
@@ -55,7 +57,7 @@ class Trace:
         return _reachable(events, backward)
 
     def across(self, cut: Collection[Event]) -> set[tuple[Event, Event]]:
-        """The productions that leave the cut: what was in transit when it was taken."""
+        """Return the productions that leave the cut: the messages in transit when it was taken."""
         inside = set(cut)
         edges = (
             (event, result)
@@ -78,7 +80,7 @@ class Trace:
 
 
 def cut_violations(trace: Trace, epoch: int, cut: Collection[Event]) -> list[str]:
-    """Which of the four invariants the cut of ``epoch`` breaks, with an event for each. A cut is without marks."""
+    """Return the invariants that the cut of ``epoch`` breaks, with one event for each. A cut contains no marks."""
     inside = set(cut)
     marks = trace.marks(epoch)
     found = []
@@ -93,7 +95,7 @@ def cut_violations(trace: Trace, epoch: int, cut: Collection[Event]) -> list[str
 
 
 def inconsistencies(trace: Trace, epoch: int, cut: Collection[Event]) -> list[str]:
-    """Whether the cut is a consistent one at all (definition 3.2.3), which is invariant (4)."""
+    """Check that the cut is consistent (definition 3.2.3), which is invariant (4)."""
     inside = set(cut)
     if wrong := _events(trace.before(inside)) - inside:
         return [f"(4) precedes an event in the cut of epoch {epoch} and is not in it: {_one(wrong)}"]
@@ -101,7 +103,7 @@ def inconsistencies(trace: Trace, epoch: int, cut: Collection[Event]) -> list[st
 
 
 def disorder(trace: Trace) -> list[str]:
-    """Where marks of one process are not in the order of their epochs (definition 3.4.1)."""
+    """Return marks of one process that are not in the order of their epochs (definition 3.4.1)."""
     found = []
     for process, events in trace.processes.items():
         epochs = [event.epoch for event in events if isinstance(event, Mark)]
@@ -110,7 +112,7 @@ def disorder(trace: Trace) -> list[str]:
 
 
 def _reachable(start: Iterable[Event], edges: Mapping[Event, set[Event]]) -> set[Event]:
-    """Without what it starts from, unless that is reached again."""
+    """Return the reachable events; start events are included only if they are reached again."""
     found: set[Event] = set()
     pending = [following for event in start for following in edges.get(event, ())]
     while pending:

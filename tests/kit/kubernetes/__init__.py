@@ -1,7 +1,7 @@
-"""The real API server of Kubernetes for tests, on loopback, and a small kubelet that runs its pods as processes.
+"""The real API server of Kubernetes on loopback for tests, and a small kubelet that runs its pods as processes.
 
-:mod:`programs` builds what there is no package of, :mod:`cluster` starts it, :mod:`kubelet` runs pods. What the small
-kubelet cannot prove is listed in ``docs/kubernetes.md``.
+:mod:`programs` builds the programs that have no package, :mod:`cluster` starts them, :mod:`kubelet` runs pods.
+``docs/kubernetes.md`` lists the limits of the small kubelet.
 """
 
 from tests.kit.kubernetes.cluster import KubernetesCluster, kubernetes

@@ -1,7 +1,7 @@
-"""The control plane of Kubernetes on loopback: etcd, API server, controllers, scheduler, as clusters have them.
+"""The control plane of Kubernetes on loopback: etcd, API server, controllers and scheduler, as in clusters.
 
-Rights are by RBAC, Pod Security and quotas are enforced, service accounts have tokens that the issuer's keys verify.
-There is no node until a :class:`~tests.kit.kubernetes.kubelet.Kubelet` makes itself one.
+RBAC, Pod Security and quotas are enforced. Service accounts have tokens that can be verified with the issuer's keys.
+The cluster has no node until a :class:`~tests.kit.kubernetes.kubelet.Kubelet` registers one.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ _CALL_SECONDS = 30
 
 @dataclass
 class KubernetesCluster:
-    """``url``: of the API server; ``authority``: the certificate to trust (PEM); ``token``: of an administrator, to
-    whom everything is allowed."""
+    """A running cluster. ``url``: address of the API server. ``authority``: the certificate to trust (PEM).
+
+    ``token``: the token of an administrator with all rights.
+    """
 
     url: str
     authority: Path
@@ -48,7 +50,7 @@ class KubernetesCluster:
         return self.processes["kube-apiserver"]
 
     def kubeconfig(self, token: str | None = None, namespace: str = "default") -> Path:
-        """The file that clients read, for the bearer of ``token``; an administrator's without one."""
+        """Write a kubeconfig for the bearer of ``token``, by default an administrator."""
         path = self.folder / f"kubeconfig-{secrets.token_hex(4)}"
         # JSON is YAML.
         path.write_text(json.dumps(_kubeconfig(self.url, self.authority, token or self.token, namespace)))
@@ -56,31 +58,31 @@ class KubernetesCluster:
         return path
 
     def get(self, path: str, token: str | None = None) -> Any:
-        """A resource as JSON. Raises ``urllib.error.HTTPError``."""
+        """Return a resource as JSON. Raises ``urllib.error.HTTPError``."""
         return self._call("GET", path, None, token)
 
     def text(self, path: str) -> str:
-        """What is no JSON: a log. Raises ``urllib.error.HTTPError``."""
+        """Return a text resource, such as a log. Raises ``urllib.error.HTTPError``."""
         request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.token}"})
         with urllib.request.urlopen(request, timeout=_CALL_SECONDS, context=self._trust) as answer:
             return str(answer.read().decode(errors="replace"))
 
     def create(self, path: str, body: Mapping[str, Any], token: str | None = None) -> Any:
-        """POST; what was made. Raises ``urllib.error.HTTPError``."""
+        """Create a resource (POST) and return it. Raises ``urllib.error.HTTPError``."""
         return self._call("POST", path, body, token)
 
     def delete(self, path: str, options: Mapping[str, Any] | None = None, token: str | None = None) -> None:
-        """``options``: of ``DeleteOptions``. Raises ``urllib.error.HTTPError``."""
+        """Delete a resource. ``options``: fields of ``DeleteOptions``. Raises ``urllib.error.HTTPError``."""
         self._call("DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", **(options or {})}, token)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
-        """By the strategic merge that each kind of resource declares. Raises ``urllib.error.HTTPError``."""
+        """Apply the strategic merge patch that each kind of resource declares. Raises ``urllib.error.HTTPError``."""
         return self._call("PATCH", path, body, None, "application/strategic-merge-patch+json")
 
     def watch(self, path: str, query: Mapping[str, str], seconds: int) -> Iterator[tuple[str, Any]]:
-        """What there is, each as ``ADDED``, then what changes, for so many seconds: events' types and objects.
+        """Yield all existing objects as ``ADDED``, then changes, for ``seconds`` seconds: event type and object.
 
-        Raises ``urllib.error.URLError`` and ``OSError`` when the API server ends it.
+        Raises ``urllib.error.URLError`` and ``OSError`` if the API server ends the watch.
         """
         asked = urllib.parse.urlencode({**query, "watch": "true", "timeoutSeconds": str(seconds)})
         headers = {"Authorization": f"Bearer {self.token}"}
@@ -91,13 +93,13 @@ class KubernetesCluster:
                 yield str(event["type"]), event["object"]
 
     def make_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
-        """Returns when it has its default service account, without which it admits no pod."""
+        """Create a namespace, and wait for its default service account, without which it admits no pod."""
         self.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": dict(labels or {})}})
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
         self.api_server.wait_until(lambda: self._exists(account), _START_SECONDS)
 
     def account_token(self, namespace: str, account: str, audiences: Sequence[str] = (), seconds: int = 3600) -> str:
-        """A token of a service account, as pods have them, but bound to no pod."""
+        """Return a token of a service account, like that of a pod but not bound to a pod."""
         spec = {"audiences": list(audiences), "expirationSeconds": seconds}
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
         return str(self.create(path, {"spec": spec})["status"]["token"])
@@ -135,9 +137,10 @@ class KubernetesCluster:
 
 @contextmanager
 def kubernetes(node_gone_seconds: int = 40) -> Iterator[KubernetesCluster]:
-    """Start a cluster; end it, and remove its data, at the end of the block.
+    """Start a cluster; stop it and remove its data at the end of the block.
 
-    ``node_gone_seconds``: a node that was not heard for so long is taken for gone. Raises ``ServerUnavailable``.
+    ``node_gone_seconds``: the time without a heartbeat after which a node counts as lost. Raises
+    ``ServerUnavailable``.
     """
     program = programs()
     folder = Path(tempfile.mkdtemp(prefix="epochal-kubernetes-"))
@@ -146,7 +149,7 @@ def kubernetes(node_gone_seconds: int = 40) -> Iterator[KubernetesCluster]:
         yield _start(program, folder, processes, node_gone_seconds)
     finally:
         for process in reversed(processes.values()):
-            process.stop(signal.SIGKILL)  # in order they take 17 s, and nothing of theirs is kept
+            process.stop(signal.SIGKILL)  # an orderly stop takes 17 s, and no data is kept
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -237,13 +240,13 @@ def _kubeconfig(url: str, authority: Path, token: str, namespace: str) -> dict[s
 
 
 def make_key(path: Path) -> Path:
-    """A private RSA key (PEM), which signs service accounts' tokens. Raises ``ServerUnavailable``."""
+    """Create a private RSA key (PEM), which signs service accounts' tokens. Raises ``ServerUnavailable``."""
     _openssl("genrsa", "-out", str(path), "2048")
     return path
 
 
 def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """A key and a certificate that it has signed itself, for a server on loopback. Raises ``ServerUnavailable``."""
+    """Create a key and a self-signed certificate for a server on loopback. Raises ``ServerUnavailable``."""
     key, certificate = folder / f"{name}.key", folder / f"{name}.crt"
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(key)]
     subject = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=IP:{LOOPBACK},DNS:localhost"]

@@ -1,4 +1,4 @@
-"""What the API server asks a node for when somebody reads a container's log (``kubectl logs``)."""
+"""The log endpoint of a node, which the API server calls to read a container's log (``kubectl logs``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _PART = 1 << 16
 
 
 class ContainerLogs:
-    """``find``: the pod of a namespace and name. Any caller is answered: the API server has asked who it is."""
+    """Serves container logs. ``find``: returns the pod of a namespace and name.
+
+    Answers any caller: the API server has already authenticated it.
+    """
 
     def __init__(self, folder: Path, find: Callable[[str, str], Pod | None]) -> None:
         key, certificate = make_certificate(folder, "kubelet")
@@ -61,19 +64,19 @@ def _handler(find: Callable[[str, str], Pod | None]) -> type[BaseHTTPRequestHand
             self.send_response(HTTPStatus.OK)
             self.send_header("Content-Type", "text/plain")
             self.end_headers()
-            with suppress(OSError):  # whoever follows it has gone
+            with suppress(OSError):  # the client has closed the connection
                 for part in _parts(log, query, pod, container):
                     self.wfile.write(part)
                     self.wfile.flush()
 
         def log_message(self, format: str, *arguments: Any) -> None:
-            """Nobody reads it."""
+            """Discard the access log."""
 
     return Handler
 
 
 def _parts(log: Path, query: dict[str, str], pod: Pod, container: str) -> Iterator[bytes]:
-    """The last lines or bytes; with ``follow`` also what comes, until the container has ended."""
+    """Yield the last lines or bytes; with ``follow`` also new output, until the container has ended."""
     if not log.exists():
         return
     with log.open("rb") as file:

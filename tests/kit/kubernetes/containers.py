@@ -1,7 +1,7 @@
-"""A container as a process of this machine, with its own processes, host name and view of the file system.
+"""A container as a process of this machine, with its own process ids, host name and view of the file system.
 
-The file system is this machine's, under an overlay that takes what the container writes: there are no images. What an
-image is called says where its program is (:class:`Image`).
+The file system is this machine's, below an overlay that receives the container's writes; images do not exist. An image
+name determines the program to start (:class:`Image`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from epochal.testing.servers.process import ServerUnavailable
 from tests.kit.kubernetes.environment import Manifest, expanded
 
 _UNSHARE = ("unshare", "--mount", "--uts", "--pid", "sh", "-c")
-# The first process that is started is number 1 of the container. Its end is reported as Kubernetes does: 128 and the
-# number of a signal.
+# The first process has id 1 in the container. Its exit is reported as Kubernetes does: 128 plus the signal number.
 _FIRST = "({}) & wait $!"
 _DEVICES = "null zero full random urandom tty"
 _TERMINATION_LOG = "/dev/termination-log"
 _MESSAGE_BYTES = 4096
-# The folders are arguments, so that nothing of a manifest is read as part of the script.
+# The folders are arguments, so that no part of a manifest is interpreted as script.
 _ROOT = f"""
 set -e
 root=$1 upper=$2 work=$3 hosts=$4
@@ -48,9 +47,10 @@ mount -t overlay overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work /mn
 
 @dataclass(frozen=True)
 class Image:
-    """What an image of this name would hold: the program that it starts, its arguments, variables, working folder.
+    """The settings of an image name: the program to start, its arguments, variables and working folder.
 
-    ``places``: folders of this machine that containers see, read-only, also where a volume is mounted above them."""
+    ``places``: folders of this machine that containers see, read-only, even where a volume is mounted above them.
+    """
 
     entrypoint: Sequence[str] = ()
     arguments: Sequence[str] = ()
@@ -61,14 +61,14 @@ class Image:
 
 @dataclass(frozen=True)
 class Mount:
-    """``source``: a folder or file of this machine, which the container sees at ``path``."""
+    """A mount of ``source``, a folder or file of this machine, at ``path`` in the container."""
 
     source: Path
     path: str
     read_only: bool = False
 
     def script(self) -> str:
-        # /var/run may be a link to /run, which would lead out of the root.
+        # /var/run can be a link to /run, which would lead out of the root.
         target = f'"$root"{shlex.quote(os.path.realpath(self.path))}'
         source = shlex.quote(str(self.source))
         make = f"mkdir -p {target}" if self.source.is_dir() else f"mkdir -p $(dirname {target}); touch {target}"
@@ -77,7 +77,7 @@ class Mount:
 
 
 class Container:
-    """One start of a container. ``folder``: its own, on this machine. Output goes to ``log``."""
+    """One start of a container. ``folder``: its own folder on this machine. ``log`` receives its output."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Container:
         folder: Path,
         log: Path,
     ) -> None:
-        """Raises ``OSError`` when no process can be started."""
+        """Start the container. Raises ``OSError`` if no process can be started."""
         self.name = str(manifest["name"])
         self._variables = {**image.environment, "HOSTNAME": host, **variables}
         self._variables.setdefault("PATH", os.environ.get("PATH", os.defpath))
@@ -126,31 +126,32 @@ class Container:
 
     @property
     def exit_code(self) -> int | None:
-        """As Kubernetes has it: 128 and the number of a signal; ``None`` while it runs."""
+        """The exit code as in Kubernetes: 128 plus the number of a signal; ``None`` while the container runs."""
         code = self._process.poll()
         return None if code is None else 128 - code if code < 0 else code
 
     @property
     def message(self) -> str:
-        """What it has written for whoever asks why it ended."""
+        """The termination message that the container has written."""
         return self._message.read_bytes()[-_MESSAGE_BYTES:].decode(errors="replace")
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has ended within so many seconds."""
+        """Wait for at most ``seconds``. Returns whether the container has ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         return self._process.poll() is not None
 
     def terminate(self) -> None:
-        """SIGTERM to its first process, which gets it only if it has a handler, as in any container."""
+        """Send SIGTERM to the first process, which receives it only with a handler, as in any container."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """All its processes end with the first."""
+        """Kill the first process; all processes of the container end with it."""
         self._signal(signal.SIGKILL)
 
     def run(self, command: Sequence[str], seconds: float) -> int | None:
-        """A further process in it: its exit code; ``None`` when it took longer, or the container has ended."""
+        """Run another process in the container. Returns its exit code, or ``None`` after a timeout or if the container
+        has ended."""
         first = self._first()
         if first is None:
             return None
@@ -173,10 +174,10 @@ class Container:
             if first is not None:
                 os.kill(first, number)
             elif number is signal.SIGKILL and self._process.poll() is None:
-                self._process.kill()  # it has not come so far yet, and takes with it what it has started
+                self._process.kill()  # no first process yet; the started processes end with it
 
     def _first(self) -> int | None:
-        """The process that has number 1 in the container, by its number outside."""
+        """Return the outer process id of the container's process 1."""
         parent = self._process.pid
         with contextlib.suppress(OSError):
             children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
@@ -186,7 +187,7 @@ class Container:
 
 
 def check_containers() -> None:
-    """Raises ``ServerUnavailable`` where this user, or this machine, cannot run containers."""
+    """Check that containers can run. Raises ``ServerUnavailable`` if this user or this machine cannot run them."""
     try:
         ran = subprocess.run(
             [*_UNSHARE, _FIRST.format(_TRIED)],

@@ -1,4 +1,4 @@
-"""What a container's environment, command and downward volumes say, from the pod's manifest: pure."""
+"""A container's environment, command and downward volumes, computed from the pod's manifest by pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 
 Manifest = Mapping[str, Any]
 Data = Callable[[str, str, bool], Mapping[str, str] | None]
-"""``(kind, name, optional)``, of a ``configmaps`` or a ``secrets``: what it holds, decoded; ``None``: there is none."""
+"""Function ``(kind, name, optional)`` for ``configmaps`` or ``secrets``: the decoded data, ``None`` if it is
+missing."""
 
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 _OF_A_MAP = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
@@ -30,12 +31,12 @@ _QUANTITY = re.compile(r"([0-9.]+)([A-Za-z]*)")
 
 
 class NotThere(Exception):
-    """Something that the pod refers to does not exist (yet)."""
+    """An object that the pod refers to does not exist (yet)."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a pod runs: what its manifest does not say itself."""
+    """The place of a pod, which its manifest does not contain."""
 
     node: str
     node_address: str
@@ -43,7 +44,8 @@ class Place:
 
 
 def expanded(text: str, variables: Mapping[str, str]) -> str:
-    """``$(NAME)`` by its value; what is not known stays as it is; ``$$`` is a dollar, so that ``$$(NAME)`` stays."""
+    """Replace ``$(NAME)`` by its value. Unknown names are unchanged; ``$$`` is a dollar, so ``$$(NAME)`` is not
+    replaced."""
 
     def value(found: re.Match[str]) -> str:
         return "$" if found[1] is None else variables.get(found[1], found[0])
@@ -52,7 +54,7 @@ def expanded(text: str, variables: Mapping[str, str]) -> str:
 
 
 def variables_of(pod: Manifest, container: Manifest, place: Place, data: Data) -> dict[str, str]:
-    """What ``envFrom`` and ``env`` give, later ones over earlier ones. Raises :class:`NotThere`."""
+    """Return the variables of ``envFrom`` and ``env``; later ones override earlier ones. Raises :class:`NotThere`."""
     found: dict[str, str] = {}
     for source in container.get("envFrom") or ():
         for kind, reference in _references(source):
@@ -92,7 +94,7 @@ def _value_from(origin: Manifest, pod: Manifest, container: Manifest, place: Pla
 
 
 def field(pod: Manifest, place: Place, path: str) -> str:
-    """A field of the downward API; of labels and annotations a line for each."""
+    """Return a field of the downward API; labels and annotations have one line each."""
     metadata = pod["metadata"]
     if (one := _OF_A_MAP.fullmatch(path)) is not None:
         return str((metadata.get(one[1]) or {}).get(one[2], ""))
@@ -112,7 +114,7 @@ def field(pod: Manifest, place: Place, path: str) -> str:
 
 
 def resource(container: Manifest, reference: Manifest) -> str:
-    """A limit or request of the container in units of the divisor, rounded up; 0 where there is none."""
+    """Return a limit or request of the container in units of the divisor, rounded up; 0 if it is not set."""
     kind, _, name = str(reference["resource"]).partition(".")
     amount = ((container.get("resources") or {}).get(kind) or {}).get(name)
     divisor = quantity(str(reference.get("divisor") or "1"))
@@ -120,7 +122,7 @@ def resource(container: Manifest, reference: Manifest) -> str:
 
 
 def quantity(text: str) -> Decimal:
-    """``500m``, ``1.5Gi``, ``2`` as a number."""
+    """Parse ``500m``, ``1.5Gi`` or ``2`` as a number."""
     found = _QUANTITY.fullmatch(text)
     if found is None or found[2] not in _UNITS:
         raise ValueError(f"{text!r} is no quantity")

@@ -1,7 +1,7 @@
-"""A small kubelet: a node of a cluster for tests, which runs the pods that the scheduler gives it as processes.
+"""A small kubelet: a node of a test cluster, which runs the pods that the scheduler assigns to it as processes.
 
-It does what Epochal's drivers, executors and control planes need of a node; ``docs/kubernetes.md`` lists what it does
-not, and what its tests therefore cannot prove.
+It supports the node features that Epochal's drivers, executors and control planes use. ``docs/kubernetes.md`` lists
+the unsupported features, which its tests therefore cannot cover.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _API_ERRORS = (urllib.error.URLError, OSError)
 
 
 class Kubelet:
-    """A node named ``node``. ``images``: what pods may ask for, by name; of others the image cannot be pulled.
+    """A node named ``node``. ``images``: the available images by name; other images cannot be pulled.
 
-    ``number`` tells the nodes of a cluster apart: pods of node n have addresses 127.0.n.x, or those that ``network``
-    has for it. Raises ``ServerUnavailable`` where processes cannot be put into namespaces of their own.
+    ``number`` identifies the node in its cluster: pods of node n have addresses 127.0.n.x, or the addresses that
+    ``network`` assigns. Raises ``ServerUnavailable`` if processes cannot be placed in namespaces of their own.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Kubelet:
         self.node = node
         self.images = dict(images)
         self.pods: dict[str, Pod] = {}
-        """Those that are here, by uid."""
+        """The pods of this node, by uid."""
         self._cluster = cluster
         self._number = number
         self._capacity = capacity
@@ -99,18 +99,18 @@ class Kubelet:
         rmtree(self._folder, ignore_errors=True)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
-        """The pod of this name that is here; the latest."""
+        """Return the latest pod of this name on this node."""
         found = [pod for pod in list(self.pods.values()) if (pod.namespace, pod.name) == (namespace, name)]
         return found[-1] if found else None
 
     def lose(self, end: bool) -> None:
-        """The node is lost: it says nothing any more. ``end``: what ran on it has ended; else it runs on, unseen."""
+        """Lose the node: it reports nothing more. ``end``: its processes end; otherwise they continue unobserved."""
         self._closing.set()
         for pod in list(self.pods.values()):
             pod.lose(end)
 
     def set_status(self, namespace: str, name: str, status: Mapping[str, Any]) -> None:
-        """What another kubelet would say of a pod: it stands until this one has something new to say."""
+        """Set a pod's status as another kubelet would; it lasts until this kubelet reports a change."""
         self._cluster.patch(f"/api/v1/namespaces/{namespace}/pods/{name}/status", {"status": status})
 
     def _register(self) -> None:
@@ -178,12 +178,12 @@ class Kubelet:
         self.pods.pop(uid, None)
 
     def _forget(self, metadata: Mapping[str, Any]) -> None:
-        """Deleted before it came here."""
+        """Remove a pod that was deleted before it reached this node."""
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
         self._cluster.delete(f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}", options)
 
     def _write_hosts(self) -> None:
-        """What a cluster's DNS would answer, as far as it is known now."""
+        """Write the current names of services and pods, in place of a cluster's DNS."""
         pods = self._cluster.get("/api/v1/pods")["items"]
         services = self._cluster.get("/api/v1/services")["items"]
         api = LOOPBACK if self._network is None else self._network.api

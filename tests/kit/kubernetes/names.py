@@ -1,4 +1,4 @@
-"""Names of services and pods, as a cluster's DNS has them, as lines of a file of host names: pure."""
+"""Names of services and pods in a cluster's DNS, as lines of a hosts file, computed by pure functions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _DOMAIN = "svc.cluster.local"
 def host_lines(
     pod: Resource, address: str, services: Sequence[Resource], pods: Sequence[Resource], api: str = LOOPBACK
 ) -> str:
-    """What ``pod`` at ``address`` is to know; ``api``: where the cluster's API is.
+    """Return the lines for ``pod`` at ``address``. ``api``: the address of the cluster's API.
 
-    A headless service has the addresses of all its pods, and a name for each of them that has a host name in it; any
-    other one the address of its first pod that is ready, as nobody balances here: its ports are the pods' own.
+    A headless service has the addresses of all its pods, and a name for each pod with a host name in it. Any other
+    service has the address of its first ready pod, since there is no balancer: its ports are the pods' own.
     """
     namespace = pod["metadata"]["namespace"]
     spec = pod["spec"]

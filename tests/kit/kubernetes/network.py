@@ -1,8 +1,8 @@
-"""A network of pods: addresses that pods and this machine reach, and that are no loopback ones.
+"""A network of pods: addresses that pods and this machine reach, and that are not loopback addresses.
 
-They all belong to this machine: a route of the kind ``local`` makes each address of a range one of its own. So pods
-share its ports: whoever listens does so at the address of its pod. It is made only where such an address leads nowhere
-else, as in a network namespace of its own: what is sent to a pod that has gone never leaves the machine.
+All addresses belong to this machine: a ``local`` route makes each address of a range one of its own. Pods therefore
+share its ports, and a server listens at the address of its pod. The network is created only if its addresses lead
+nowhere else, as in a network namespace of its own: packets to a deleted pod never leave the machine.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from epochal.testing.servers.process import ServerUnavailable
 from epochal.testing.servers.proxy import TcpProxy
 from tests.kit.kubernetes.cluster import KubernetesCluster
 
-# Set aside for measuring networks (RFC 2544), so that no machine has it.
+# Reserved for network benchmarks (RFC 2544), so that no machine uses it.
 _RANGES = tuple(IPv4Network("198.18.0.0/15").subnets(new_prefix=20))
 _HTTPS = 443
 
 
 @dataclass(frozen=True)
 class PodNetwork:
-    """4096 addresses: 250 for the pods of each of 15 nodes; at ``api`` is the cluster's API, on the usual port."""
+    """4096 addresses: 250 for the pods of each of 15 nodes. ``api``: address of the cluster's API, on the usual
+    port."""
 
     addresses: IPv4Network
 
@@ -38,8 +39,10 @@ class PodNetwork:
 
 @contextmanager
 def pod_network(cluster: KubernetesCluster) -> Iterator[PodNetwork]:
-    """For as long as the block lasts. Raises ``ServerUnavailable`` where pods' addresses lead to other machines, and
-    where this user may not change routes."""
+    """Provide the network during the block.
+
+    Raises ``ServerUnavailable`` if pods' addresses lead to other machines, or if this user may not change routes.
+    """
     if _lead_elsewhere():
         raise ServerUnavailable(
             "Pods have a network in a network namespace of its own, which `make test-kubernetes` makes where it is run "
@@ -57,7 +60,7 @@ def pod_network(cluster: KubernetesCluster) -> Iterator[PodNetwork]:
 
 
 def _taken() -> IPv4Network:
-    """The first range that no other cluster has."""
+    """Reserve the first range that no other cluster uses."""
     said = ""
     for addresses in _RANGES:
         said = _route("add", addresses)
@@ -69,18 +72,18 @@ def _taken() -> IPv4Network:
 
 
 def _lead_elsewhere() -> bool:
-    """Whether a packet to some pod would be sent by another interface than loopback's."""
+    """Check whether another interface than loopback would send a packet to a pod."""
     try:
         found = subprocess.run(
             ["ip", "route", "get", str(_RANGES[-1][1])], capture_output=True, text=True, check=False, timeout=30
         )
     except OSError:
-        return False  # said when there is to be a route
+        return False  # creating the route reports the error
     return found.returncode == 0 and not found.stdout.startswith("local ")
 
 
 def _route(do: str, addresses: IPv4Network) -> str:
-    """What is said against it; nothing where it is done."""
+    """Change a route. Returns the error message, empty after success."""
     command = ["ip", "route", do, "local", str(addresses), "dev", "lo"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)

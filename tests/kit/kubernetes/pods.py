@@ -1,4 +1,4 @@
-"""One pod on a node: its volumes, its containers one after the other and side by side, its status, its end."""
+"""One pod on a node: its volumes, init containers and containers, status and termination."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _API_ERRORS = (urllib.error.URLError, OSError)
 
 @dataclass
 class Running:
-    """A container of the pod: its present start, and what is known of earlier ones."""
+    """A container of the pod: its current start, and the state of earlier ones."""
 
     manifest: Manifest
     process: Container | None = None
@@ -46,7 +46,7 @@ class Running:
 
 
 class Pod:
-    """A thread brings it to its end. ``images``: what there is to be pulled. ``hosts``: its file of host names."""
+    """A pod, run by a thread until it ends. ``images``: the available images. ``hosts``: its hosts file."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Pod:
         claims: Path,
         ended: Callable[[str], None],
     ) -> None:
-        """``ended``: called with the uid when it is gone."""
+        """``ended``: called with the uid when the pod has ended."""
         self.manifest = manifest
         self.place = place
         self.folder = folder
@@ -94,7 +94,7 @@ class Pod:
         return str(self.manifest["metadata"]["uid"])
 
     def log_of(self, container: str, before: bool = False) -> Path:
-        """The log of its present start; of the one before."""
+        """Return the log of the container's current start, or of its previous start."""
         number = next(item.restarts for item in [*self.inits, *self.containers] if item.manifest["name"] == container)
         return self.folder / f"{container}-{number - before}.log"
 
@@ -102,25 +102,25 @@ class Pod:
         self._thread.start()
 
     def delete(self, grace_seconds: float) -> None:
-        """Somebody has deleted it in the API. A second time: it may have less time than it had."""
+        """The pod was deleted in the API. A second call can shorten the grace period."""
         self._grace = grace_seconds
         self._deleted.set()
 
     def lose(self, end: bool) -> None:
-        """The node has no API any more. ``end``: it has no power either."""
+        """The node has lost the API. ``end``: it has also lost power."""
         self._lost.set()
         if end:
             self._kill_all()
 
     def kill_for_memory(self, container: str) -> None:
-        """End it as a node does that has a limit of memory."""
+        """Kill the container as a node does that enforces a memory limit."""
         for running in self.containers:
             if running.manifest["name"] == container and running.process is not None:
                 running.process.killed_for_memory = True
                 running.process.kill()
 
     def close(self) -> None:
-        """End what runs, and wait for it."""
+        """Kill the running containers and wait for their end."""
         self.lose(end=True)
         self._thread.join(timeout=30)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -138,7 +138,7 @@ class Pod:
             self._ended(self.uid)
 
     def _prepared(self) -> Mapping[str, Path] | None:
-        """The folders of its volumes; ``None``: it was deleted before there were any."""
+        """Return the folders of the pod's volumes; ``None`` if the pod was deleted before they existed."""
         while not self._is_over():
             missing = [item for item in [*self.inits, *self.containers] if item.manifest["image"] not in self._images]
             for running in missing:
@@ -208,7 +208,7 @@ class Pod:
                 self._stop([running], self._grace_of_the_pod())
 
     def _begin(self, running: Running, folders: Mapping[str, Path]) -> bool:
-        """``False``: it cannot be started now."""
+        """Start the container. Returns ``False`` if it cannot be started now."""
         container = running.manifest
         try:
             variables = variables_of(self.manifest, container, self.place, self.volumes.data)
@@ -273,7 +273,7 @@ class Pod:
         running.process = None
 
     def _end(self) -> None:
-        """In the time that whoever deleted it gives, which may become less meanwhile."""
+        """Stop all containers within the grace period of the deletion, which can become shorter meanwhile."""
         if self._lost.is_set():
             return
         for running in self.containers:
@@ -293,7 +293,7 @@ class Pod:
             running.process.wait(min(float(hook["sleep"]["seconds"]), self._grace or 0))
 
     def _stop(self, containers: Sequence[Running], grace_seconds: float | None) -> None:
-        """``grace_seconds`` ``None``: as long as the pod has from now on."""
+        """Stop containers. ``grace_seconds`` ``None``: use the pod's remaining grace period."""
         processes = [running.process for running in containers if running.process is not None]
         for process in processes:
             process.terminate()
@@ -322,14 +322,14 @@ class Pod:
         return "Failed" if any(codes) else "Succeeded"
 
     def _say(self, phase: str) -> None:
-        """Into the API, if it is something new, and there is one."""
+        """Report the status to the API, if it has changed and the API is reachable."""
         if self._lost.is_set():
             return
         status = self._status(phase)
         if status == self._said:
             return
         path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}/status"
-        body = {"metadata": {"uid": self.uid}, "status": status}  # of another pod of this name it is refused
+        body = {"metadata": {"uid": self.uid}, "status": status}  # refused for another pod of this name
         try:
             self._cluster.patch(path, body)
         except urllib.error.HTTPError as error:
@@ -368,7 +368,7 @@ class Pod:
         }
 
     def _warn(self, reason: str, message: str) -> None:
-        """An event of the pod, once for the same message."""
+        """Report an event of the pod, once per message."""
         if self._warned == message or self._lost.is_set():
             return
         self._warned = message

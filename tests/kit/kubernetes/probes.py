@@ -1,4 +1,4 @@
-"""Probes of containers: has it started, is it alive, is it ready?"""
+"""Probes of containers: startup, liveness and readiness."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS: tuple[Kind, ...] = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
 class Probe:
-    """One probe of one container. ``holds``: what it says so far; a probe that is not there holds at once."""
+    """One probe of one container. ``holds``: its result so far. A missing probe holds immediately."""
 
     def __init__(
         self, kind: Kind, manifest: Manifest, address: str, clock: Callable[[], float] = time.monotonic
@@ -31,10 +31,10 @@ class Probe:
         self._failures = self._successes = 0
         self.holds = not self._probe or kind == "livenessProbe"
         self.has_failed = False
-        """Often enough in a row."""
+        """True after enough consecutive failures."""
 
     def look(self, container: Container) -> None:
-        """Asks, if it is time to."""
+        """Run the probe if it is due."""
         if not self._probe or self._clock() < self._next:
             return
         self._next = self._clock() + float(self._probe.get("periodSeconds") or 10)
@@ -63,7 +63,7 @@ class Probe:
         headers = {header["name"]: header["value"] for header in get.get("httpHeaders") or ()}
         request = urllib.request.Request(url, headers={"User-Agent": "kube-probe/test", **headers})
         try:
-            # As the kubelet does it: whose certificate it is it does not ask.
+            # The kubelet does not verify certificates either.
             with urllib.request.urlopen(request, timeout=seconds, context=ssl._create_unverified_context()) as answer:
                 return bool(200 <= answer.status < 400)
         except (urllib.error.URLError, OSError):

@@ -1,4 +1,4 @@
-"""What a balancer before a service of the cluster is to people outside of it: one address for all of its pods."""
+"""A load balancer in front of a service of the cluster: one address for all of its pods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHECK_SECONDS = 0.25
 
 
 class ServiceProxy(TcpProxy):
-    """Each connection goes to the next pod of the service that the cluster calls ready."""
+    """Forwards each connection to the next pod of the service that the cluster reports as ready."""
 
     def __init__(self, cluster: KubernetesCluster, namespace: str, name: str) -> None:
         self._cluster = cluster
@@ -36,7 +36,7 @@ class ServiceProxy(TcpProxy):
 
     @property
     def ready(self) -> list[tuple[str, int]]:
-        """Addresses and ports of its pods."""
+        """Addresses and ports of the ready pods."""
         return list(self._ready)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Claims of storage, bound to folders of this machine: the class ``folders``, which is the cluster's default."""
+"""Storage claims bound to folders of this machine: the class ``folders``, which is the cluster's default."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VOLUMES = "/api/v1/persistentvolumes"
 
 
 class ClaimedFolders:
-    """``folder``: below it each claim has a folder, until the claim is deleted."""
+    """``folder``: contains a folder for each claim until the claim is deleted."""
 
     def __init__(self, cluster: KubernetesCluster, folder: Path) -> None:
         self._cluster = cluster
@@ -25,7 +25,7 @@ class ClaimedFolders:
         self._has_class = False
 
     def look(self) -> None:
-        """Give each claim that waits a volume; remove those whose claims are gone. Raises ``OSError``."""
+        """Bind each pending claim to a volume, and remove the volumes of deleted claims. Raises ``OSError``."""
         self._make_class()
         for claim in self._cluster.get("/api/v1/persistentvolumeclaims")["items"]:
             if claim["status"].get("phase") == "Pending" and claim["spec"].get("storageClassName") == CLASS:
@@ -66,5 +66,5 @@ class ClaimedFolders:
         )
 
     def _create(self, path: str, body: dict[str, Any]) -> None:
-        with suppress(urllib.error.HTTPError):  # another node has just done it
+        with suppress(urllib.error.HTTPError):  # another node has just created it
             self._cluster.create(path, body)

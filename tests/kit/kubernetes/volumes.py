@@ -1,4 +1,4 @@
-"""The volumes of a pod as folders of this machine: filled from the API, kept fresh where that is what they are for."""
+"""The volumes of a pod as folders of this machine, filled from the API; tokens are renewed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from tests.kit.kubernetes.environment import Manifest, NotThere, Place
 
 _TOKEN_SECONDS = 3600
 _RENEWED_AFTER = 0.8
-"""Of a token's life, as the kubelet does it."""
+"""Fraction of a token's lifetime after which it is renewed, as in the kubelet."""
 
 
 @dataclass
 class Volumes:
-    """``folder``: where they are made, one by name; claims are folders below ``claims``, which outlive pods."""
+    """``folder``: contains a folder per volume, by name. ``claims``: contains the folders of claims, which outlive
+    pods."""
 
     cluster: KubernetesCluster
     pod: Manifest
@@ -31,22 +32,22 @@ class Volumes:
     folder: Path
     claims: Path
     _renewals: dict[Path, tuple[float, Manifest]] = field(default_factory=dict)
-    """Tokens, by their files: when to renew which."""
+    """Token files: the time of the next renewal, and the token's source."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def make(self) -> dict[str, Path]:
-        """The folder of each volume, by name. May be called again. Raises :class:`NotThere`."""
+        """Create the folder of each volume, by name. Can be called repeatedly. Raises :class:`NotThere`."""
         return {volume["name"]: self._volume(volume) for volume in self.pod["spec"].get("volumes") or ()}
 
     def renew(self) -> None:
-        """Tokens that are old enough. Raises ``OSError`` while there is no API."""
+        """Renew the tokens that are due. Raises ``OSError`` if the API is unreachable."""
         with self._lock:
             due = [(path, source) for path, (at, source) in self._renewals.items() if time.monotonic() >= at]
         for path, source in due:
             self._write_token(path, source)
 
     def data(self, kind: str, name: str, optional: bool) -> Mapping[str, str] | None:
-        """As :data:`~tests.kit.kubernetes.environment.Data`."""
+        """Implements :data:`~tests.kit.kubernetes.environment.Data`."""
         content = self._content(kind, name, optional)
         return None if content is None else {key: value.decode() for key, value in content.items()}
 
@@ -130,7 +131,7 @@ class Volumes:
         return Path(found["spec"]["hostPath"]["path"])
 
     def _write_token(self, path: Path, source: Manifest) -> None:
-        """Bound to this pod: it means nothing when that is gone."""
+        """Write a token that is bound to this pod; it becomes invalid when the pod is deleted."""
         metadata = self.pod["metadata"]
         seconds = int(source.get("expirationSeconds") or _TOKEN_SECONDS)
         bound = {"kind": "Pod", "apiVersion": "v1", "name": metadata["name"], "uid": metadata["uid"]}
@@ -146,7 +147,7 @@ class Volumes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Whoever reads it sees it whole, before or after."""
+    """Write the file atomically: a reader sees the old or the new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{threading.get_ident()}")
     draft.write_bytes(content)

@@ -1,6 +1,7 @@
-"""Attempts of the engine without Spark: coordinator, commit queue, recovery, retention and compaction are the driver's.
+"""Attempts of the engine without Spark, with the driver's coordinator, commit queue, recovery, retention and
+compaction.
 
-A process that runs :func:`attempt` can be killed at any fault point as a driver can.
+A process that runs :func:`attempt` can be killed at any fault point, like a driver.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _PAUSE_SECONDS = 0.02
 
 
 class LocalAttempt:
-    """One attempt in one thread, which has recovered. Commits fall behind as far as they may: the queue works when it
-    is full, after a failure, and at the end."""
+    """One recovered attempt in one thread. Commits are deferred as far as permitted: the queue works when it is full,
+    after a failure, and at the end."""
 
     def __init__(self, program: Program, catalog: Catalog, now: Callable[[], datetime] = CLOCK) -> None:
         store, current = SnapshotStore(program.orders.store), CurrentProgram(program)
@@ -51,7 +52,7 @@ class LocalAttempt:
         self._retention = self._queue.retain = Retention(store, current, self._compaction, self.coordinator.aborted)
 
     def epoch(self, most: int | None = None) -> Manifest | None:
-        """The next epoch, with slices of at most so many records; ``None`` when there is nothing to do now.
+        """Run the next epoch, with at most ``most`` records per slice. Returns ``None`` if no epoch is due.
 
         Raises ``EpochAborted``, ``Fenced``.
         """
@@ -64,17 +65,17 @@ class LocalAttempt:
         return self.coordinator.run_epoch(slices, decision.opened_for)
 
     def commit(self) -> None:
-        """Try the first commit that is left."""
+        """Try the first pending commit."""
         if not self._queue.step():
             time.sleep(_PAUSE_SECONDS)
 
     def commit_all(self) -> None:
-        """Commit what was decided."""
+        """Commit all decided epochs."""
         while not self._queue.empty:
             self.commit()
 
     def finish(self) -> None:
-        """Commit what was decided, and end."""
+        """Commit all decided epochs, and end the attempt."""
         self.commit_all()
         self._retention.finish()
         self._compaction.finish()
@@ -91,10 +92,12 @@ def attempt(
     now: Callable[[], datetime] = CLOCK,
     begun: Callable[[Coordinator], None] = lambda coordinator: None,
 ) -> None:
-    """One attempt, until there is nothing to do ``now``, or of so many ``epochs``. ``begun`` is called before the first
-    one: to give it what a control plane would.
+    """Run one attempt until no epoch is due ``now``, or for ``epochs`` epochs.
 
-    Raises what ends it: ``Fenced``, ``EpochAborted`` when more than ``tolerable_failed_epochs`` failed in a row.
+    ``begun`` is called before the first epoch, for example to deliver commands of a control plane.
+
+    Raises the error that ends the attempt: ``Fenced``, or ``EpochAborted`` if more than ``tolerable_failed_epochs``
+    epochs failed in a row.
     """
     running = LocalAttempt(local_program(orders, pipeline, participants, tasks), catalog, now)
     begun(running.coordinator)
@@ -107,7 +110,7 @@ def attempt(
             failed += 1
             if failed > orders.configuration.tolerable_failed_epochs:
                 raise
-            running.commit()  # what has gone wrong may have to do with it
+            running.commit()  # a pending commit can be the cause
             continue
         ran, failed = ran + 1, 0
     running.finish()

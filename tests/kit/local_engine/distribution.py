@@ -1,4 +1,4 @@
-"""How rows come to subtasks without Spark: as :mod:`epochal.operators.distribution` has it, on Arrow tables."""
+"""Distribution of rows to subtasks without Spark: :mod:`epochal.operators.distribution` on Arrow tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from epochal.tasks.subtask_rows import INPUT, KEY_GROUP, MARK, SUBTASK, TO, carr
 class LocalInput:
     """One input of an operator: all of its rows, or those in which the boolean column ``where`` is true.
 
-    ``order_by``: the columns that the rows of a subtask, or of a key, are in the order of.
+    ``order_by``: the columns that order the rows of a subtask or of a key.
     """
 
     distribution: Distribution = Distribution.BY_KEY
@@ -31,7 +31,7 @@ class LocalInput:
 class LocalShuffle:
     """The rows of all inputs at their subtasks, with marks and control columns, in the order that a task needs.
 
-    Where there are several inputs, the later ones come first in each subtask.
+    If there are several inputs, the later ones come first in each subtask.
     """
 
     inputs: tuple[LocalInput, ...]
@@ -40,7 +40,7 @@ class LocalShuffle:
     max_parallelism: int
 
     def of(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """``tables``: the rows of each input."""
+        """Shuffle the rows. ``tables``: the rows of each input."""
         numbers = pa.array(range(self.parallelism), pa.int32())
         marks = pa.table({MARK: numbers, SUBTASK: numbers})
         inputs = zip(self.inputs, tables, strict=True)

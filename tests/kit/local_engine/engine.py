@@ -1,7 +1,7 @@
-"""The real engine without Spark: epochs whose tasks this process runs itself, in milliseconds instead of seconds.
+"""The real engine without Spark: this process runs the tasks of epochs, in milliseconds instead of seconds.
 
-Store, state backends and sinks are real, and so are the tasks. What is not there is Spark: rows are read, shuffled,
-sorted and given to the tasks here. :mod:`tests.kit.local_engine.attempt` runs epochs over it.
+Store, state backends, sinks and tasks are real. Spark is replaced: this module reads, shuffles and sorts the rows and
+passes them to the tasks. :mod:`tests.kit.local_engine.attempt` runs epochs on it.
 """
 
 from __future__ import annotations
@@ -47,12 +47,11 @@ Change = Callable[[pa.Table], pa.Table]
 
 @dataclass(frozen=True)
 class LocalOperator:
-    """An operator. ``output``: the columns that its work gives, ``sides``: beside them.
+    """An operator. ``output``: the columns of its output. ``sides``: the columns of its side outputs.
 
-    ``inputs``: how the rows come to its subtasks; one input by key, unless others are given. ``reads``: for each of
-    them the streams whose rows it has; without it, all rows of all sources. ``declared``: what says which rows are
-    late. ``before``: for each input what becomes of its rows before they are shuffled, ``after``: of those that the
-    work gives.
+    ``inputs``: the distribution of rows to subtasks; by default one input by key. ``reads``: the streams of each
+    input; by default all rows of all sources. ``declared``: the operator that decides which rows are late. ``before``:
+    for each input, the change of its rows before the shuffle. ``after``: the change of the output.
     """
 
     name: str
@@ -68,11 +67,11 @@ class LocalOperator:
     before: tuple[Change, ...] = ()
     after: Change | None = None
     in_epoch: Callable[[EpochPlan], LocalOperator] | None = None
-    """What it is in an epoch, where that is chosen anew for each."""
+    """Returns the operator of an epoch, if it depends on the epoch."""
 
     @property
     def output_columns(self) -> pa.Schema:
-        """The columns of the stream that it gives."""
+        """The columns of the output stream."""
         empty = self.output.empty_table()
         return (empty if self.after is None else self.after(empty)).schema
 
@@ -80,7 +79,8 @@ class LocalOperator:
 def local_process(
     name: str, process: type[KeyedProcess], key: tuple[Column, ...], rows: pa.Schema, output: pa.Schema
 ) -> LocalOperator:
-    """A ``process`` operator over ``rows``, without event time. ``output`` says in Arrow what the class declares."""
+    """Return a ``process`` operator over ``rows``, without event time. ``output``: the declared columns of the class
+    in Arrow."""
     tables = tuple(state.table(name, key) for state in declared_states(process).values())
     work = ProcessWork(process, tuple(rows.names))
     if work.has_timers:
@@ -89,14 +89,14 @@ def local_process(
 
 
 class RowsChange(Protocol):
-    """A verb between operators that knows what it does to rows in Arrow."""
+    """A verb between operators with an Arrow implementation."""
 
     def table(self, rows: pa.Table) -> pa.Table: ...
 
 
 @dataclass(frozen=True)
 class LocalChange:
-    """A verb over the streams ``reads``. ``name``: of the stream that it gives, ``columns`` its columns."""
+    """A verb over the streams ``reads``. ``name`` and ``columns``: the name and columns of the output stream."""
 
     name: str
     change: RowsChange
@@ -106,11 +106,11 @@ class LocalChange:
 
 @dataclass(frozen=True)
 class LocalPipeline:
-    """Sources by name, with their columns; ``steps``, in the order in which rows pass them; and for each sink the
-    stream that it writes: a source, an operator, or of an operator a side: ``operator.side``.
+    """A pipeline without Spark. ``sources``: columns by name. ``steps``: in the order in which rows pass them.
 
-    ``loops``: internal sources; their rows are united with the only source's. ``graph``: what it was made of, where it
-    was (:func:`tests.kit.local_engine.plans.local_pipeline`).
+    ``sinks``: the stream that each sink writes: a source, an operator, or a side of an operator (``operator.side``).
+    ``loops``: internal sources, whose rows are united with those of the only source. ``graph``: the graph from which
+    the pipeline was planned, if any (:func:`tests.kit.local_engine.plans.local_pipeline`).
     """
 
     sources: Mapping[str, pa.Schema]
@@ -121,7 +121,7 @@ class LocalPipeline:
     kept_out: Mapping[str, pa.Schema] = field(default_factory=dict)
     """The streams of late and of rejected rows, with their columns."""
     tails: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By loop of the graph the streams that its tail reads."""
+    """The streams that the tail of each loop of the graph reads."""
 
     @property
     def operators(self) -> tuple[LocalOperator, ...]:
@@ -132,7 +132,7 @@ class LocalPipeline:
         return tuple(table for operator in self.operators for table in operator.tables)
 
     def plan(self, sources: Mapping[str, Source]) -> PipelinePlan:
-        """Of the sinks and of event time: operators are planned for Spark alone."""
+        """Plan sinks and event time. Operators have no plan here, since only Spark uses it."""
         columns = {**self.sources, **{operator.name: operator.output_columns for operator in self.operators}}
         columns |= {f"{one.name}.{side}": schema for one in self.operators for side, schema in one.sides.items()}
         time = WITHOUT_EVENT_TIME if self.graph is None else TimePlan.of(self.graph, sources)
@@ -144,14 +144,14 @@ class LocalPipeline:
 
 @dataclass(frozen=True)
 class LocalRunner(EpochRunner):
-    """E2 in this process."""
+    """Runs E2 in this process."""
 
     pipeline: LocalPipeline
     participants: Participants
     configuration: Configuration
     tasks: LocalTasks
     partitioned: Mapping[str, str] = field(default_factory=dict)
-    """Of declarations whose rows have partitions, the source that these are of."""
+    """The partitioned source of each declaration whose rows have partitions."""
 
     def declaring(self, participants: Participants) -> LocalRunner:
         return replace(self, participants=participants)
@@ -196,7 +196,7 @@ class LocalRunner(EpochRunner):
         return self.participants.operators[handle.owner].deltas(handle)
 
     def _sources(self, plan: EpochPlan) -> dict[str, list[pa.Table]]:
-        """By source its rows, in two partitions."""
+        """Return the rows of each source, in two partitions."""
         found = {}
         for name, schema in self.pipeline.sources.items():
             mine = [plan.slices[each] for each in (name, *self.pipeline.loops) if each in plan.slices]
@@ -228,7 +228,7 @@ class LocalRunner(EpochRunner):
     def _operator(
         self, plan: EpochPlan, operator: LocalOperator, inputs: Sequence[pa.Table]
     ) -> tuple[dict[str, list[pa.Table]], list[TaskAnswer]]:
-        """By subtask its output, and that of each side, and its handle."""
+        """Return the output and the side outputs by subtask, and the answer of each task."""
         task = OperatorTask(
             operator=operator.name,
             work=operator.work,
@@ -264,7 +264,7 @@ class LocalRunner(EpochRunner):
         return output, decoded
 
     def _tables(self, operator: LocalOperator) -> tuple[StateTable, ...]:
-        """The operator's, with what the lineage knows of the expiry of their rows."""
+        """Return the operator's tables, with the expiry from the lineage."""
         known = {table.id: table for table in self.participants.tables}
         return tuple(known.get(table.id, table) for table in operator.tables)
 
@@ -290,7 +290,7 @@ def _rows(source: Source, slices: Sequence[Slice], schema: pa.Schema) -> pa.Tabl
 
 
 def loop_stream(loop: str) -> str:
-    """The name of what comes out of a loop."""
+    """Return the name of the output stream of a loop."""
     return f"loop {loop}"
 
 
@@ -299,7 +299,7 @@ def _united(parts: Sequence[pa.Table]) -> pa.Table:
 
 
 def _side(operator: LocalOperator, answer: pa.Table, side: str | None) -> pa.Table:
-    """The rows of a side among all that a task gave; ``None`` is its output itself."""
+    """Select the rows of a side from the output of a task; ``None`` selects the main output."""
     if not operator.sides:
         return answer.select(operator.output.names)
     output = TaskOutput(operator.output, operator.sides)
@@ -309,7 +309,7 @@ def _side(operator: LocalOperator, answer: pa.Table, side: str | None) -> pa.Tab
 
 
 def read_rows(slices: Sequence[Slice], schema: pa.Schema) -> pa.Table:
-    """The rows of slices of files: JSON lines, times in microseconds from the Unix epoch."""
+    """Return the rows of file slices: JSON lines, with times in microseconds from the Unix epoch."""
     paths = [record["path"] for slice in slices for record in slice.detail["files"]]
     rows = []
     for path in paths:
@@ -321,7 +321,7 @@ def read_rows(slices: Sequence[Slice], schema: pa.Schema) -> pa.Table:
 def local_program(
     orders: ExecutionOrders, pipeline: LocalPipeline, participants: Participants, tasks: LocalTasks = FAULTLESS
 ) -> Program:
-    """A program whose tasks this process runs."""
+    """Return a program whose tasks this process runs."""
     plan = pipeline.plan(participants.sources)
     runner = LocalRunner(pipeline, participants, orders.configuration, tasks, plan.time.partitions.partitioned)
     return Program(orders, pipeline.graph or Graph(orders.application, ()), plan, participants, runner)

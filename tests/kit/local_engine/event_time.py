@@ -1,6 +1,6 @@
-"""Event time without Spark: what is rejected where it is declared, and what is late to an operator, over Arrow tables.
+"""Event time without Spark: rejected and late rows, over Arrow tables.
 
-As :mod:`epochal.engine.event_time` has it in Spark's expressions.
+Implements the rules that :mod:`epochal.engine.event_time` expresses in Spark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from epochal.state.watermarks import WHOLE, latest_accepted
 
 @dataclass(frozen=True)
 class LocalEventTime:
-    """``with_watermark`` over the streams ``reads``. ``name``: of the stream that it gives."""
+    """``with_watermark`` over the streams ``reads``. ``name``: the name of the output stream."""
 
     name: str
     declaration: str
@@ -33,7 +33,7 @@ class LocalEventTime:
 
 @dataclass
 class LocalTime:
-    """Of one epoch: what of its rows is kept out, and what was observed."""
+    """Event time of one epoch: rejected and late rows, and the observed times."""
 
     conditions: EpochConditions
     latest: dict[str, dict[str, int | None]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class LocalTime:
         return ObservedTime(self.latest, self.rejected, self.late)
 
     def accepted(self, step: LocalEventTime, rows: pa.Table, partitions: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-        """The rows that have a possible event time, and those that have not. ``partitions``: of the slice."""
+        """Split the rows into those with a possible event time and the rejected ones. ``partitions``: of the slice."""
         latest = latest_accepted(self.conditions.epoch_time, step.event_time.max_ahead)
         times = microseconds(rows[step.event_time.column].combine_chunks())
         possible = pc.and_(pc.less_equal(times, latest), pc.greater_equal(times, EARLIEST))
@@ -58,7 +58,7 @@ class LocalTime:
         return _without_partition(kept), _without_partition(rejected)
 
     def on_time(self, operator: Operator, inputs: Sequence[pa.Table]) -> tuple[list[pa.Table], dict[str, pa.Table]]:
-        """The rows of an operator's inputs that are not late to it, and the late ones by the side that has them."""
+        """Split the rows of an operator's inputs into rows on time, and late rows by their side output."""
         late = self.conditions.watermarks(operator.name).late
         kept, apart = [], {}
         for number, (input, rows) in enumerate(zip(operator.inputs, inputs, strict=True)):

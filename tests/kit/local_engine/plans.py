@@ -1,8 +1,8 @@
-"""The graph of a pipeline planned without Spark, for the engine without Spark.
+"""Planning of a pipeline's graph for the engine without Spark.
 
-Operators are planned by themselves, over the columns that they read; what Spark does with rows before and after their
-tasks is done here: partial aggregates, the panes of windows, the time of a window's result. Of the verbs between
-operators ``union`` is there; others would need Spark's expressions.
+Operators are planned individually, over the columns that they read. This module replaces Spark's work before and after
+their tasks: partial aggregates, the panes of windows, the time of a window's result. Of the verbs between operators
+only ``union`` is supported; others would need Spark's expressions.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ if TYPE_CHECKING:
 
 
 def local_pipeline(graph: Graph, sources: Mapping[str, pa.Schema]) -> LocalPipeline:
-    """``sources``: the columns of each. Raises ``ValueError`` for a verb that needs Spark."""
+    """Plan the graph. ``sources``: the columns of each source. Raises ``ValueError`` for a verb that needs Spark."""
     return _Walk(graph, sources).run()
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """What operators ask of a DataFrame when they are planned."""
+    """The part of a DataFrame that operators use for planning."""
 
     schema: StructType
 
@@ -86,7 +86,7 @@ class _Columns:
 
 
 class _Walk:
-    """Over the nodes of a graph: each stream by the names of what its rows are united of, with its columns."""
+    """Walks the nodes of a graph. Each stream is represented by the names of the united streams, and its columns."""
 
     def __init__(self, graph: Graph, sources: Mapping[str, pa.Schema]) -> None:
         self._graph, self._sources = graph, sources
@@ -157,7 +157,7 @@ class _Walk:
 
 
 def planned(operator: Operator, rows: Sequence[pa.Schema], reads: tuple[tuple[str, ...], ...]) -> LocalOperator:
-    """``rows``: the columns of each input; ``reads``: the streams that its rows are united of."""
+    """Plan an operator. ``rows``: the columns of each input. ``reads``: the streams united in each input."""
     plan = _windowed(operator, rows[0]) if isinstance(operator, WindowedAggregate) else _plan(operator, rows)
     found = _local(operator, plan, reads)
     return replace(found, in_epoch=partial(_in_epoch, operator, plan, reads)) if _is_chosen(plan) else found
@@ -207,7 +207,7 @@ def _windowed(operator: WindowedAggregate, rows: pa.Schema) -> OperatorPlan:
 
 
 def _around(operator: Operator, plan: OperatorPlan) -> tuple[tuple[Change, ...], Change | None]:
-    """What happens to the rows of each input before they are shuffled, and to those that the task gives."""
+    """Return the changes of each input's rows before the shuffle, and the change of the task's output."""
     match operator:
         case WindowedAggregate():
             return (partial(_partials, operator, plan),), partial(_timed, len(plan.key) + len(WINDOW))
@@ -227,7 +227,7 @@ def _standing_partials(plan: StandingQueriesPlan, rows: pa.Table) -> pa.Table:
 
 
 def _with_hops(united: Sequence[pa.Schema]) -> pa.Schema:
-    """The columns of a union; hops are counted where one of its streams has them."""
+    """Return the columns of a union; it has hops if one of its streams has them."""
     return next((columns for columns in united if HOP in columns.names), united[0])
 
 
@@ -238,9 +238,9 @@ def _selected(names: Sequence[str], rows: pa.Table) -> pa.Table:
 def _with_pane(operator: WindowProcessOperator, plan: OperatorPlan, rows: pa.Table) -> pa.Table:
     windows, time = operator.windowing.windows, plan.tables[0].time
     times = _times(rows, operator.event_time)
-    if time is None:  # of sessions
+    if time is None:  # sessions
         return rows.append_column(TIME, timestamps(times))
-    assert isinstance(windows, GridWindows)  # the others have no panes
+    assert isinstance(windows, GridWindows)  # other windows have no panes
     return rows.append_column(time.name, timestamps(pane_starts(windows, times)))
 
 
@@ -251,9 +251,9 @@ def _partials(operator: WindowedAggregate, plan: OperatorPlan, rows: pa.Table) -
         starts, ends = _sessions(rows.select(list(operator.keys)), times, windows.gap)
         bounds = {WINDOW_START: starts, SESSION_END: ends}
     else:
-        assert time is not None  # of panes
+        assert time is not None  # panes
         bounds = {time.name: pane_starts(windows, times)}
-    # What the windows of an operator before this one are called is no column of these.
+    # Columns with the window names of a preceding operator are dropped.
     rows = rows.drop_columns([name for name in rows.column_names if name in bounds])
     for name, bound in bounds.items():
         rows = rows.append_column(name, timestamps(bound))
@@ -261,7 +261,7 @@ def _partials(operator: WindowedAggregate, plan: OperatorPlan, rows: pa.Table) -
 
 
 def _sessions(keys: pa.Table, times: Integers, gap: int) -> tuple[Integers, Integers]:
-    """For each row start and end of the session that it comes to among these rows, as Spark's ``session_window``."""
+    """Return the start and end of the session of each row among these rows, as Spark's ``session_window`` does."""
     starts, ends = times.copy(), times + gap
     of_key: dict[tuple[object, ...], list[int]] = {}
     for position, key in enumerate(keys.to_pylist()):
@@ -282,7 +282,7 @@ def _times(rows: pa.Table, column: str) -> Integers:
 
 
 def _timed(position: int, rows: pa.Table) -> pa.Table:
-    """With the event time of a window's result, from the window's end."""
+    """Add the event time of a window's result, computed from the window's end."""
     ends = rows[WINDOW_END].cast(pa.int64())
     return rows.add_column(position, WINDOW_TIME, pc.subtract(ends, 1).cast(TIMESTAMP))
 
@@ -293,7 +293,10 @@ _FUNCTIONS: Final = ("count", "sum", "min", "max")
 def local_aggregation(
     operator: str, key: tuple[Column, ...], aggregations: Sequence[Aggregation], queryable: bool, rows: pa.Schema
 ) -> AggregationPlan:
-    """As ``plan_aggregation``. Raises ``ValueError`` for what is no count, sum, min or max of a column of integers."""
+    """Plan an aggregation, as ``plan_aggregation`` does.
+
+    Raises ``ValueError`` for anything except count, sum, min or max of an integer column.
+    """
     parts, columns, kept = [], [], []
     for aggregation in aggregations:
         found = decompose(aggregation.name, aggregation.expression)
@@ -313,7 +316,8 @@ def local_aggregation(
 
 
 def partials(plan: AggregationPlan, rows: pa.Table, by: Sequence[str]) -> pa.Table:
-    """What Spark makes of an epoch's rows: of each group the columns ``by`` and the plan's partial columns."""
+    """Compute Spark's partial aggregates of an epoch: the columns ``by`` and the plan's partial columns of each
+    group."""
     calls = [_called(part.partials[0].expression) for part in plan.parts]
     asked = [([], "count_all") if argument == "*" else (argument, function) for function, argument in calls]
     grouped = rows.group_by(list(by), use_threads=False).aggregate(asked)
@@ -323,7 +327,7 @@ def partials(plan: AggregationPlan, rows: pa.Table, by: Sequence[str]) -> pa.Tab
 
 
 def _called(expression: Expression) -> tuple[str, str]:
-    """The aggregate's function and the column that it is of, or ``*``."""
+    """Return the aggregate's function, and its column or ``*``."""
     call = expression.call
     (argument,) = call.arguments
     if call.name not in _FUNCTIONS:

@@ -1,4 +1,4 @@
-"""Sources and sinks of the engine without Spark whose rows are in memory, and in handles."""
+"""Sources and sinks of the engine without Spark, with rows in memory and in handles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from epochal.contracts.source import PARTITION, Slice, SliceLimits, Source
 
 
 class NotForSpark:
-    """The half of a source that describes its rows to Spark."""
+    """The Spark half of a source, which is not supported."""
 
     def schema(self, spark: Any) -> Any:
         raise NotImplementedError("no rows of this source go through Spark")
@@ -27,7 +27,7 @@ class NotForSpark:
 
 
 class LogSource(NotForSpark, Source):
-    """A log in memory. A ``position`` is the number of its entries before; slices follow on each other."""
+    """A log in memory. A ``position`` is the number of preceding entries; slices are contiguous."""
 
     def __init__(self) -> None:
         self._position = 0
@@ -35,14 +35,14 @@ class LogSource(NotForSpark, Source):
     @property
     @abstractmethod
     def length(self) -> int:
-        """How many entries the log has by now."""
+        """The current number of entries of the log."""
 
     @property
     def ended(self) -> bool:
         return self._position >= self.length
 
     def limit_to_available(self) -> None:
-        """All of it is."""
+        """All input is available."""
 
     def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
         self._position = checkpoint["position"] if checkpoint else 0
@@ -55,20 +55,23 @@ class LogSource(NotForSpark, Source):
         return {"position": self._position}
 
     def up_to(self, end: int, rows: int, detail: dict[str, Any] | None = None) -> Slice:
-        """The slice from the current position to before ``end``."""
+        """Return the slice from the current position up to, but excluding, ``end``."""
         return Slice(start={"position": self._position}, end={"position": end}, detail=detail or {}, rows=rows)
 
     def accept(self, slice: Slice) -> None:
         self._position = slice.end["position"]
 
     def acknowledge(self, slice: Slice) -> None:
-        """Nobody outside has to know."""
+        """Nothing to acknowledge."""
 
 
 @dataclass
 class LocalRows:
-    """The rows of a source, which outlive attempts: a table for each slice. ``partitions``: those that there are; none
-    of a source that has none. ``bounded``: no others will come. ``punctuated``: each slice ends with a punctuation."""
+    """The rows of a source, which outlive attempts: one table per slice.
+
+    ``partitions``: its partitions, empty for an unpartitioned source. ``bounded``: no more rows follow.
+    ``punctuated``: each slice ends with a punctuation.
+    """
 
     schema: pa.Schema
     partitions: tuple[str, ...] = ()
@@ -76,10 +79,11 @@ class LocalRows:
     bounded: bool = False
     punctuated: bool = False
     awaited: bool = False
-    """More may come at any time: with all taken it has not ended."""
+    """More rows can follow at any time: the source has not ended when all rows are read."""
 
     def give(self, rows: Sequence[dict[str, Any]]) -> None:
-        """The rows of the next slice. Of partitions, each says its own under ``source.PARTITION``."""
+        """Set the rows of the next slice. In a partitioned source, each row names its partition in
+        ``source.PARTITION``."""
         self.slices.append(pa.Table.from_pylist(list(rows), self.columns))
 
     @property
@@ -88,7 +92,7 @@ class LocalRows:
 
 
 class LocalSource(LogSource):
-    """Gives one slice of :class:`LocalRows` after the other."""
+    """Reads one slice of :class:`LocalRows` per epoch."""
 
     kind = "local"
 
@@ -97,7 +101,7 @@ class LocalSource(LogSource):
         self._rows = rows
 
     def table(self, slices: Sequence[Slice]) -> pa.Table:
-        """The rows of slices, with their partitions where there are any."""
+        """Return the rows of slices, with their partitions if the source has them."""
         taken = [self._rows.slices[slice.start["position"]] for slice in slices]
         return pa.concat_tables([self._rows.columns.empty_table(), *taken])
 
@@ -136,7 +140,7 @@ class LocalSource(LogSource):
 
 
 class HandleSink(SinkBackend):
-    """Its rows stand in its handles, and so in the manifests of the epochs that were decided: nothing is committed."""
+    """A sink whose rows are in its handles, and so in the manifests of decided epochs; commits have no effect."""
 
     kind = "handles"
 
@@ -148,26 +152,26 @@ class HandleSink(SinkBackend):
         return f"handles:{self._name}"
 
     def check(self, schema: pa.Schema) -> None:
-        """Any columns will do."""
+        """Accept any columns."""
 
     def start(self, task: TaskScope) -> SinkTransaction:
         return _HandleTransaction(task)
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        """The manifest shows them."""
+        """Nothing to commit: the manifest contains the rows."""
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        """No manifest will."""
+        """Nothing to abort: no manifest contains the rows."""
 
     def recover(self, epoch: EpochScope) -> None:
-        """Nobody else writes."""
+        """The sink has no other writers."""
 
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
         return 0
 
 
 def rows_of(handles: Sequence[Handle]) -> list[dict[str, Any]]:
-    """What handles of :class:`HandleSink` hold."""
+    """Return the rows in handles of :class:`HandleSink`."""
     tables = [pa.ipc.open_stream(base64.b64decode(each.payload["rows"])).read_all() for each in handles if each.rows]
     return [row for table in tables for row in table.to_pylist()]
 
@@ -193,4 +197,4 @@ class _HandleTransaction(SinkTransaction):
         )
 
     def discard(self) -> None:
-        """They are nowhere else."""
+        """Nothing to discard: the rows are only in memory."""

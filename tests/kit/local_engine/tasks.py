@@ -1,7 +1,6 @@
-"""Tasks as Spark would run them, in this process.
+"""Tasks run in this process, as Spark would run them.
 
-Where faults are planned, each task runs in a process of its own, which may die, and is run again as often as Spark
-would.
+With planned faults, each task runs in a process of its own, which can die, and is retried as often as Spark would.
 """
 
 from __future__ import annotations
@@ -26,14 +25,16 @@ Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class LocalTasks:
-    """How tasks run: with which faults, and how often each is tried (Spark's ``local[N,TRIES]``)."""
+    """Execution of tasks: planned ``faults``, and ``tries``, the attempts per task (Spark's ``local[N,TRIES]``)."""
 
     faults: Sequence[Fault] = ()
     tries: int = 1
 
     def run(self, task: bytes, batches: Sequence[pa.RecordBatch], partition: int) -> list[pa.RecordBatch]:
-        """All that a copy of the :func:`shipped` task gives. Raises what it raised the last time, ``EpochAborted`` when
-        it was lost."""
+        """Return the output of a copy of the :func:`shipped` task.
+
+        Raises the error of the last attempt, or ``EpochAborted`` if it was lost.
+        """
         if not self.faults:
             return _run(task, batches, partition)
         left = self.tries
@@ -77,12 +78,12 @@ FAULTLESS: Final = LocalTasks()
 def _result(run: Callable[[], list[pa.RecordBatch]]) -> list[pa.RecordBatch] | Exception:
     try:
         return run()
-    except Exception as error:  # noqa: BLE001  whatever a task raises, the driver is to know
+    except Exception as error:  # noqa: BLE001  the driver receives every exception of a task
         return error
 
 
 def shipped(task: Task) -> bytes:
-    """As Spark ships it: made once for all partitions, each of which runs a copy of its own."""
+    """Serialise a task as Spark does: once for all partitions, each of which runs its own copy."""
     data: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
     return data
 

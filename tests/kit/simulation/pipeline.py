@@ -1,10 +1,11 @@
-"""What the simulation is made of: a world that outlives crashes; a source, a loop, state and a sink that live in it.
+"""Parts of the simulation: a world that survives crashes, with a source, a loop, state and a sink.
 
-The one operator sums values by key. Some values come back to it through the loop, halved; some set a reminder for their
-key, at which an output row is given that no input brings about. :func:`follows` says what follows from an epoch.
+The only operator sums values by key. Some values return to it through the loop, halved. Some set a reminder for their
+key; when it is due, an output row is produced without input. :func:`follows` computes the effects of an epoch.
 
-The source's log is up to four seconds out of order, and the delay of the watermark is one second, so that some events
-are late: they change nothing and go to the late side. Some others set an alarm for their key; the watermark fires it.
+The source's log is up to four seconds out of order, and the delay of the watermark is one second. Some events are
+therefore late: they change no state and go to the late side. Some others set an alarm for their key; the watermark
+fires it.
 """
 
 from __future__ import annotations
@@ -67,19 +68,19 @@ ALARMS = StateTable(
     value=(Column(name="at", type="timestamp"),),
 )
 LOOP, LOOP_RECORDS = "halves", 2
-"""The loop, by its head and by its tail, and how many of its records an epoch takes."""
+"""The loop (the name of its head and of its tail), and the maximum number of its records per epoch."""
 REMINDED = -1
-"""What an output row has instead of a total when a reminder was due."""
+"""The value of an output row for a due reminder, instead of a total."""
 Totals = dict[int, int]
 Reminders = dict[int, int]
-"""By key the epoch time that it waits for."""
+"""The epoch time for which each key waits."""
 Rows = list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Follows:
-    """What follows from an epoch: the values of state that it changes, its output, what it puts into the loop, and how
-    many reminders it drops."""
+    """The effects of an epoch: changed state values, output, records for the loop, and the number of dropped
+    reminders."""
 
     totals: Totals
     reminders: dict[int, int | None]
@@ -89,9 +90,9 @@ class Follows:
 
 
 def follows(events: Rows, totals: Totals, reminders: Reminders, epoch_time: int, draining: bool = False) -> Follows:
-    """Of an epoch that has these events from outside and from the loop, on top of this state.
+    """Compute the effects of an epoch with these events (from outside and from the loop) on this state.
 
-    ``draining``: no epoch comes after it, for which a reminder could wait.
+    ``draining``: no epoch follows for which a reminder could wait.
     """
     changed: Totals = {}
     set_anew: dict[int, int | None] = {key: None for key, at in reminders.items() if at <= epoch_time}
@@ -107,12 +108,12 @@ def follows(events: Rows, totals: Totals, reminders: Reminders, epoch_time: int,
 
 
 class Crash(BaseException):
-    """The simulated process is gone. Not an ``Exception``: nobody may handle it."""
+    """The simulated process has died. Not an ``Exception``, so that no handler catches it."""
 
 
 @dataclass
 class Target:
-    """The outside system that the sink writes to."""
+    """The external system that the sink writes to."""
 
     staged: dict[str, tuple[EpochKey, Rows]] = field(default_factory=dict)
     visible: dict[int, Rows] = field(default_factory=dict)
@@ -121,7 +122,7 @@ class Target:
 
 @dataclass
 class World:
-    """All that outlives a process."""
+    """Everything that survives the death of a process."""
 
     store: SnapshotStore
     log: Rows
@@ -130,11 +131,11 @@ class World:
     clock: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     commit: Literal["asynchronous", "synchronous"] = "asynchronous"
     bounded: bool = False
-    """Nothing comes after the log."""
+    """The log is the whole input."""
     commands: list[QueryCommand] = field(default_factory=list)
-    """On standing queries: all that were ever given."""
+    """All commands on standing queries so far."""
     answered: dict[int, tuple[int, Failure | None]] = field(default_factory=dict)
-    """Of commands that were answered, by number: the epoch that carried them out, and why they were refused."""
+    """The epoch that carried out each answered command, by number, and the refusal, if any."""
 
     @classmethod
     def new(cls, chance: random.Random, events: int) -> World:
@@ -145,14 +146,14 @@ class World:
         return world
 
     def close(self) -> None:
-        """Forget the store's files: all worlds of a process share one memory."""
+        """Delete the store's files: all worlds of a process share one in-memory file system."""
         filesystem, root = url_to_fs(self.store.url)
         if filesystem.exists(root):
             filesystem.rm(root, recursive=True)
 
 
 class SimulatedSource(LogSource):
-    """A log with offsets; slices of a few events."""
+    """A log with offsets; each slice has a few events."""
 
     kind = "simulated"
 
@@ -174,7 +175,7 @@ class SimulatedSource(LogSource):
 
 
 class SimulatedLoop(NotForSpark, InternalSource):
-    """The head of the loop: a few of the records that the tail's handles name, and of those that were left before."""
+    """The head of the loop. Its slice has a few of the tail's records and of the records left by earlier slices."""
 
     kind = "simulated-loop"
 
@@ -187,7 +188,7 @@ class SimulatedLoop(NotForSpark, InternalSource):
 
 
 def in_flight_at(manifest: Manifest) -> list[tuple[int, int]]:
-    """The loop's records that the snapshot holds, in order."""
+    """Return the loop's records in the snapshot, in order."""
     rest = manifest.slices[LOOP].detail["rest"] if LOOP in manifest.slices else []
     return [tuple(record) for record in rest] + [
         tuple(record) for handle in manifest.sinks[LOOP].handles for record in handle.payload["records"]
@@ -195,7 +196,7 @@ def in_flight_at(manifest: Manifest) -> list[tuple[int, int]]:
 
 
 class SimulatedTail(SinkBackend):
-    """The tail of the loop: its records stand in its handles, so that there is nothing to commit or to remove."""
+    """The tail of the loop. Its records are in its handles, so commit and removal have no effect."""
 
     kind = "simulated-tail"
     target = "simulated:loop"
@@ -223,7 +224,7 @@ class SimulatedTail(SinkBackend):
 
 
 class SimulatedState(StateBackend):
-    """Deltas as JSON files in the store; the task itself is :class:`SimulatedRunner`'s."""
+    """State with deltas as JSON files in the store; :class:`SimulatedRunner` runs the task."""
 
     kind = "simulated-state"
 
@@ -256,7 +257,7 @@ class SimulatedState(StateBackend):
 
 
 class SimulatedSink(SinkBackend):
-    """Two-phase over :class:`Target`: staged rows by unique id, then visible by epoch."""
+    """A two-phase sink over :class:`Target`: rows are staged by unique id, then visible by epoch."""
 
     kind = "simulated-sink"
     target = "simulated:target"
@@ -306,13 +307,13 @@ class SimulatedSink(SinkBackend):
 
 
 Alarms = dict[int, int]
-"""By key the event time that it waits for."""
+"""The event time for which each key waits."""
 ALARMED, LATE = -2, -3
-"""What an output row has instead of a total: when an alarm was due, and of an event that was late."""
+"""Values of an output row instead of a total: for a due alarm, and for a late event."""
 
 
 def time_plan(source: str, operator: str) -> TimePlan:
-    """Of one operator over one source without partitions."""
+    """Return the time plan of one operator over one source without partitions."""
     graph = TimeGraph((Declaration(TIME, DELAY), TimedOperator(operator, (TIME,))))
     partitions = Partitions({TIME: frozenset({source})}, {}, frozenset())
     return TimePlan(graph, partitions, {TIME: EventTime("happened", DELAY).details()})
@@ -320,7 +321,7 @@ def time_plan(source: str, operator: str) -> TimePlan:
 
 @dataclass(frozen=True)
 class FromOutside:
-    """The events of a slice: ``on_time`` and ``late`` ones, the alarms that they set, and the latest time of all."""
+    """The events of a slice: ``on_time`` and ``late`` events, the alarms that they set, and the latest time."""
 
     on_time: Rows
     late: Rows
@@ -329,7 +330,7 @@ class FromOutside:
 
 
 def from_outside(slice: Slice | None, log: Rows, late: int) -> FromOutside:
-    """``late``: the operator's watermark, before which events are."""
+    """Split the events of a slice. ``late``: the operator's watermark; earlier events are late."""
     positions = () if slice is None else range(slice.start["position"], slice.end["position"])
     times = {position: _happened(position, log[position][1]) for position in positions}
     on_time = {position: log[position] for position, time in times.items() if time >= late}
@@ -342,13 +343,13 @@ def from_outside(slice: Slice | None, log: Rows, late: int) -> FromOutside:
 
 
 def alarms_after(waiting: Alarms, set_anew: Alarms, fire: int) -> tuple[dict[int, int | None], Rows]:
-    """What an epoch changes of the alarms that wait, ``None`` where one has fired, and the output of those that do."""
+    """Return the changes to waiting alarms (``None``: fired) and the output of the fired alarms."""
     fired = sorted(key for key, at in {**waiting, **set_anew}.items() if at <= fire)
     return {**set_anew, **dict.fromkeys(fired)}, [(key, ALARMED) for key in fired]
 
 
 def left(waiting: Alarms, changed: Mapping[int, int | None]) -> Alarms:
-    """The alarms that wait after an epoch has changed them."""
+    """Return the alarms that wait after an epoch's changes."""
     return {key: at for key, at in {**waiting, **changed}.items() if at is not None}
 
 

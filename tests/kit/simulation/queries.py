@@ -1,4 +1,4 @@
-"""Standing queries in the simulation: commands that come now and then, and what an epoch has to run with."""
+"""Standing queries in the simulation: random commands, and the queries expected in each epoch."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ COMMANDS_PER_EPOCH: Final = 0.15
 _TEXT: Final = "SELECT count(*) AS n WINDOW '1 minute'"
 _NODE: Final = OperatorNode(1, (), StandingQueriesOperator("queries", "at", DEFAULT, DAY))
 NODES: Final = (_NODE,)
-"""Of the graph: the simulated tasks answer no query."""
+"""The operator nodes of the graph; the simulated tasks answer no query."""
 
 
 def another(chance: random.Random, before: Sequence[QueryCommand]) -> QueryCommand:
-    """What somebody asks for after these commands: to add a query, or to change one that may be gone already, or never
-    have been there."""
+    """Return a random next command: it adds a query, or changes one that can be dropped or unknown."""
     number = len(before) + 1
     if not before or chance.random() < 0.5:
         query = bound(_TEXT, {"at": "timestamp"})
@@ -39,7 +38,7 @@ def another(chance: random.Random, before: Sequence[QueryCommand]) -> QueryComma
 
 
 def deliver(queries: StandingQueries, world: World, position: Position) -> None:
-    """As the control plane does it with every heartbeat: all that has not been answered."""
+    """Deliver all unanswered commands, as the control plane does with every heartbeat."""
     for command in world.commands:
         if command.number not in world.answered:
             queries.take(Directive(id=str(command.number), kind="query", arguments=command.model_dump()))
@@ -49,7 +48,7 @@ def deliver(queries: StandingQueries, world: World, position: Position) -> None:
 
 
 class Commands:
-    """What commands have to come to, epoch by epoch."""
+    """The expected effects of commands, epoch by epoch."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -57,7 +56,7 @@ class Commands:
         self.through = 0
 
     def wrong(self, manifest: Manifest) -> list[str]:
-        """What is wrong with the queries of the next epoch, and with what was told of its commands."""
+        """Return the errors in the queries of the next epoch and in the answers to its commands."""
         queries = manifest.conditions.queries
         now = 0 if queries is None else queries.through
         if now < self.through:
@@ -76,7 +75,7 @@ class Commands:
         return found
 
     def _answer(self, command: QueryCommand, manifest: Manifest) -> list[str]:
-        """Carry a command out, and compare with what was answered; an answer may still be under way at the end."""
+        """Carry out a command and compare with its answer; at the end an answer can still be in transit."""
         refused = command.kind != "add" and command.query not in self._states
         if command.kind == "drop":
             self._states.pop(command.query, None)

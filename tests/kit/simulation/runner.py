@@ -1,4 +1,4 @@
-"""E2 of the simulation: the one operator, over deltas as JSON, with tasks that fail and are run again or twice."""
+"""E2 of the simulation: the only operator, over JSON deltas, with tasks that fail and are retried or run twice."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Before:
 
 
 class SimulatedRunner(EpochRunner):
-    """E2 without Spark: every subtask may fail and be run again, or run twice; only one of its handles comes back."""
+    """E2 without Spark. Each subtask can fail and be retried, or run twice; only one of its handles is returned."""
 
     def __init__(self, world: World, sink: SimulatedSink, tail: SimulatedTail, chance: random.Random) -> None:
         self._world, self._sink, self._tail, self._chance = world, sink, tail, chance
@@ -126,7 +126,7 @@ class SimulatedRunner(EpochRunner):
 
 
 def out_of_the_loop(slices: Mapping[str, Slice]) -> Rows:
-    """What comes out of the loop in an epoch."""
+    """Return the loop's output in an epoch."""
     return [(key, value) for key, value in slices[LOOP].detail["records"]] if LOOP in slices else []
 
 
@@ -135,12 +135,12 @@ def _mine(subtask: int, times: dict[int, int]) -> dict[int, int]:
 
 
 def read_totals(store: SnapshotStore, links: Sequence[Sequence[DeltaFile]]) -> Totals:
-    """Totals from their deltas, oldest first; those of other tables are left out."""
+    """Return totals from their deltas, oldest first; deltas of other tables are ignored."""
     return dict(_rows(store, links, TABLE))
 
 
 def read_waiting(store: SnapshotStore, links: Sequence[Sequence[DeltaFile]], table: StateTable) -> dict[int, int]:
-    """By key the times of reminders or alarms that are still to come, as :func:`read_totals`."""
+    """Return the times of pending reminders or alarms by key; see :func:`read_totals`."""
     times = dict(_rows(store, links, table))
     return {key: at for key, at in times.items() if at is not None}
 

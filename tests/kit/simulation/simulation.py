@@ -1,9 +1,9 @@
 """The real coordinator, commit queue and recovery over a simulated cluster that crashes at every numbered step.
 
-One :class:`World` is everything that survives a crash: the store, the catalog, the sink's target and the source's log.
-:func:`run` drives attempts over it; a seed decides at which fault points the process dies, is stopped while a
-successor takes over (and then goes on as a zombie), or loses the catalog's answer. What is simulated is Spark and the
-network; the protocol is the real one. :func:`violations` compares the world with a sequential oracle.
+A :class:`World` is everything that survives a crash: the store, the catalog, the sink's target and the source's log.
+:func:`run` runs attempts over it. A seed decides at which fault points the process dies, is stopped during the
+takeover by a successor (and then continues as a zombie), or loses the catalog's answer. Spark and the network are
+simulated; the protocol is real. :func:`violations` compares the world with a sequential oracle.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ from tests.kit.simulation.runner import SimulatedRunner, read_totals, read_waiti
 
 @dataclass
 class Plan:
-    """What a seed lets happen: the chance of each fault at each point, and how many there are at most."""
+    """The faults of a seed: the chance of each fault at each point, and the maximum number of faults."""
 
     chance: random.Random
     faults_left: int
     asks: random.Random
-    """Of its own, so that a seed does otherwise what it did before there were standing queries."""
+    """A separate generator, so that queries do not change the faults of a seed."""
     fired: Counter[str] = field(default_factory=Counter)
 
 
@@ -92,7 +92,7 @@ def run(seed: int, events: int = 12, faults: int = 4) -> tuple[World, Plan]:
 
 
 def _attempt(world: World, plan: Plan) -> bool:
-    """One attempt; True when it reached the end of the log with everything committed."""
+    """Run one attempt. Returns true if it reached the end of the log with every epoch committed."""
     with injected(lambda point, epoch: _fault(world, plan, point)):
         try:
             return _epochs(world, plan)
@@ -107,7 +107,7 @@ def _fault(world: World, plan: Plan, point: FaultPoint) -> None:
     plan.fired[point.name] += 1
     if plan.chance.random() < 0.6:
         raise Crash(point.name)
-    # This process is stopped here; a successor runs for a while; then this one goes on as a zombie.
+    # This process is stopped while a successor runs; then it continues as a zombie.
     budget = plan.chance.randint(1, 4)
     with injected(lambda point, epoch: _fault(world, plan, point)):
         try:
@@ -150,7 +150,7 @@ def _epochs(world: World, plan: Plan, budget: int | None = None) -> bool:
     recovery = Recovery(program, _Insisting(catalog), world.store, commits, lambda seconds: None, lambda waiting: None)
     position = recovery.run()
     bases = PendingBases()
-    behind = timedelta(seconds=plan.chance.randint(0, 10))  # no two machines have the same time
+    behind = timedelta(seconds=plan.chance.randint(0, 10))  # clocks of machines differ
     coordinator = Coordinator(
         current, _Insisting(catalog), world.store, commits, position, bases, now=lambda: world.clock - behind
     )
@@ -193,7 +193,7 @@ def _lose(plan: Plan, call: str) -> None:
 
 
 class _Insisting(MemoryCatalog):
-    """As the driver's HTTP catalog: a call whose answer was lost is made again; E4 is read back by the coordinator."""
+    """Repeats a call whose answer was lost, like the driver's HTTP catalog. The coordinator reads E4 back."""
 
     def __init__(self, catalog: MemoryCatalog) -> None:
         super().__init__(catalog.state, catalog.attempt, catalog.lose)
@@ -217,7 +217,7 @@ def _insist(call: Callable[[], None]) -> None:
 
 
 def violations(world: World) -> list[str]:
-    """What is wrong with a world whose log was run to its end; empty when every guarantee held."""
+    """Return the violations of a world whose log was run to its end; empty if every guarantee held."""
     found: list[str] = []
     totals: Totals = {}
     reminders: Reminders = {}
@@ -271,7 +271,7 @@ def violations(world: World) -> list[str]:
         state = _state_at(world, record.manifest)
         if state != (totals, reminders, alarms) or sorted(in_flight_at(manifest)) != sorted(in_flight):
             found.append(f"state at epoch {record.epoch} is {state}, not {totals, reminders, alarms}")
-        in_flight = in_flight_at(manifest)  # in the order in which the subtasks gave them
+        in_flight = in_flight_at(manifest)  # in the order of the subtasks' records
         if world.commit == "synchronous" and record.committed_at and record.started_at < before:
             found.append(f"epoch {record.epoch} was opened before the one before it was committed")
         before = record.committed_at or before
@@ -291,7 +291,7 @@ def violations(world: World) -> list[str]:
 
 
 def leftovers(world: World) -> list[str]:
-    """Files and staged rows that nothing refers to."""
+    """Return files and staged rows without references."""
     referenced: set[str] = set()
     for record in world.catalog.decided:
         if record.manifest is not None:

@@ -1,7 +1,7 @@
 """etcd, API server, controllers and scheduler of Kubernetes as one program, built from source into the user's cache.
 
-``make kubernetes-tools`` runs ``python -m tests.kit.kubernetes.programs``. There is no package of them
-for all systems; Go fetches what it builds from, checked against its checksum database.
+``make kubernetes-tools`` runs ``python -m tests.kit.kubernetes.programs``. No package of them exists for all systems.
+Go fetches the sources, checked against its checksum database.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ _FETCH_SECONDS, _BUILD_SECONDS = 1800, 7200
 
 
 def programs() -> Path:
-    """The program that is all of them, by its first argument. Raises ``ServerUnavailable``, with the command that
-    builds it, where it was not built on this machine."""
+    """Return the path of the combined program, whose first argument selects the part.
+
+    Raises ``ServerUnavailable``, with the command that builds it, if it was not built on this machine.
+    """
     place = _place()
     if not place.is_file():
         raise ServerUnavailable(
@@ -41,7 +43,8 @@ def programs() -> Path:
 
 
 def build() -> Path:
-    """As :func:`programs`, built where it is not there yet: whole or not at all. Raises ``ServerUnavailable``."""
+    """Build the program unless it exists, completely or not at all, and return its path. Raises
+    ``ServerUnavailable``."""
     place = _place()
     if place.is_file():
         return place
@@ -54,7 +57,7 @@ def build() -> Path:
         (draft / "go.mod").write_text(_module_file(_fetched(draft)))
         _go(("go", "mod", "tidy"), draft, _FETCH_SECONDS)
         _go((*_BUILD, "-ldflags", _link_flags(), "."), draft, _BUILD_SECONDS)
-        (draft / "kubernetes").rename(place)  # whoever comes second replaces it by the same
+        (draft / "kubernetes").rename(place)  # a concurrent process that comes second replaces it by the same
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return place
@@ -72,14 +75,15 @@ def _link_flags() -> str:
 
 
 def _fetched(draft: Path) -> Path:
-    """The folder with the source of Kubernetes, in Go's own cache."""
+    """Return the folder with the source of Kubernetes, in Go's own cache."""
     (draft / "go.mod").write_text(f"module {_OWN_MODULE}\n")
     answer = json.loads(_go(("go", "mod", "download", "-json", f"{_MODULE}@v{VERSION}"), draft, _FETCH_SECONDS))
     return Path(answer["Dir"])
 
 
 def _module_file(source: Path) -> str:
-    """Kubernetes takes its own libraries from its checkout; outside of one they are modules of the same release."""
+    """Return the module file. Kubernetes uses its libraries from its checkout; here they are modules of the same
+    release."""
     own = (source / "go.mod").read_text()
     release = f"v0.{VERSION.partition('.')[2]}"
     return "\n".join(

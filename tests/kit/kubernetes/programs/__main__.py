@@ -1,4 +1,4 @@
-"""``python -m tests.kit.kubernetes.programs``: what ``make kubernetes-tools`` runs."""
+"""``python -m tests.kit.kubernetes.programs``: the command of ``make kubernetes-tools``."""
 
 from __future__ import annotations
 
