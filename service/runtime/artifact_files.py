@@ -26,7 +26,8 @@ _HARMLESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 
 def check_artifact(filename: str, content: bytes, unpacked_limit: int) -> None:
-    """Raises ``ArtifactError``: not a Python file or zip, unsafe names in the zip, or too large when unpacked."""
+    """Validate an artifact. Raises ``ArtifactError``: not a Python file or zip, unsafe names in the zip, or too large
+    when unpacked."""
     if not _HARMLESS.fullmatch(filename):
         raise ArtifactError(f"{filename!r} is not a plain file name: use letters, digits, '.', '_' and '-'.")
     if not content:

@@ -1,5 +1,5 @@
-"""The data directory's folders and their permissions: only the user of builders and drivers may access what they
-need."""
+"""Folders of the data directory and their permissions: builders' and drivers' folders are accessible only to their
+user."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _OF_THE_CATALOG = {(name,) for name in layout.OF_THE_CATALOG}
 
 
 def prepare_folders(settings: Settings, user: ProcessUser | None) -> None:
-    """Make the folders, also those of an earlier start with another user. Raises ``EnvironmentProblem``.
+    """Create the folders, and adapt those of an earlier start with another user. Raises ``EnvironmentProblem``.
 
     ================================================  =====================================================
-    imports, replicas, hints, logs, pods              the control plane's only
-    the data directory, work, spares                  ``user`` may pass through, and list nothing
+    imports, replicas, hints, logs, pods              only the control plane
+    the data directory, work, spares                  ``user`` may traverse, not list
     artifact-cache                                    ``user`` may read
-    store, home                                       ``user``'s own
-    in the store what belongs to no branch            the control plane's only
+    store, home                                       owned by ``user``
+    files of the store outside of branches            only the control plane
     ================================================  =====================================================
 
-    Without ``user`` they are all the control plane's only, but for a store that was there.
+    Without ``user``, only the control plane has access to any of them, except for an existing store.
     """
     try:
         _prepare(settings, user)

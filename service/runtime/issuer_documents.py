@@ -86,7 +86,7 @@ class IssuerDocuments:
 
 
 def _trust(authority: Path | None) -> ssl.SSLContext:
-    """Raises ``OSError``, which names the file."""
+    """The TLS context that trusts ``authority``. Raises ``OSError``, which names the file."""
     try:
         return ssl.create_default_context(cafile=None if authority is None else str(authority))
     except OSError as error:
@@ -116,8 +116,9 @@ def _read(connection: HTTPConnection, path: str, headers: Mapping[str, str], unt
 
 
 def _within(seconds: float, connection: HTTPConnection, work: Callable[[float], bytes]) -> bytes:
-    """What ``work`` returns or raises. A time-out of the socket is for each read of it, and a server that sends a byte
-    now and then would keep us for ever: so another thread reads, and loses its connection."""
+    """Return or raise the result of ``work`` within ``seconds``. A socket timeout applies to each read, and a server
+    that sends single bytes slowly could block the caller forever: so another thread reads, and its connection is shut
+    down."""
     reading = BackgroundTask("issuer", lambda: work(time.monotonic() + seconds), raises=True)
     if reading.wait(seconds):
         return reading.result()

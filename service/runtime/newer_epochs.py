@@ -2,10 +2,10 @@
 
 A manifest is no decision. But an epoch is opened on its parent only after the parent was decided, so every epoch that a
 manifest names as its parent was decided. Of several manifests with the same parent, only the one with the highest
-number can have been decided: the numbers of a branch increase, and an epoch is opened after all previous attempts on
-that parent were given up. The last epoch of such a chain is complete (its manifest is written after everything else),
-and no other epoch can have been built on a different one; so it is decided now, if it was not: sinks that have
-committed it recognise it, and the others commit it.
+number can have been decided: the numbers of a branch increase, and an epoch is opened only after the earlier ones were
+given up. The last epoch of such a chain is complete (its manifest is written after everything else), and no later epoch
+can have been opened without it; so it is decided now, if it was not: sinks that have committed it recognise it, and the
+others commit it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _manifests(store: SnapshotStore, branch: str, above: int) -> Iterator[tuple[
             reference = ManifestReference(branch=branch, epoch=manifest.epoch, path=path, sha256=sha256)
             store.check_bounds(reference, manifest)
         except (SnapshotError, ValueError):
-            continue  # an unreadable manifest ends the chain, if it is part of one
+            continue  # no epoch was built on an unreadable manifest; if one was, the chain ends here
         yield reference, manifest
 
 

@@ -44,7 +44,7 @@ class NodeHeartbeat:
         self._opened = False
 
     def open(self) -> None:
-        """Raises ``CatalogUnavailable``."""
+        """Register the node. Raises ``CatalogUnavailable``."""
         self._say()
         self._service.start()
         self._opened = True

@@ -190,7 +190,7 @@ class OperationWorker:
                 claim.succeed(result)
         except (Interrupted, *_TRY_AGAIN):
             raise
-        except Exception as error:  # noqa: BLE001 whatever it is, the operation says so
+        except Exception as error:  # noqa: BLE001 any error ends the operation
             if claim.is_cancelled:
                 self._sweep(verb, claim, arguments)
             else:

@@ -44,7 +44,7 @@ class StandingQueriesInForce:
 
 
 def found_in(active: ActiveQueries, application: str, id: int) -> StandingQuery:
-    """Raises ``NotFound``."""
+    """The query with this id. Raises ``NotFound``."""
     query = active.get(id)
     if query is None:
         raise NotFound(f"Application {application!r} has no standing query {id}; it may be dropped, or not begun yet.")

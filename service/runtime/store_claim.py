@@ -138,7 +138,7 @@ def check_writable(store: SnapshotStore) -> None:
 
 
 def _check(seen: _Seen, row: Installation, store: SnapshotStore) -> None:
-    """Raises ``StoreMismatch``."""
+    """Check the ownership. Raises ``StoreMismatch``."""
     owner = seen.owner
     if owner is None:
         if not seen.holds:

@@ -72,7 +72,7 @@ class PartedFile(io.RawIOBase, BinaryIO):
         return True
 
     def write(self, data: Any) -> int:
-        """Raises ``SnapshotError``, ``StorageFull``."""
+        """Append to the file. Raises ``SnapshotError``, ``StorageFull``."""
         view = memoryview(data).cast("B")
         self._digest.update(view)
         self._buffer += view

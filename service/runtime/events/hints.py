@@ -153,7 +153,7 @@ class PostgresqlHints:
         self._woken.close()
 
     def _ring(self) -> None:
-        with suppress(OSError):  # full: it is woken already
+        with suppress(OSError):  # full: a wake-up is already pending
             self._wake.send(b"x")
 
     def _step(self, heard: Heard) -> None:

@@ -42,7 +42,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class _Tail:
-    """The newest events, of all applications: after position ``start``, up to ``end``."""
+    """The newest events of all applications: after position ``start``, up to ``end``."""
 
     start: int
     end: int
@@ -93,7 +93,7 @@ class EventHub:
         self._listeners_to_others.append(listener)
 
     def committed(self, events: Sequence[ControlEvent]) -> None:
-        """A transaction of this process was committed; for ``Database.listen``."""
+        """Notify listeners that a transaction of this process was committed; for ``Database.listen``."""
         self.tell(topics_of(events))
 
     def tell(self, topics: Topics) -> None:

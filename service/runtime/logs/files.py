@@ -13,7 +13,8 @@ _BLOCK_BYTES = 64 * 1024
 
 
 def log_path(logs: Path, application: str, execution: str, attempt: int) -> Path:
-    """The log of one attempt below the folder ``logs``. All parts are names that the control plane made or checked."""
+    """The log of one attempt below the folder ``logs``. The control plane has created or validated all parts of the
+    path."""
     return logs / application / f"{execution}-{attempt}.log"
 
 
@@ -65,12 +66,12 @@ def read_end(path: Path, most: int) -> bytes:
 
 
 def last_lines(path: Path, lines: int) -> str:
-    """The last lines as text, for a failure's reason."""
+    """The last lines as text, for the reason of a failure."""
     return tail(path, lines).decode(errors="replace").rstrip()
 
 
 class LogFollower:
-    """Reads text that is appended after ``position``, including unread text from before a rotation.
+    """Reads text that is appended after ``position``, including text that was rotated out before it was read.
 
     If a log is rotated twice between two calls, the text in between is skipped.
     """

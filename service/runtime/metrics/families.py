@@ -24,7 +24,7 @@ def gauge(name: str, text: str, labels: Sequence[str], samples: Samples) -> Metr
 
 
 def counter(name: str, text: str, labels: Sequence[str], samples: Samples) -> Metric:
-    """``name`` without its ``_total``."""
+    """``name``: without its ``_total``."""
     family = CounterMetricFamily(name, text, labels=labels)
     for values, sample in samples:
         family.add_metric(values, sample)
