@@ -106,7 +106,8 @@ class DriverService:
         return await self.run(newest_directives, self._bulkhead.database, executions)
 
     async def calls(self, execution: str, attempt: int, after: int, through: int | None, seconds: float) -> bytes:
-        """Calls of the execution's application, an ``InboxPage`` as JSON. Without ``through``, waits for a call.
+        """Calls of the execution's application, an ``InboxPage`` as JSON. Without ``through``, waits up to ``seconds``
+        for a call.
 
         Raises ``NotFound``; ``Fenced`` if the attempt has ended in the meantime.
         """
@@ -173,7 +174,7 @@ class DriverService:
         kubernetes = self._settings.kubernetes
         assert kubernetes is not None
         another = f"The pod {pod.namespace}/{pod.name} is not that of this attempt's driver."
-        # A spare that was taken is checked against the attempt in the catalog below.
+        # A spare that was taken has another name; assign_to_driver() compares it with the attempt's recorded driver.
         if pod.name != str(DriverName(execution, attempt)) and not pod.name.startswith(SPARE_PREFIX):
             raise Unauthenticated(another)
         plan = ExecutionLedger(self.database).plan(execution)
