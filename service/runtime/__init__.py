@@ -1,1 +1,1 @@
-"""What runs by itself: supervision, launchers, replicas, events, builders, background operations."""
+"""Background services: supervision, launchers, replicas, events, builders, operations."""

@@ -1,7 +1,7 @@
-"""Code where builders can read it: copies of artifacts that lie in the store, in a folder that may be lost.
+"""Local cache of artifacts from the store, where builders can read them, in a folder that may be lost.
 
-Several processes of a machine may share the folder: a copy is checked before it is put in place, at once, and is not
-removed while somebody who has just asked for it may not have read it yet.
+Several processes of a machine may share the folder: a copy is verified before it is moved into place atomically, and is
+not removed while a process that has recently requested it may not have read it yet.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from epochal.snapshots.store import SnapshotStore
 log = logging.getLogger("epochal.artifacts")
 
 LARGEST_BYTES = 1 << 30
-"""Of all copies together; those that were asked for a moment ago stay all the same."""
+"""Maximum total size of the copies; copies that were requested recently are retained nevertheless."""
 _IN_USE_SECONDS = 900.0
 
 
 def artifact_cache(settings: Settings, database: Database) -> ArtifactCache:
-    """For a process that needs nothing else of the store."""
+    """The cache of a process that uses nothing else of the store."""
     files = StoredFiles(database, SnapshotStore(settings.store_url))
     return ArtifactCache(settings.artifact_cache_directory, files)
 
 
 class ArtifactCache:
-    """``{sha256}/{filename}`` below ``folder``, which says who may read it."""
+    """``{sha256}/{filename}`` below ``folder``, whose permissions determine the access."""
 
     def __init__(self, folder: Path, files: StoredFiles, largest_bytes: int = LARGEST_BYTES) -> None:
         self._folder = folder
@@ -45,14 +45,14 @@ class ArtifactCache:
         self._largest_bytes = largest_bytes
 
     def file(self, artifact: Artifact) -> Path:
-        """A copy, which stays for some minutes at least: the file has its author's name, which tracebacks show.
+        """A copy that is retained for some minutes at least. The file has its author's name, which tracebacks show.
 
-        Raises ``ArtifactError`` where it cannot be had again but by uploading it, ``SnapshotError`` where the store
-        does not answer, ``EnvironmentProblem`` where there is no space for it.
+        Raises ``ArtifactError`` if the artifact has to be uploaded again, ``SnapshotError`` if the store does not
+        answer, ``EnvironmentProblem`` if there is no space for the copy.
         """
         path = self._folder / artifact.sha256 / artifact.filename
         try:
-            os.utime(path)  # It is in use; and it is there.
+            os.utime(path)  # Marks the copy as in use, and checks that it exists.
         except FileNotFoundError:
             pass
         else:
@@ -68,7 +68,7 @@ class ArtifactCache:
         return path
 
     def for_a_while(self, filename: str, content: bytes) -> AbstractContextManager[Path]:
-        """Code that is not registered (yet), where a builder can read it; gone after the block."""
+        """Provide an unregistered artifact to a builder as a file; it is deleted at the end of the block."""
         return kept_for_a_while(self._folder, filename, content)
 
     def _content(self, artifact: Artifact) -> bytes:
@@ -89,7 +89,7 @@ class ArtifactCache:
         return content
 
     def _make_room(self, newest: Path) -> None:
-        """Remove what was not asked for longest. What fails is left for the next time."""
+        """Remove the least recently requested copies. Copies that cannot be removed are left for the next call."""
         copies = sorted(self._copies())
         total = sum(size for _, size, _ in copies)
         oldest = time.time() - _IN_USE_SECONDS

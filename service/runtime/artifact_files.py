@@ -1,6 +1,5 @@
-"""Artifacts as files: checked before they are kept; on disk with the name that the author gave them, as far as that is
-harmless, since errors and tracebacks show it.
-"""
+"""Artifact files: validated before they are stored; stored under the author's file name, as far as it is safe, since
+errors and tracebacks show it."""
 
 from __future__ import annotations
 
@@ -27,7 +26,8 @@ _HARMLESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 
 def check_artifact(filename: str, content: bytes, unpacked_limit: int) -> None:
-    """Raises ``ArtifactError``: not a Python file or zip, unsafe names in the zip, or too large when unpacked."""
+    """Validate an artifact. Raises ``ArtifactError``: not a Python file or zip, unsafe names in the zip, or too large
+    when unpacked."""
     if not _HARMLESS.fullmatch(filename):
         raise ArtifactError(f"{filename!r} is not a plain file name: use letters, digits, '.', '_' and '-'.")
     if not content:
@@ -39,9 +39,9 @@ def check_artifact(filename: str, content: bytes, unpacked_limit: int) -> None:
 
 
 def keep(path: Path, content: bytes) -> None:
-    """Write durably and at once: a reader sees all of it or nothing.
+    """Write a file durably and atomically: a reader sees all of it or nothing.
 
-    Who may read it is decided by the folder above that of ``path`` (its group, and whether that may read).
+    The folder above that of ``path`` determines the access: its group, and whether the group may read.
     """
     folder = path.parent
     if not folder.is_dir():
@@ -62,7 +62,7 @@ def keep(path: Path, content: bytes) -> None:
 
 @contextmanager
 def kept_for_a_while(directory: Path, filename: str, content: bytes) -> Iterator[Path]:
-    """An artifact that is not registered (yet), where a builder can read it; gone after the block."""
+    """Provide an unregistered artifact to a builder as a file; it is deleted at the end of the block."""
     folder = directory / f".{uuid4().hex}"
     try:
         keep(folder / filename, content)
@@ -80,7 +80,7 @@ def _share_like(folder: Path, path: Path, most: int) -> None:
 
 
 def kind_of(filename: str) -> str:
-    """The ending: of a Python file or a zip. Raises ``ArtifactError``."""
+    """The suffix: of a Python file or a zip. Raises ``ArtifactError``."""
     kind = PurePosixPath(filename).suffix.lower()
     if kind not in _KINDS:
         raise ArtifactError(f"{filename!r} is neither a Python file (.py) nor a zip of Python files (.zip).")
@@ -116,8 +116,8 @@ def _check_archive(filename: str, content: bytes, unpacked_limit: int) -> None:
 
 
 def _check_directory(filename: str, content: bytes) -> None:
-    """The list of members is read as a whole, so its size is looked at first. Where it ends, the zip says how long it
-    is: 32 bits, which a zip of 64 bits leaves at their maximum."""
+    """Check the size of the zip's directory before it is read, since it is read as a whole. The size is the 32-bit
+    field of the end record; a 64-bit zip sets it to its maximum."""
     end = content.rfind(_END_OF_DIRECTORY, max(0, len(content) - _END_BYTES - 0xFFFF))
     if end < 0 or end + _END_BYTES > len(content):
         raise ArtifactError(f"{filename!r} is not a zip file.")

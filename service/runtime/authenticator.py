@@ -1,5 +1,5 @@
-"""Who is calling? Tokens are looked up in the catalog, or verified by the keys of the identity provider that has signed
-them, and remembered for seconds: look-ups should not pay for it."""
+"""Authentication of callers. Tokens are looked up in the catalog, or verified with the keys of the identity provider
+that signed them. Results are cached for seconds to keep authentication out of the cost of look-ups."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from epochal.service.runtime.person_tokens import PersonTokens
 
 REMEMBERED_SECONDS = 3.0
-"""A token that was deleted through another control plane process is good for so long at most."""
+"""Maximum time for which a token remains valid after it was deleted through another control plane process."""
 _RENEWED_SECONDS = 1.0
-"""So long before it would be forgotten, a token that is in use is asked for again, by one request of many."""
+"""Time before the end of the cache entry at which a token in use is verified again, by one request of many."""
 _REMEMBERED_AT_MOST = 10_000
 _VERIFIED_AT_ONCE = 4
-"""Tokens of people, which may have to wait for whoever has signed them: not with the threads that all else needs."""
+"""Number of threads that verify people's tokens. They may block on the issuer, and therefore do not use the general
+thread pool."""
 
 _MISSING = "A token is needed; send it as 'Authorization: Bearer <token>'."
 _WRONG = "The token is not valid, or has expired; ask for a new one (epochal tokens create)."
@@ -53,13 +54,13 @@ class Authenticator:
         self.enabled = enabled
         self._users: dict[str, _Remembered] = {}
         self._headers: dict[tuple[bytes, str], _Remembered] = {}
-        """Who may read, by header and project."""
+        """Principals that may read, by header and project."""
         self._to_renew: set[str] = set()
 
     async def user(self, authorization: str | None) -> Principal:
-        """The bearer of a token that was made through ``/v1/tokens``, or by the identity provider for a person.
+        """The bearer of a token that was created through ``/v1/tokens``, or by the identity provider for a person.
 
-        Raises ``IssuerUnavailable`` while it cannot be known who that is.
+        Raises ``IssuerUnavailable`` while the token cannot be verified.
         """
         if not self.enabled:
             return ANONYMOUS
@@ -76,7 +77,8 @@ class Authenticator:
         return remembered.principal
 
     def may_read(self, authorization: bytes, project: str) -> bool:
-        """Whether it is known at once that :meth:`user` has somebody for this header, as bytes, who may read there."""
+        """``True`` if the cache has a principal for this header, as bytes, that may read in the project. Otherwise the
+        caller uses :meth:`user`."""
         headers, reader = self._headers, (authorization, project)
         known = headers.get(reader)
         if known is None:
@@ -93,7 +95,7 @@ class Authenticator:
 
     def _is_still_good(self, reader: tuple[bytes, str], known: _Remembered, left: float) -> bool:
         if left < _RENEWED_SECONDS:
-            # Whoever comes first has the catalog asked; others go on with what is known, while it is.
+            # The first request verifies the token again; others use the cached entry while it is valid.
             self._headers.pop(reader, None)
             authorization, _ = reader
             text = bearer(authorization.decode("latin-1"))
@@ -103,14 +105,15 @@ class Authenticator:
         return left >= 0 and (known.expires_at is None or known.expires_at > now())
 
     def forget(self) -> None:
-        """A token was deleted: ask the catalog again."""
-        # New ones, in this order: what was found out before this is kept in the old ones, where nobody looks again.
+        """Clear the caches, after a token was deleted."""
+        # New objects, in this order: a verification that is still running stores its result in the old ones, which are
+        # no longer read.
         self._users = {}
         self._headers = {}
         self._to_renew = set()
 
     async def _find(self, text: str) -> _Remembered:
-        # A token of our own has no dot, and one that an issuer has signed two.
+        # Epochal's own tokens contain no dot, signed tokens two.
         if self._people is None or text.count(".") != 2:
             return await run_in_threadpool(self._look_up, text)
         loop = asyncio.get_running_loop()
@@ -130,7 +133,7 @@ class Authenticator:
 
 
 def _people(oidc: OidcSettings) -> PersonTokens:
-    # What verifies signatures is loaded only where there are some.
+    # Load the signature library only where it is needed.
     from epochal.service.runtime.person_tokens import PersonTokens
 
     return PersonTokens(oidc)

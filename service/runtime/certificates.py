@@ -1,4 +1,4 @@
-"""A server's certificate and key, before there is a server."""
+"""Checks of a server's certificate and key before the server starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from epochal.service.domain.setting_sections import Tls
 
 
 def check_certificate(tls: Tls) -> None:
-    """Raises ``OptionError`` for files that are no certificate and its key, without a passphrase."""
+    """Raises ``OptionError`` unless the files are a certificate and its key, without a passphrase."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key, password=_no_passphrase)
     except (OSError, ValueError) as error:
@@ -20,7 +20,7 @@ def check_certificate(tls: Tls) -> None:
 
 
 def encrypted_by(tls: Tls | None) -> dict[str, Any]:
-    """For ``uvicorn.Config``."""
+    """Arguments of ``uvicorn.Config``."""
     return {} if tls is None else {"ssl_certfile": str(tls.certificate), "ssl_keyfile": str(tls.key)}
 
 

@@ -1,4 +1,4 @@
-"""Drivers that listen for directives, or for calls: one question to the catalog for all, a few times a second."""
+"""Waiting for directives and calls on behalf of drivers: one query to the catalog for all, a few times a second."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from epochal.errors import CatalogUnavailable
 from epochal.service.runtime.events.async_notifier import AsyncNotifier
 
 LOOK_SECONDS = 0.5
-"""How often the catalog is asked without a hint."""
+"""Interval between queries without a hint."""
 
 Newest = TypeVar("Newest", str, int)
-"""What rises: the id of a directive, the number of a call."""
+"""An increasing value: the id of a directive, the number of a call."""
 
 
 class Watch(Generic[Newest]):
-    """Of one event loop. While nobody listens nothing is asked.
+    """Belongs to one event loop. Sends no queries while no driver waits.
 
-    ``newest``: of these executions, those for which there is something, and how far it is.
+    ``newest``: returns, for those of the given executions that have an entry, the newest value.
     """
 
     def __init__(self, newest: Callable[[Collection[str]], Awaitable[Mapping[str, Newest]]]) -> None:
@@ -30,11 +30,11 @@ class Watch(Generic[Newest]):
         self._notifier = AsyncNotifier()
 
     def look(self) -> None:
-        """Now; from any thread."""
+        """Query now; from any thread."""
         self._notifier.ring()
 
     async def wait(self, execution: str, after: Newest, seconds: float) -> Newest | None:
-        """What is newer than ``after``, of the execution; ``None`` when nothing came in time."""
+        """The newest value of the execution if it is greater than ``after``; ``None`` after the timeout."""
         listener = execution, after, asyncio.get_running_loop().create_future()
         self._listening.add(listener)
         if self._looking is None or self._looking.done():
@@ -51,7 +51,7 @@ class Watch(Generic[Newest]):
             while self._listening:
                 bell.forget()
                 found: Mapping[str, Newest] = {}
-                with suppress(CatalogUnavailable):  # heartbeats bring directives, too
+                with suppress(CatalogUnavailable):  # heartbeats deliver directives, too
                     found = await self._newest({execution for execution, _, _ in self._listening})
                 for execution, after, waiting in tuple(self._listening):
                     newest = found.get(execution)

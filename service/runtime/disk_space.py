@@ -1,4 +1,4 @@
-"""Whether there is space on this machine's disks for what somebody wants to send, before a byte of it is taken."""
+"""Check of the free disk space of this machine before an upload is accepted."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from epochal.service.runtime.isolation import local_store
 
 
 class DiskSpace:
-    """The disks of the data directory and of the store, where that is a folder. What is full is full for drivers and
-    for the catalog, too: so some of it stays free of uploads."""
+    """The disks of the data directory and of the store, if it is a local folder. Drivers and the catalog use the same
+    disks, so uploads must leave some space free."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def check(self, what: str, size: int) -> None:
-        """Raises ``StorageFull`` when ``size`` more bytes, of ``what``, would leave too little."""
+        """Raises ``StorageFull`` if ``size`` more bytes, for ``what``, would leave too little space."""
         spare = self._settings.limits.spare_disk_bytes
         for folder in self._folders:
             there = next(parent for parent in (folder, *folder.parents) if parent.exists())

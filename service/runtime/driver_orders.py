@@ -1,4 +1,4 @@
-"""What a driver is told: written down by who launches it, or, for a driver in a pod, by who is asked for it."""
+"""The orders of a driver: written by its launcher or, for a driver in a pod, returned to the pod on request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from epochal.service.runtime.machine import Machine
 
 
 def orders_of(plan: LaunchPlan, attempt: int, token: str, settings: Settings, here: Machine) -> DriverOrders:
-    """Of a driver on the machine ``here``, whose token is ``token``."""
+    """Orders of a driver on the machine ``here`` with the token ``token``."""
     return DriverOrders(
         control_planes=driver_urls(plan.nodes, settings.internal_url, here),
         token=token,

@@ -1,4 +1,4 @@
-"""What answers drivers, in a process of its own or in the control plane's: their catalogs, tokens, code and threads."""
+"""The service for drivers, in its own process or in the control plane's: their catalogs, tokens, code and threads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from epochal.service.runtime.artifact_cache import ArtifactCache
 
 REMEMBERED_SECONDS = 3.0
-"""So long a token is not looked up again."""
+"""Time for which a verified token is cached."""
 _KEPT = 10_000
 
 Arguments = TypeVarTuple("Arguments")
@@ -47,10 +47,10 @@ Result = TypeVar("Result")
 
 
 class DriverService:
-    """``committed`` is called with the events of each transaction; ``wake(execution)`` when an attempt says that it
-    ends: what comes next is the supervisor's to see.
+    """``committed`` is called with the events of each transaction; ``wake(execution)`` when an attempt reports its end:
+    the supervisor takes the next step.
 
-    Catalogs are kept, one for each (execution, attempt) that calls, since what they stand for never changes.
+    Caches one catalog for each (execution, attempt) that calls, since the identity of a catalog never changes.
     """
 
     def __init__(
@@ -77,15 +77,15 @@ class DriverService:
 
     @property
     def database(self) -> Database:
-        """By which drivers' calls are carried out."""
+        """The database that carries out drivers' calls."""
         return self._bulkhead.database
 
     async def run(self, method: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        """``method(*arguments)`` in a thread that nothing but drivers uses."""
+        """``method(*arguments)`` in a thread that is reserved for drivers."""
         return await self._bulkhead.run(method, *arguments)
 
     async def control_planes(self) -> tuple[str, ...]:
-        """Where drivers may call, this one first: as the catalog said in the last seconds."""
+        """URLs of the control planes that drivers may call, this one first, as of the last few seconds."""
         if self._nodes_until < time.monotonic():
             self._nodes_until = time.monotonic() + HEARTBEAT_SECONDS
             with suppress(CatalogUnavailable):
@@ -106,9 +106,10 @@ class DriverService:
         return await self.run(newest_directives, self._bulkhead.database, executions)
 
     async def calls(self, execution: str, attempt: int, after: int, through: int | None, seconds: float) -> bytes:
-        """Calls of the execution's application, an ``InboxPage`` as JSON. Without ``through`` there is one to wait for.
+        """Calls of the execution's application, an ``InboxPage`` as JSON. Without ``through``, waits up to ``seconds``
+        for a call.
 
-        Raises ``NotFound``; ``Fenced`` when the attempt has ended meanwhile.
+        Raises ``NotFound``; ``Fenced`` if the attempt has ended in the meantime.
         """
         page = await self.run(page_of, self.database, execution, after, through)
         if through is not None or not seconds or not page.endswith(NO_CALLS):
@@ -122,17 +123,17 @@ class DriverService:
         return await self.run(newest_calls, self.database, executions)
 
     def heard(self, topics: Topics) -> None:
-        """Something has changed elsewhere; from any thread."""
+        """Another process has changed something; from any thread."""
         if OPERATION in topics:
             self._directives.look()
         if CALL in topics:
             self._calls.look()
 
     async def authenticate(self, token: str, execution: str, attempt: str, fenced_within: bool = False) -> None:
-        """Raises unless the token is that of exactly this execution and attempt. There is no way round it.
+        """Verify that the token belongs to exactly this execution and attempt. There are no exceptions to this check.
 
-        ``fenced_within``: the call itself refuses an attempt that is over; otherwise that is done here.
-        ``Unauthenticated``; ``NotFound`` for those of others, whether they exist or not; ``Fenced``.
+        ``fenced_within``: the call itself refuses an attempt that has ended; otherwise this method does. Raises
+        ``Unauthenticated``; ``NotFound`` for executions and attempts of others, whether or not they exist; ``Fenced``.
         """
         parsed = DriverToken.parse(token)
         if parsed is None:
@@ -158,22 +159,22 @@ class DriverService:
             raise Unauthenticated("This needs the token that a driver was started with.")
 
     async def pod(self, token: str) -> PodIdentity:
-        """The pod for which a cluster has made the token. Raises ``Unauthenticated``; ``LauncherUnavailable`` while it
-        cannot be known."""
+        """The pod for which a cluster has issued the token. Raises ``Unauthenticated``; ``LauncherUnavailable`` while
+        the token cannot be verified."""
         if self._pods is None:
             raise Unauthenticated("This control plane has no drivers in pods.")
         # The issuer may be slow, and the threads for drivers' calls are few.
         return await run_in_threadpool(self._pods.identity, token)
 
     def orders(self, execution: str, attempt: int, pod: PodIdentity, token_sha256: str) -> DriverOrders:
-        """Those of the driver in ``pod``, which is known by this token afterwards.
+        """The orders of the driver in ``pod``, which is authenticated by this token from then on.
 
-        Raises ``NotFound``, ``Fenced``, ``Unauthenticated``; ``LauncherUnavailable``: to be asked again.
+        Raises ``NotFound``, ``Fenced``, ``Unauthenticated``; ``LauncherUnavailable``: the pod retries.
         """
         kubernetes = self._settings.kubernetes
         assert kubernetes is not None
         another = f"The pod {pod.namespace}/{pod.name} is not that of this attempt's driver."
-        # Of a spare that was taken, what is written down of the attempt says the rest.
+        # A spare that was taken has another name; assign_to_driver() compares it with the attempt's recorded driver.
         if pod.name != str(DriverName(execution, attempt)) and not pod.name.startswith(SPARE_PREFIX):
             raise Unauthenticated(another)
         plan = ExecutionLedger(self.database).plan(execution)
@@ -186,23 +187,23 @@ class DriverService:
         return orders_in_a_pod(orders, kubernetes, namespace, pod.name)
 
     def attempt_of(self, pod: PodIdentity) -> DriverName | None:
-        """Which attempt is going on whose driver this pod is, by what is written down; ``None``: none yet."""
+        """The running attempt whose driver this pod is, according to the catalog; ``None``: none yet."""
         with self._bulkhead.database.reading() as session:
             return TokenRepository(session).attempt_of(pod.reference)
 
     def artifact(self, execution: str, sha256: str) -> Artifact:
-        """Raises ``NotFound`` unless a version of the execution's application is made of it."""
+        """Raises ``NotFound`` unless a version of the execution's application uses the artifact."""
         with self._bulkhead.database.reading() as session:
             repository = ExecutionRepository(session)
             return repository.artifact_of(repository.get(execution), sha256)
 
     def file(self, artifact: Artifact) -> Path:
-        """A copy of its bytes. Raises ``ArtifactError``, ``SnapshotError``, ``EnvironmentProblem``."""
+        """A local copy of the artifact. Raises ``ArtifactError``, ``SnapshotError``, ``EnvironmentProblem``."""
         return self._code.file(artifact)
 
     @cached_property
     def _code(self) -> ArtifactCache:
-        # The store's libraries would be half of this process, and only driver starts need them.
+        # The store's libraries would double the size of this process, and only driver starts need them.
         from epochal.service.runtime.artifact_cache import artifact_cache
 
         return artifact_cache(self._settings, self._bulkhead.database)

@@ -1,4 +1,4 @@
-"""Rows of the catalog that expire by policy: events and the audit log. One control plane at a time does it."""
+"""Expiry of catalog rows by policy: events, calls and the audit log. One control plane at a time runs it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ log = logging.getLogger("epochal.housekeeping")
 
 EXPIRY_SECONDS = 60.0
 _AT_ONCE = 1_000
-"""Rows of one transaction: drivers write between two of them."""
+"""Maximum number of rows per transaction: drivers write between two of them."""
 
 
 class CatalogExpiry:
-    """Each method does a piece of bounded length, and says whether there is more of it to do."""
+    """Each method does a piece of work of bounded length, and returns ``True`` if more work remains."""
 
     def __init__(self, database: Database, kept: Kept) -> None:
         self._database = database
@@ -30,7 +30,7 @@ class CatalogExpiry:
         with self._database.reading() as session:
             lacking = EventRepository(session).lacks_positions()
         if lacking:
-            # Only what has its position in the stream of all applications can be known to be behind a listener's.
+            # An event can be compared with a listener's position only after its own position is assigned.
             with self._database.writing() as session:
                 return EventRepository(session).assign_positions() > 0
         before = now() - timedelta(days=self._kept.events_days)

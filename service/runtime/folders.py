@@ -1,4 +1,5 @@
-"""The data directory's folders, and who may use them: what builders and drivers need is open to their user alone."""
+"""Folders of the data directory and their permissions: builders' and drivers' folders are accessible only to their
+user."""
 
 from __future__ import annotations
 
@@ -19,17 +20,17 @@ _OF_THE_CATALOG = {(name,) for name in layout.OF_THE_CATALOG}
 
 
 def prepare_folders(settings: Settings, user: ProcessUser | None) -> None:
-    """Make the folders, also those of an earlier start with another user. Raises ``EnvironmentProblem``.
+    """Create the folders, and adapt those of an earlier start with another user. Raises ``EnvironmentProblem``.
 
     ================================================  =====================================================
-    imports, replicas, hints, logs, pods              the control plane's only
-    the data directory, work, spares                  ``user`` may pass through, and list nothing
+    imports, replicas, hints, logs, pods              only the control plane
+    the data directory, work, spares                  ``user`` may traverse, not list
     artifact-cache                                    ``user`` may read
-    store, home                                       ``user``'s own
-    in the store what belongs to no branch            the control plane's only
+    store, home                                       owned by ``user``
+    files of the store outside of branches            only the control plane
     ================================================  =====================================================
 
-    Without ``user`` they are all the control plane's only, but for a store that was there.
+    Without ``user``, only the control plane has access to any of them, except for an existing store.
     """
     try:
         _prepare(settings, user)
@@ -65,7 +66,7 @@ def _folder(path: Path, mode: int, group: int = -1) -> None:
     path.mkdir(exist_ok=True, mode=mode)
     status = path.stat()
     if status.st_uid != os.geteuid():
-        return  # A volume's, whose permissions are decided where it is mounted.
+        return  # A volume, whose permissions are set where it is mounted.
     if group not in (-1, status.st_gid):
         os.chown(path, -1, group)
     if status.st_mode & 0o777 != mode:
@@ -73,7 +74,7 @@ def _folder(path: Path, mode: int, group: int = -1) -> None:
 
 
 def _share_artifacts(folder: Path, user: ProcessUser) -> None:
-    """New ones take their group and their permissions from this folder; those that are there get them now."""
+    """Share existing artifacts. New ones inherit group and permissions from this folder."""
     folder.mkdir(exist_ok=True, mode=_OWNER_ONLY)
     if folder.stat().st_gid != user.gid:
         for path in folder.rglob("*"):
@@ -83,18 +84,20 @@ def _share_artifacts(folder: Path, user: ProcessUser) -> None:
 
 
 def _hand_over(store: Path, user: ProcessUser) -> None:
-    """Drivers write into its folders, and control planes, as root, into those that drivers made."""
+    """Give the store's folders to the user: drivers write into them, and control planes, as root, into folders that
+    drivers created."""
     make_folder(store)
     if store.stat().st_uid == user.uid:
         return
-    # The top comes last: interrupted, it is done again.
+    # The top folder comes last, so that an interrupted run is repeated.
     for folder, _, _ in os.walk(store, topdown=False):
         if Path(folder).relative_to(store).parts[:1] not in _OF_THE_CATALOG:
             os.chown(folder, user.uid, user.gid, follow_symlinks=False)
 
 
 def _prepare_store(store: Path | None) -> None:
-    """What is in these folders takes its owner from them. A store that cannot be written to says so when it is."""
+    """Create the catalog's folders, from which files inherit their owner. A store that is not writable is reported on
+    the first write."""
     if store is not None:
         with suppress(OSError):
             make_folder(store)
@@ -103,6 +106,7 @@ def _prepare_store(store: Path | None) -> None:
 
 
 def take_folder(path: Path, user: ProcessUser) -> None:
-    """A new folder, as ``user``'s own. Its parent is the control plane's: nobody else has put something in its way."""
+    """Create a folder owned by ``user``. The control plane owns its parent, so no other process can have created the
+    path."""
     path.mkdir(mode=_OWNER_ONLY)
     os.chown(path, user.uid, user.gid)

@@ -1,4 +1,4 @@
-"""How much memory is left for further processes: on this machine, and below the limit that its container has."""
+"""Memory available to further processes: on this machine, and below the limit of its container."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from pathlib import Path
 _OF_THE_MACHINE = Path("/proc/meminfo")
 _OF_THE_CONTAINER = Path("/sys/fs/cgroup")
 ENOUGH_BYTES = 6 << 30
-"""A spare driver has about a gigabyte, what builds with Spark about half of one; applications want the rest."""
+"""A spare driver takes about a gigabyte, a builder with Spark about half of one; the rest is for applications."""
 
 
 def free_bytes(machine: Path = _OF_THE_MACHINE, container: Path = _OF_THE_CONTAINER) -> int | None:
-    """The lesser of the two; ``None`` where the system says neither."""
+    """The lesser of the two, in bytes; ``None`` if the system reports neither."""
     known = []
     with suppress(OSError):
         found = re.search(r"^MemAvailable:\s*(\d+) kB", machine.read_text(), re.MULTILINE)
         known += [] if found is None else [int(found[1]) << 10]
-    with suppress(OSError, ValueError):  # "max": without a limit
+    with suppress(OSError, ValueError):  # "max": no limit
         limit = int((container / "memory.max").read_text())
         known.append(limit - int((container / "memory.current").read_text()))
     return min(known, default=None)
 
 
 def usual_warm_drivers(free: int | None) -> tuple[int, str]:
-    """How many, where nobody says, and why none; ``free`` in bytes."""
+    """Default number of warm drivers, and the reason if it is 0; ``free`` in bytes."""
     if free is None:
         return 0, "this system does not say how much memory is free"
     if free < ENOUGH_BYTES:

@@ -1,4 +1,4 @@
-"""What is to be done every now and then by one control plane of a catalog: the one that leads."""
+"""Periodic tasks of a catalog, run by the control plane that leads."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ log = logging.getLogger("epochal.housekeeping")
 LOOK_SECONDS = 1.0
 
 Task = Callable[[], bool]
-"""One piece of work of bounded length; whether there is more of it to do. Idempotent, since a control plane that loses
-its lease in the middle of it does not know."""
+"""One piece of work of bounded length; returns ``True`` if more work remains. Idempotent, since a control plane may
+lose its lease during the task without noticing."""
 
 
 @dataclass
@@ -31,8 +31,8 @@ class _Regular:
 class Housekeeping:
     """A :class:`~epochal.service.domain.ports.Component`: one thread, one task at a time.
 
-    Each task is called when this control plane begins to lead, and so many seconds after its last call as long as it
-    leads; it is called again at once while there is more to do. Leadership is asked before each call.
+    Each task is called when this control plane begins to lead, and ``every_seconds`` after its last call while it
+    leads; it is called again immediately while more work remains. Leadership is checked before each call.
     """
 
     def __init__(self, leadership: Leadership) -> None:
@@ -42,7 +42,7 @@ class Housekeeping:
         self._service = BackgroundService("housekeeping", self.look, LOOK_SECONDS, delay=LOOK_SECONDS)
 
     def register(self, name: str, every_seconds: float, task: Task) -> None:
-        """To be called before :meth:`open`. ``name`` is for the log."""
+        """Register a task. Call it before :meth:`open`. ``name`` is used in the log."""
         self._regular.append(_Regular(name, every_seconds, task))
 
     def open(self) -> None:
@@ -52,7 +52,7 @@ class Housekeeping:
         self._service.stop()
 
     def look(self) -> None:
-        """Call what is due, in the caller's thread."""
+        """Call the tasks that are due, in the caller's thread."""
         for regular in self._regular:
             if not self._leads():
                 return

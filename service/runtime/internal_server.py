@@ -1,4 +1,4 @@
-"""The process that answers drivers, as the control plane beside it has it running."""
+"""The process that serves drivers, supervised by the control plane beside it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from epochal.service.domain.settings import Settings
 from epochal.service.runtime.kept_process import KeptProcess, stop_all
 
 HUNG_SECONDS = 10.0
-"""Drivers wait for it."""
+"""Heartbeat timeout, shorter than the default, since drivers wait for this process."""
 ANSWERS_SECONDS = 3.0
 
 
 class InternalOrders(BaseModel):
-    """``descriptor``: the socket that listens."""
+    """``descriptor``: the listening socket."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -24,9 +24,9 @@ class InternalOrders(BaseModel):
 
 
 class InternalServer:
-    """A component. The socket stays this process's: while the other is replaced, drivers' connections wait in it.
+    """A component. This process holds the socket: while the other process is replaced, drivers' connections wait in it.
 
-    ``begin`` starts the process early, so that it loads its code beside this one.
+    ``begin`` starts the process early, so that it loads its code in parallel with this one.
     """
 
     def __init__(self, settings: Settings, listener: socket.socket, hung_seconds: float = HUNG_SECONDS) -> None:
@@ -37,20 +37,21 @@ class InternalServer:
 
     @property
     def process(self) -> int | None:
-        """Its id, while there is one."""
+        """The process id; ``None`` before the first start."""
         return self._process.process
 
     def answers(self) -> bool:
-        """Whether drivers can be heard, as far as is known: where not, their silence proves nothing."""
+        """``True`` if drivers can be heard, as far as is known: otherwise missing heartbeats are no evidence of
+        loss."""
         return self._process.silent_seconds < ANSWERS_SECONDS
 
     def begin(self) -> None:
         self._process.start()
 
     def open(self) -> None:
-        """Raises the ``EpochalError`` for which it cannot answer."""
+        """Raises the ``EpochalError`` that prevents the process from serving."""
         self._process.wait_until_ready()
 
     def close(self) -> None:
-        """Also of one that was only begun."""
+        """Stop the process, also if it was only begun."""
         stop_all([self._process])

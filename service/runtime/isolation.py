@@ -1,8 +1,9 @@
-"""The user that builders and drivers run as: when the control plane is root, another one, who cannot read its secrets.
+"""The operating-system user of builders and drivers. A control plane that runs as root uses another user, which cannot
+read its secrets.
 
-A builder and a driver run an author's code. Under the control plane's own user that code could read the admin token,
-the catalog and, in ``/proc``, the control plane's environment. All of them run under *one* other user, so they can
-read one another's environment and files.
+Builders and drivers run an author's code. Under the control plane's own user that code could read the admin token, the
+catalog and, in ``/proc``, the control plane's environment. All of them run under *one* other user, so they can read one
+another's environment and files.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from epochal.service.domain.settings import IN_PODS, Settings
 from epochal.snapshots.store import SnapshotStore
 
 DEFAULT_USERS = ("epochal", "nobody")
-"""The first that this machine has is the default. Spark does not start under a number that has no name."""
+"""The first of these that exists is the default. Spark does not start under a user id without a name."""
 
 _ROOT = 0
 _PACKAGES = ("epochal", "pyspark")
@@ -38,7 +39,7 @@ _PROBE_SECONDS = 60
 
 @dataclass(frozen=True)
 class ProcessUser:
-    """A user of this machine that processes are started as. ``groups``: the supplementary ones."""
+    """A user of this machine that runs processes. ``groups``: the supplementary ones."""
 
     name: str
     uid: int
@@ -46,7 +47,7 @@ class ProcessUser:
     groups: tuple[int, ...] = ()
 
     def environment(self, environment: Mapping[str, str], home: Path) -> dict[str, str]:
-        """``environment`` as it is for this user. A ``TMPDIR`` that not everybody can write to is left out."""
+        """``environment`` adapted to this user. A ``TMPDIR`` that is not world-writable is removed."""
         own = {**environment, "HOME": str(home), "USER": self.name, "LOGNAME": self.name}
         if "TMPDIR" in own and not _world_writable(Path(own["TMPDIR"])):
             del own["TMPDIR"]
@@ -55,13 +56,13 @@ class ProcessUser:
 
 @dataclass(frozen=True)
 class Isolation:
-    """``user``: who runs authors' code; ``None``: the control plane's own user does, for this ``reason``."""
+    """``user``: the user that runs authors' code; ``None``: the control plane's own user, for this ``reason``."""
 
     user: ProcessUser | None
     reason: str = ""
 
     def warning(self, settings: Settings) -> str | None:
-        """What authors' code can read of the control plane; ``None`` when nothing."""
+        """A warning that lists the control plane's data that authors' code can read; ``None`` if there is none."""
         if self.user is not None or settings.launcher == IN_PODS:
             return None
         secrets = [f"the admin token ({settings.token_file})"] if settings.authentication else []
@@ -86,16 +87,16 @@ class Identity(TypedDict):
 
 
 def identity_of(user: ProcessUser | None) -> Identity:
-    """How to start a process as ``user``."""
+    """The arguments that start a process as ``user``."""
     if user is None:
         return {"user": None, "group": None, "extra_groups": None}
     return {"user": user.uid, "group": user.gid, "extra_groups": user.groups}
 
 
 def isolation_of(settings: Settings) -> Isolation:
-    """Decide who runs authors' code.
+    """Determine the user that runs authors' code.
 
-    Raises ``OptionError`` and ``EnvironmentProblem`` when ``driver_user`` names a user who cannot.
+    Raises ``OptionError`` and ``EnvironmentProblem`` if ``driver_user`` names a user that cannot.
     """
     own = os.geteuid()
     if settings.driver_user is None:
@@ -123,19 +124,19 @@ def _default(settings: Settings) -> Isolation:
 
 
 def find_user(name_or_number: str) -> ProcessUser | None:
-    """By name or number; ``None`` when the machine has no such user."""
+    """Find a user by name or number; ``None`` if the machine has no such user."""
     try:
         by_number = name_or_number.isdecimal()
         row = pwd.getpwuid(int(name_or_number)) if by_number else pwd.getpwnam(name_or_number)
     except (KeyError, OverflowError):
         return None
-    # Never root's group: it opens what root shares with administrators.
+    # Never root's group: it grants access to files that root shares with administrators.
     groups = {group for group in os.getgrouplist(row.pw_name, row.pw_gid) if group not in (_ROOT, row.pw_gid)}
     return ProcessUser(row.pw_name, row.pw_uid, row.pw_gid, tuple(sorted(groups)))
 
 
 def _obstacle(settings: Settings, user: ProcessUser) -> str | None:
-    """Why the user cannot run drivers here: tried with a process of the user's."""
+    """The reason why the user cannot run drivers here, determined with a process of that user; ``None`` if it can."""
     needed = [_existing(settings.data.absolute().parent), *_java()]
     if (store := local_store(settings)) is not None and not store.is_relative_to(settings.data.absolute()):
         needed.append(_existing(store))
@@ -179,7 +180,7 @@ def _may_enter(user: ProcessUser, folder: Path) -> bool:
 
 
 def local_store(settings: Settings) -> Path | None:
-    """The store's folder, when it is one of this machine."""
+    """The store's folder, if the store is local to this machine."""
     store = SnapshotStore(settings.store_url)
     return Path(store.url) if store.is_near else None
 

@@ -1,5 +1,5 @@
-"""What an issuer of tokens publishes, as JSON over HTTPS: within a time and a size, from nowhere else than where it was
-asked for."""
+"""Documents that a token issuer publishes, as JSON over HTTPS: limited in time and size, and read only from the
+requested URL."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from epochal.errors import OptionError
 from epochal.service.domain.addresses import check_encrypted
 
 ANSWER_SECONDS = 5.0
-"""So long one document may take, from the name of its server to its last byte."""
+"""Timeout for one document, from the resolution of the server's name to the last byte."""
 MOST_BYTES = 1 << 20
 _PIECE = 1 << 16
 
 
 class IssuerDocuments:
     """``authority``: a file with the certificates to trust; ``None``: the system's. ``token``: a file with the bearer
-    token to show. Both are read each time, since they are replaced."""
+    token to send. Both are read for each request, since they may be replaced."""
 
     def __init__(
         self, authority: Path | None = None, token: Path | None = None, seconds: float = ANSWER_SECONDS
@@ -46,20 +46,21 @@ class IssuerDocuments:
         self._seconds = seconds
 
     def documents(self) -> Callable[[str], dict[str, Any]]:
-        """:meth:`document` of several URLs, which together take no longer than one."""
+        """:meth:`document` for several URLs with one common timeout."""
         until = time.monotonic() + self._seconds
         return lambda url: self.document(url, max(0.1, until - time.monotonic()))
 
     def document(self, url: str, seconds: float | None = None) -> dict[str, Any]:
-        """A JSON object, within ``seconds`` (those of this object). Raises ``OSError`` and ``ValueError``, which say
-        what was wrong with it or the way to it.
+        """A JSON object, within ``seconds`` (default: those of this object). Raises ``OSError`` and ``ValueError`` with
+        the cause.
 
-        No proxy is asked, and no redirect followed: one would carry the control plane's own token elsewhere.
+        Proxies are not used and redirects are not followed: a redirect would send the control plane's own token to
+        another server.
         """
         check_encrypted(url)
         parts = urlsplit(url)
         assert parts.hostname is not None
-        # Keys are `application/jwk-set+json` at some, who refuse to be asked for anything else: it is left to them.
+        # Some servers return keys as `application/jwk-set+json` and refuse other types: accept any type.
         headers = {"Accept": "*/*", "Connection": "close", **self._authorization()}
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         with closing(self._connection(parts.scheme, parts.hostname, parts.port)) as connection:
@@ -85,7 +86,7 @@ class IssuerDocuments:
 
 
 def _trust(authority: Path | None) -> ssl.SSLContext:
-    """Raises ``OSError``, which names the file."""
+    """The TLS context that trusts ``authority``. Raises ``OSError``, which names the file."""
     try:
         return ssl.create_default_context(cafile=None if authority is None else str(authority))
     except OSError as error:
@@ -115,8 +116,9 @@ def _read(connection: HTTPConnection, path: str, headers: Mapping[str, str], unt
 
 
 def _within(seconds: float, connection: HTTPConnection, work: Callable[[float], bytes]) -> bytes:
-    """What ``work`` returns or raises. A time-out of the socket is for each read of it, and a server that sends a byte
-    now and then would keep us for ever: so another thread reads, and loses its connection."""
+    """Return or raise the result of ``work`` within ``seconds``. A socket timeout applies to each read, and a server
+    that sends single bytes slowly could block the caller forever: so another thread reads, and its connection is shut
+    down."""
     reading = BackgroundTask("issuer", lambda: work(time.monotonic() + seconds), raises=True)
     if reading.wait(seconds):
         return reading.result()

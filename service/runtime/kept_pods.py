@@ -1,8 +1,8 @@
-"""The pods that a control plane holds for work, as its two processes share them: over a local socket.
+"""State of the pods that a control plane holds for work, shared by its two processes over a local socket.
 
-One process creates the pods, gives each its work and waits for the answer: it holds the state, in a :class:`PodDesk`.
-The pods call the other one, which passes the calls on (:class:`PodDeskClient`) and has no state of its own: it may end
-and start again at any time. If the first process ends, the calls of its pods are refused, and the pods end. Large files
+One process creates the pods, assigns work to each and waits for the answer: it holds the state, in a :class:`PodDesk`.
+The pods call the other process, which forwards the calls (:class:`PodDeskClient`) and has no state of its own: it may
+be restarted at any time. If the first process ends, the calls of its pods are refused, and the pods end. Large files
 (code, answers) are exchanged through the folder.
 """
 
@@ -34,7 +34,7 @@ log = logging.getLogger("epochal.launcher")
 _OWNER_ONLY = 0o700
 _CODE = "code"
 _LONGEST_ADDRESS = 100
-"""Maximum length of a socket path, in bytes; the limit of the kernels is 104 or more."""
+"""Maximum length of a socket path, in bytes; the kernels' limit is 104 or more."""
 _CONNECT_SECONDS = 5.0
 _POLL_SECONDS = 0.2
 Operation = Literal["check", "work", "taken", "answer"]
@@ -67,11 +67,11 @@ class PodDesk:
 
     @classmethod
     def of(cls, folder: Path) -> PodDesk:
-        """The desk of a folder, which warm drivers and builders of one process share."""
+        """The desk of a folder, shared by the warm drivers and builders of one process."""
         return cls._desks.setdefault(folder, cls(folder))
 
     def open(self) -> None:
-        """Answer the other process, until every user has called :meth:`close`."""
+        """Serve the other process until every user has called :meth:`close`."""
         with self._changed:
             self._users += 1
             if self._server is None:
@@ -94,20 +94,20 @@ class PodDesk:
             _path(self._folder).unlink(missing_ok=True)
 
     def clear(self, prefix: str) -> None:
-        """Forget the pods whose names have this prefix, also those of an earlier process."""
+        """Forget the pods whose names have this prefix, including those of an earlier process."""
         names = [*self._pods, *(path.name for path in self._folder.glob(f"{prefix}*"))]
         for name in names:
             if name.startswith(prefix):
                 self.forget(name)
 
     def expect(self, name: str) -> None:
-        """A pod with this name is about to be created."""
+        """Register a pod that is about to be created."""
         (self._folder / name).mkdir(mode=_OWNER_ONLY, parents=True)
         with self._changed:
             self._pods[name] = _Pod()
 
     def identify(self, name: str, reference: str) -> None:
-        """Answer the pod ``{namespace}/{name}/{uid}`` from now on."""
+        """Accept calls of the pod ``{namespace}/{name}/{uid}`` from now on."""
         self._change(name, reference=reference)
 
     def forget(self, name: str) -> None:
@@ -122,14 +122,14 @@ class PodDesk:
         return (pod := self._pods.get(name)) is not None and pod.is_ready
 
     def has_begun(self, name: str) -> bool:
-        """``True`` once the pod has its work."""
+        """``True`` once the pod has received its work."""
         return (pod := self._pods.get(name)) is not None and pod.has_begun
 
     def report_ready(self, name: str) -> None:
         self._change(name, is_ready=True)
 
     def give(self, name: str, work: bytes, code: Mapping[str, Path] = {}) -> None:
-        """Give a pod its work. ``code``: files that it may fetch, by their sha256. Raises ``OSError``."""
+        """Assign work to a pod. ``code``: files that it may fetch, by their sha256. Raises ``OSError``."""
         folder = self._folder / name / _CODE
         folder.mkdir(mode=_OWNER_ONLY, exist_ok=True)
         for sha256, path in code.items():
@@ -137,21 +137,21 @@ class PodDesk:
         self._change(name, work=work)
 
     def take_for_driver(self, name: str) -> None:
-        """The catalog is about to record the attempt of this pod."""
+        """Mark the pod as taken: the catalog is about to record its attempt."""
         self._change(name, is_taken=True)
 
     def answer(self, name: str) -> bytes | None:
-        """``None``: the pod has not answered yet."""
+        """The pod's answer; ``None``: it has not answered yet."""
         return None if (pod := self._pods.get(name)) is None else pod.answer
 
     def wait(self, name: str, seconds: float) -> None:
-        """Wait for the next change of a pod, or for its answer."""
+        """Wait for the next change of any pod, at most ``seconds``. Returns immediately if this pod has answered."""
         with self._changed:
             if (pod := self._pods.get(name)) is None or pod.answer is None:
                 self._changed.wait(seconds)
 
     def call(self, request: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """Answer a call of a pod that the other process passes on."""
+        """Answer a call of a pod that the other process forwards."""
         name, operation = str(request["name"]), request["operation"]
         until = time.monotonic() + float(request["seconds"])
         with self._changed:
@@ -175,7 +175,7 @@ class PodDesk:
                 self._changed.wait(left)
 
     def _change(self, name: str, **changes: Any) -> None:
-        """Nothing happens to a pod that was forgotten."""
+        """Change the state of a pod; no effect if it was forgotten."""
         with self._changed:
             if (pod := self._pods.get(name)) is not None:
                 for field, value in changes.items():
@@ -205,7 +205,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 
 class PodDeskClient:
-    """The calls of pods, in the process that they call."""
+    """Forwards the calls of pods, in the process that receives them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -216,7 +216,7 @@ class PodDeskClient:
         await self._call("check", name, caller)
 
     async def work(self, name: str, caller: PodIdentity, ready: bool, seconds: float) -> bytes | None:
-        """``None``: no work within this time. Raises what :meth:`check` raises."""
+        """The pod's work; ``None``: none within this time. Raises what :meth:`check` raises."""
         head, content = await self._call("work", name, caller, ready, seconds)
         return content if head["found"] and content else None
 
@@ -225,18 +225,18 @@ class PodDeskClient:
         return bool((await self._call("taken", name, caller, ready, seconds))[0]["found"])
 
     async def answer(self, name: str, caller: PodIdentity, file: Path) -> None:
-        """The first answer counts. Raises what :meth:`check` raises."""
+        """Submit an answer; only the first one counts. Raises what :meth:`check` raises."""
         await self._call("answer", name, caller, file=file)
 
     def code(self, name: str, sha256: str) -> Path:
-        """Raises ``NotFound`` unless it is part of the pod's work."""
+        """Path of a file of code. Raises ``NotFound`` unless it is part of the pod's work."""
         path = self._folder / name / _CODE / sha256
         if not path.is_file():
             raise NotFound(f"The work of this pod has no artifact {sha256}.")
         return path
 
     def draft(self, name: str) -> Path:
-        """An empty file for :meth:`answer`. Raises ``NotFound``."""
+        """Create an empty file for :meth:`answer`. Raises ``NotFound``."""
         try:
             descriptor, path = tempfile.mkstemp(dir=self._folder / name, prefix=".answer-")
         except FileNotFoundError:
@@ -289,7 +289,7 @@ def _path(folder: Path) -> Path:
 
 
 def _address(folder: Path) -> str:
-    """The path of the socket, in a form that is short enough for the kernel."""
+    """The path of the socket, shortened if it exceeds the kernel's limit."""
     path = _path(folder)
     if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
         return str(path)
@@ -304,7 +304,7 @@ def _descriptor(folder: Path) -> int:
 
 
 def _copy(path: Path, copy: Path) -> None:
-    """A copy that stays when ``path`` is removed."""
+    """Create a copy that remains when ``path`` is removed."""
     try:
         os.link(path, copy)
     except OSError:

@@ -1,8 +1,9 @@
-"""Processes of one node: whoever keeps them replaces those that die or hang, and they end with whoever keeps them.
+"""Supervised child processes of a node: the parent replaces children that die or hang, and children end with their
+parent.
 
-A process is given its orders as one line of JSON on standard input, and ends when that ends: when it is asked to, and
-also when its keeper was killed. On standard output it says, in one line, that it is ready or why it cannot be; and from
-then on, by an empty line each second, that it still works.
+A child receives its orders as one line of JSON on standard input, and ends when standard input is closed: on request,
+and also when its parent was killed. On standard output it reports in one line that it is ready, or why it cannot start;
+after that it writes an empty line each second as a heartbeat.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ log = logging.getLogger("epochal.processes")
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
 STEADY_SECONDS = 10.0
-"""One that lived for so long is replaced at once."""
+"""Minimum lifetime after which a process that ends is replaced without a growing pause."""
 READY_SECONDS = 120.0
 STOP_SECONDS = 10.0
 BEAT_SECONDS = 1.0
-"""Between two signs of life."""
+"""Interval between heartbeats."""
 HUNG_SECONDS = 20.0
-"""One that gave no sign of life for so long is killed, and replaced."""
+"""Timeout for heartbeats: a process without one is killed and replaced."""
 
 
 class KeptProcess:
@@ -47,11 +48,11 @@ class KeptProcess:
         variables: Mapping[str, str] = {},
         hung_seconds: float = HUNG_SECONDS,
     ) -> None:
-        """``orders``: JSON in one line. ``descriptors``: open files that it inherits."""
+        """``orders``: JSON in one line. ``descriptors``: open files that the process inherits."""
         self.name = name
         self._hung_seconds = hung_seconds
         self._silent_seconds = math.inf
-        # Its own folder's modules are not to be found before Epochal's (-P).
+        # -P: modules in the working directory must not shadow Epochal's.
         self._command = [sys.executable, "-P", "-m", module]
         self._orders = orders
         self._descriptors = tuple(descriptors)
@@ -65,33 +66,34 @@ class KeptProcess:
 
     @property
     def process(self) -> int | None:
-        """Its id, while there is one."""
+        """The process id; ``None`` before the first start."""
         return None if self._process is None else self._process.pid
 
     @property
     def silent_seconds(self) -> float:
-        """Since its last sign of life, or less; infinite before it is ready."""
+        """Seconds since the last heartbeat, or less; infinite before the process is ready."""
         return self._silent_seconds
 
     def start(self) -> None:
         self._task = BackgroundTask(self.name, self._run)
 
     def wait_until_ready(self) -> None:
-        """For the first time. Raises the ``EpochalError`` that it gave as the reason why it cannot be."""
+        """Wait for the first start. Raises the ``EpochalError`` that the process reports as the reason why it cannot
+        start."""
         if not self._said.wait(READY_SECONDS):
             raise EnvironmentProblem(f"The {self.name} of this node was not ready after {READY_SECONDS:.0f} s.")
         if self._failure is not None:
             raise self._failure
 
     def stop(self) -> None:
-        """Ask it to end. Returns at once."""
+        """Request the process to end. Returns immediately."""
         with self._replacing:
             self._closing.set()
             if self._process is not None:
                 _end_input(self._process)
 
     def wait_until_stopped(self) -> None:
-        """After :meth:`stop`; what does not end in time is killed."""
+        """Wait after :meth:`stop`; a process that does not end in time is killed."""
         if self._process is None:
             return
         try:
@@ -137,14 +139,14 @@ class KeptProcess:
             env=self._environment,
         )
         assert process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended already, which is seen
+        with suppress(BrokenPipeError):  # it has ended already; the caller detects that
             process.stdin.write(self._orders + b"\n")
             process.stdin.flush()
         return process
 
     def _follow(self, process: subprocess.Popen[bytes]) -> None:
-        """Until its output ends. Silence is counted in looks, not by the time that has passed: while this process was
-        stopped itself, or the whole machine, nothing was to be heard."""
+        """Read the output until it ends. Silence is counted in polls, not in elapsed time: while this process or the
+        whole machine was suspended, no heartbeat could arrive."""
         assert process.stdout is not None
         output = process.stdout.fileno()
         look = select.poll()
@@ -182,7 +184,7 @@ class KeptProcess:
 
 
 def stop_all(processes: Sequence[KeptProcess]) -> None:
-    """At the same time; returns when all have ended."""
+    """Stop processes concurrently; returns when all have ended."""
     for process in processes:
         process.stop()
     for process in processes:
@@ -190,17 +192,17 @@ def stop_all(processes: Sequence[KeptProcess]) -> None:
 
 
 class Keeper:
-    """The other end, in a process that is kept. Made before anything writes to standard output."""
+    """The child's end of the connection to its parent. Created before anything is written to standard output."""
 
     def __init__(self) -> None:
-        # Ctrl-C reaches all processes of a terminal; whoever keeps this one says when it is its turn.
+        # Ctrl-C reaches all processes of a terminal; the parent decides when this one ends.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._out = os.dup(1)
-        os.set_blocking(self._out, False)  # a keeper that is stopped does not read
+        os.set_blocking(self._out, False)  # a parent that is suspended does not read
         os.dup2(2, 1)
 
     def orders(self) -> bytes:
-        """Empty when the keeper has ended before it gave any."""
+        """The orders; empty if the parent ended before it sent any."""
         return sys.stdin.buffer.readline()
 
     def ready(self) -> None:
@@ -210,15 +212,17 @@ class Keeper:
         self._say({"slug": error.slug, "message": error.message})
 
     def beat(self) -> None:
-        """To be called every ``BEAT_SECONDS`` once it is ready, by the thread without which nothing else works."""
+        """Send a heartbeat. Call it every ``BEAT_SECONDS`` once ready, from the thread on which all other work
+        depends."""
         self._write(b"\n")
 
     def when_over(self, stop: Callable[[], None]) -> None:
-        """Call ``stop``, from another thread, when this process shall end."""
+        """Call ``stop``, from another thread, when this process must end."""
         BackgroundTask("keeper", lambda: self._wait(stop))
 
     def _wait(self, stop: Callable[[], None]) -> None:
-        # The descriptor itself: a thread that waits in sys.stdin has its lock, which the interpreter needs at its end.
+        # Reads the descriptor itself: a thread that waits in sys.stdin holds its lock, which the interpreter needs at
+        # exit.
         while os.read(0, 1024):
             pass
         stop()

@@ -1,4 +1,4 @@
-"""The web server of a process that is kept: ready when it listens, alive while it answers, ended by its keeper."""
+"""The web server of a supervised process: ready when it listens, alive while it answers, ended by its parent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class KeptServer(TlsServer):
             self._keeper.ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Of the event loop: where it turns, requests are answered."""
+        """Send a heartbeat from the event loop: while the loop runs, requests are answered."""
         if time.monotonic() >= self._beat_at:
             self._beat_at = time.monotonic() + BEAT_SECONDS
             self._keeper.beat()

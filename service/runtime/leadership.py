@@ -1,4 +1,4 @@
-"""Which control plane of a catalog leads: a thread that keeps one lease, and does nothing else."""
+"""Leader election among the control planes of a catalog: a dedicated thread that holds one lease."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger("epochal.leadership")
 class LeaseLeadership:
     """The control plane's :class:`~epochal.service.domain.ports.Leadership`.
 
-    ``leases`` has a connection of its own: whatever fills the others, the lease is renewed.
+    ``leases`` has its own connection, so that the lease is renewed even if all other connections are in use.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class LeaseLeadership:
         lock: FolderLock | None = None,
         close: Callable[[], None] = lambda: None,
     ) -> None:
-        """``lock``: without it the lease is not asked for. ``close`` is called last."""
+        """``lock``: the lease is requested only if the lock is held. ``close`` is called last."""
         self._leases = leases
         self._settings = settings or LeaseSettings()
         self._clock = clock
@@ -54,7 +54,7 @@ class LeaseLeadership:
         )
 
     def open(self) -> None:
-        """The first control plane leads when this returns."""
+        """Start. A single control plane leads when this returns."""
         self.step()
         self._service.start()
 
@@ -78,7 +78,7 @@ class LeaseLeadership:
             return Leading(self._term, self._since)
 
     def step(self) -> float:
-        """Renew the lease, or ask for it. So many seconds later it is to be called again."""
+        """Renew the lease, or request it. Returns the seconds until the next call."""
         asked_at = self._clock()
         try:
             term = self._term
@@ -122,22 +122,23 @@ class LeaseLeadership:
             self._since = since or grant.at
 
     def _fail(self, error: EpochalError) -> None:
-        """Until it is over the lease is still held. What was not heard meanwhile proves nothing."""
+        """Handle an unavailable catalog: the lease is held until it expires, but missing heartbeats of this period are
+        no evidence of loss."""
         with self._state:
             self._since = None
         self._say("failed", f"the lease cannot be kept: {error}")
 
     def _say(self, what: object, text: str) -> None:
-        """Once. That the first one leads is no news."""
+        """Log a change once. The first acquisition is logged at level INFO only."""
         if what != self._said:
             log.log(logging.INFO if self._said is None and what == self._term else logging.WARNING, "%s", text)
         self._said = what
 
 
 def leadership_of(settings: Settings) -> LeaseLeadership:
-    """Nothing is opened before :meth:`LeaseLeadership.open`."""
+    """The leadership of a control plane. No connection is opened before :meth:`LeaseLeadership.open`."""
     database = Database(settings.database_url, connections=2, urgent=True)
-    # SQLite is for one control plane; an earlier version, which knows no leases, holds the lock as well.
+    # SQLite supports one control plane; an earlier version, which has no leases, also holds the lock.
     lock = FolderLock(settings.data / "supervisor.lock") if database.is_sqlite else None
     return LeaseLeadership(Leases(database, _this_process(), _is_gone), lock=lock, close=database.close)
 
@@ -148,14 +149,14 @@ def _this_process() -> Holder:
 
 
 def _is_gone(holder: Holder) -> bool:
-    """Nobody has to wait for the end of the lease of a process that was killed on this machine."""
+    """``True`` if the holder was a process of this machine and has terminated: its lease need not expire first."""
     here = this_machine()
     there = Machine(holder.host, holder.boot)
     return there == here and not LocalProcess.parse(holder.process).exists()
 
 
 class FolderLock:
-    """Held until :meth:`release` or the end of the process."""
+    """A file lock that is held until :meth:`release` or the end of the process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

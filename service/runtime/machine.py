@@ -1,4 +1,4 @@
-"""Which machine this is, and since which start of it: what a process id, a lock or a folder is only valid within."""
+"""Identity of this machine and of its current boot: the scope in which a process id, a lock or a folder is valid."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from pathlib import Path
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PROCESS_IDS = Path("/proc/self/ns/pid")
 _OF_THE_MACHINE = "pid:[4026531836]"
-"""The namespace of process ids that a machine starts with (PROC_PID_INIT_INO of Linux); each container has another."""
+"""The initial process id namespace of a machine (PROC_PID_INIT_INO of Linux); each container has another."""
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """``boot`` is opaque: another one after each start of the machine, and in each container of it, since process ids
-    mean something else there. Most containers differ in ``host``, too, but not those that use the machine's network.
-    """
+    """``boot`` is opaque: it differs after each boot of the machine, and in each of its containers, since process ids
+    have another meaning there. Most containers also differ in ``host``, but not those that use the machine's
+    network."""
 
     host: str
     boot: str
 
     def was_before(self, later: Machine) -> bool:
-        """Whether this is an earlier start of the same machine. Machines of one name are not distinguished."""
+        """``True`` if this is an earlier boot of the same machine. Machines with the same name are not
+        distinguished."""
         return self.host == later.host and _start(self.boot) != _start(later.boot)
 
 
@@ -38,7 +39,8 @@ def this_machine() -> Machine:
 
 
 def steady_seconds() -> float:
-    """A clock that nobody sets, the same for all processes of the machine; it goes on while the machine sleeps."""
+    """A clock that cannot be set, common to all processes of the machine; it advances while the machine is
+    suspended."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -50,7 +52,7 @@ def _boot() -> str:
     try:
         start = _BOOT_ID.read_text().strip()
     except OSError:
-        # macOS: seconds and microseconds of the start.
+        # macOS: seconds and microseconds of the boot time.
         command = ["sysctl", "-n", "kern.boottime"]
         listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         return listing.partition("}")[0].strip("{ ").replace(" ", "")

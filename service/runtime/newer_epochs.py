@@ -1,10 +1,11 @@
-"""Epochs that a store holds and a catalog does not know (any more): which of them were decided?
+"""Detection of decided epochs that a store holds but a catalog does not contain, or no longer contains.
 
-A manifest is no decision. But an epoch is opened on its parent only when that was decided, so whatever a manifest names
-as its parent was. Of several manifests that stand on one parent, only the one with the highest number can have been
-decided: the numbers of a branch rise, and an epoch is opened when the ones before it were given up. The last one of
-such a chain is whole (its manifest is written after everything else), and nobody can have gone on without it; so it is
-decided now, if it was not: sinks that have committed it recognise it, and the others commit it.
+A manifest is no decision. But an epoch is opened on its parent only after the parent was decided, so every epoch that a
+manifest names as its parent was decided. Of several manifests with the same parent, only the one with the highest
+number can have been decided: the numbers of a branch increase, and an epoch is opened only after the earlier ones were
+given up. The last epoch of such a chain is complete (its manifest is written after everything else), and no later epoch
+can have been opened without it; so it is decided now, if it was not: sinks that have committed it recognise it, and the
+others commit it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Chain = list[tuple[ManifestReference, Manifest]]
 
 
 def newer_epochs(store: SnapshotStore, branch: str, head: ManifestReference | None) -> Chain:
-    """Those after ``head`` on ``branch``, oldest first, up to the last one that can be gone on from."""
+    """Epochs after ``head`` on ``branch``, oldest first, up to the last one that is complete."""
     above = head.epoch if head is not None and head.branch == branch else -1
     children: dict[str | None, Chain] = defaultdict(list)
     for reference, manifest in _manifests(store, branch, above):
@@ -41,7 +42,7 @@ def newer_epochs(store: SnapshotStore, branch: str, head: ManifestReference | No
 
 
 def unknown_branches(store: SnapshotStore, known: set[str], paths: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Branches of the store that a catalog does not know, and the applications that they are of."""
+    """Branches of the store that a catalog does not contain, with their applications."""
     seen: set[str] = set()
     for path in paths:
         place = layout.place_of(path)
@@ -70,7 +71,7 @@ def _manifests(store: SnapshotStore, branch: str, above: int) -> Iterator[tuple[
             reference = ManifestReference(branch=branch, epoch=manifest.epoch, path=path, sha256=sha256)
             store.check_bounds(reference, manifest)
         except (SnapshotError, ValueError):
-            continue  # what cannot be read was not gone on from; where it was, the chain ends here
+            continue  # no epoch was built on an unreadable manifest; if one was, the chain ends here
         yield reference, manifest
 
 

@@ -1,4 +1,4 @@
-"""This process's row among the nodes, kept fresh."""
+"""Registration of this process as a node in the catalog, and its heartbeat."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("epochal.nodes")
 
 
 def this_node(settings: Settings, role: Role) -> Node:
-    """A process that begins to be a node. Each start is another one."""
+    """The node of this process. Each start is a new node."""
     machine = this_machine()
     return Node(
         id=new_id(),
@@ -34,7 +34,8 @@ def this_node(settings: Settings, role: Role) -> Node:
 
 
 class NodeHeartbeat:
-    """A component: registers the node, says every two seconds that it is there, and removes it at an orderly stop."""
+    """A component: registers the node, records a heartbeat every two seconds, and removes the node at an orderly
+    stop."""
 
     def __init__(self, database: Database, node: Node, seconds: float = HEARTBEAT_SECONDS) -> None:
         self.node = node
@@ -43,7 +44,7 @@ class NodeHeartbeat:
         self._opened = False
 
     def open(self) -> None:
-        """Raises ``CatalogUnavailable``."""
+        """Register the node. Raises ``CatalogUnavailable``."""
         self._say()
         self._service.start()
         self._opened = True

@@ -1,4 +1,4 @@
-"""The one worker of operations in the background: it claims them, carries them out, renews its claims and cancels."""
+"""The worker of background operations: claims them, carries them out, renews its claims and cancels."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from epochal.wire.projects import DEFAULT_PROJECT
 log = logging.getLogger("epochal.operations")
 
 LOOK_SECONDS = 1.0
-"""Between two looks for what waits to be claimed: hints, which make that sooner, may be lost."""
+"""Interval between checks for operations to claim; hints trigger a check earlier, and may be lost."""
 TIDY_SECONDS = 10.0
-"""A lane does at least so often what it does before each look."""
+"""Maximum interval between two runs of a lane's ``before``."""
 RETRY_SECONDS = 2.0
-"""After the catalog has not answered, or there was no place to build a pipeline."""
+"""Pause after the catalog was unavailable, or all places for building pipelines were occupied."""
 
 Arguments = TypeVar("Arguments", bound=BaseModel)
 _TRY_AGAIN = (CatalogUnavailable, OutcomeUnknown, TooManyRequests)
@@ -49,11 +49,11 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True)
 class Verb(Generic[Arguments]):
-    """How operations of a kind are carried out; both functions may be called again for what they have done already.
+    """Implementation of one kind of operation. Both functions may be called again for work that is already done.
 
-    ``run`` calls the claim's ``check`` or ``progress`` often, and lets their exceptions pass. It answers the result, or
-    ``None`` where it has ended the operation by the claim's ``decide``. ``sweep`` removes whatever ``run`` has left
-    behind, in this process or in one that was killed.
+    ``run`` calls the claim's ``check`` or ``progress`` frequently and does not catch their exceptions. It returns the
+    result, or ``None`` if it has ended the operation with the claim's ``decide``. ``sweep`` removes everything that
+    ``run`` has left behind, in this process or in one that was killed.
     """
 
     kind: OperationKind
@@ -64,7 +64,7 @@ class Verb(Generic[Arguments]):
 
 @dataclass
 class _Lane:
-    """Verbs that share a thread: one operation at a time, oldest first. ``before`` is done before each look."""
+    """Verbs that share a thread: one operation at a time, oldest first. ``before`` runs before each check."""
 
     verbs: dict[str, Verb[Any]]
     before: Callable[[], None]
@@ -72,12 +72,15 @@ class _Lane:
 
 
 class OperationWorker:
-    """A :class:`~epochal.service.domain.ports.Component`. An operation that a control plane did not end is begun again
-    from its beginning by the next one: at once when that process is gone from this machine, or has closed in order;
-    otherwise when its claim is over."""
+    """A :class:`~epochal.service.domain.ports.Component`.
+
+    An operation that a control plane has not finished is restarted from the beginning by another one: immediately if
+    the first process has terminated on this machine or was closed in order; otherwise when its claim has expired.
+    """
 
     def __init__(self, database: Database, look_seconds: float = LOOK_SECONDS, node: Node | None = None) -> None:
-        """``node``: the control plane whose worker it is. What it has no space for is left to another one."""
+        """``node``: the control plane that this worker belongs to. Operations that fail for lack of space are left to
+        another one."""
         self._closing = threading.Event()
         self._claims = OperationClaims(database, _this_process(), _is_gone, self._closing.is_set, node)
         self._lanes: dict[str, _Lane] = {}
@@ -85,7 +88,7 @@ class OperationWorker:
         self._looking = BackgroundService("operations-look", self._look, look_seconds, delay=look_seconds)
 
     def register(self, lane: str, verbs: Sequence[Verb[Any]], before: Callable[[], None] = lambda: None) -> None:
-        """To be called before :meth:`open`."""
+        """Register verbs. Call it before :meth:`open`."""
         service = BackgroundService(f"operations-{lane}", lambda: self._step(self._lanes[lane]), TIDY_SECONDS)
         self._lanes[lane] = _Lane({verb.kind: verb for verb in verbs}, before, service)
 
@@ -95,7 +98,7 @@ class OperationWorker:
         self._looking.start()
 
     def close(self) -> None:
-        """What is under way is begun again by the next control plane."""
+        """Stop. The next control plane restarts unfinished operations."""
         self._closing.set()
         for lane in self._lanes.values():
             lane.service.stop(0)
@@ -104,14 +107,15 @@ class OperationWorker:
         self._looking.stop()
 
     def begin(self, kind: OperationKind, by: str, wish: Wish, project: str = DEFAULT_PROJECT) -> OperationAnswer:
-        """Have it done. ``project``: of what has no application yet. Raises what ``wish`` raises, and ``Conflict``;
-        then nothing is asked for."""
+        """Record an operation to be carried out. ``project``: used if no application exists yet. Raises what ``wish``
+        raises, and ``Conflict``; no operation is then recorded."""
         begun = self._claims.begin(kind, by, wish, project)
         self._ring(kind)
         return begun
 
     def cancel(self, id: str, by: str) -> OperationAnswer:
-        """Ends soon, and leaves nothing behind. Raises ``NotFound``, ``Conflict``. Idempotent."""
+        """Cancel an operation: it ends soon and leaves nothing behind. Raises ``NotFound``, ``Conflict``.
+        Idempotent."""
         changed = self._claims.cancel(id, by)
         claim = self._held.get(id)
         if claim is not None:
@@ -120,12 +124,12 @@ class OperationWorker:
         return changed
 
     def work_off(self, lane: str) -> None:
-        """Carry out what waits, in the caller's thread. Raises ``CatalogUnavailable``, ``OutcomeUnknown``,
-        ``TooManyRequests``: then it is to be tried again."""
+        """Carry out waiting operations in the caller's thread. Raises ``CatalogUnavailable``, ``OutcomeUnknown``,
+        ``TooManyRequests``: the caller retries."""
         self._work_off(self._lanes[lane])
 
     def heard(self, topics: Topics) -> None:
-        """Operations have changed somewhere: one may be to be begun, or cancelled."""
+        """Operations have changed in some process: wake the lanes, since one may have to be started or cancelled."""
         if OPERATION in topics:
             for lane in self._lanes.values():
                 lane.service.wake()
@@ -136,7 +140,7 @@ class OperationWorker:
                 lane.service.wake()
 
     def _look(self) -> None:
-        """For all lanes by one query. While the catalog is away, the lanes themselves say so."""
+        """Check for all lanes with one query. If the catalog is unavailable, the lanes themselves report it."""
         kinds = [kind for lane in self._lanes.values() for kind in lane.verbs]
         with suppress(CatalogUnavailable):
             for kind in self._claims.waiting(kinds):  # type: ignore[arg-type]
@@ -170,7 +174,7 @@ class OperationWorker:
             log.info("operation %s is begun again: %s", claim.id, reason)
             self._release(claim)
         except _TRY_AGAIN:
-            self._release(claim)  # what has not landed still runs, by the catalog, and is begun again
+            self._release(claim)  # if this is not recorded, the operation still counts as running and is restarted
             raise
 
     def _do(self, verb: Verb[Any], claim: Claim) -> None:
@@ -186,7 +190,7 @@ class OperationWorker:
                 claim.succeed(result)
         except (Interrupted, *_TRY_AGAIN):
             raise
-        except Exception as error:  # noqa: BLE001 whatever it is, the operation says so
+        except Exception as error:  # noqa: BLE001 any error ends the operation
             if claim.is_cancelled:
                 self._sweep(verb, claim, arguments)
             else:
@@ -203,7 +207,7 @@ class OperationWorker:
             claim.swept()
 
     def _failed(self, claim: Claim, error: Exception) -> None:
-        """Nothing has failed that a control plane which closes has cut off."""
+        """Record a failure, unless the operation was interrupted because this control plane closes."""
         if self._closing.is_set():
             raise Interrupted("the control plane closes")
         if _is_out_of_space(error):
@@ -217,7 +221,7 @@ class OperationWorker:
         claim.fail(EnvironmentProblem(text))
 
     def _without_room(self, claim: Claim, error: Exception) -> None:
-        """Each control plane tries it once: their disks are others."""
+        """Each control plane tries the operation once, since each has its own disks."""
         kind: type[EpochalError] = type(error) if isinstance(error, EpochalError) else EnvironmentProblem
         why = error.message if isinstance(error, EpochalError) else _no_space(error)
         log.warning("%s %s: %s", claim.kind, claim.id, why)
@@ -227,7 +231,7 @@ class OperationWorker:
             claim.fail(kind(f"{why} The {claim.kind} was tried{at}. Make room there, then ask for it again."))
 
     def _release(self, claim: Claim) -> None:
-        """Without it, the claim is over after a while."""
+        """Release the claim; if that fails, the claim expires."""
         try:
             with suppress(Interrupted):
                 claim.release()
@@ -236,7 +240,7 @@ class OperationWorker:
 
 
 def _is_out_of_space(error: BaseException | None) -> bool:
-    """It, or what it comes from."""
+    """``True`` if the error, or one of its causes, reports a full disk or quota."""
     while error is not None:
         if isinstance(error, StorageFull) or (isinstance(error, OSError) and error.errno in _FULL):
             return True
@@ -251,13 +255,13 @@ def _no_space(error: Exception) -> str:
 
 @contextmanager
 def _renewing(claim: Claim) -> Iterator[None]:
-    """Keeps the claim, also while the work has nothing to say for long."""
+    """Renew the claim, also while the work makes no calls for a long time."""
 
     def renew() -> None:
         try:
             claim.renew()
         except Interrupted:
-            renewing.stop()  # the work finds out itself
+            renewing.stop()  # the work detects that itself
         except EpochalError as error:
             log.warning("operation %s: %s", claim.id, error)
 
@@ -270,7 +274,7 @@ def _renewing(claim: Claim) -> Iterator[None]:
 
 
 def _this_process() -> str:
-    """Host, boot, process and worker. Process ids mean something where the first two are the same."""
+    """Host, boot, process and worker. Process ids are comparable only if the first two are equal."""
     process = LocalProcess.find(os.getpid())
     return f"{_this_machine()}/{process}/{new_id()}"
 

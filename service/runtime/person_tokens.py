@@ -1,4 +1,4 @@
-"""Who is calling, by a token of an identity provider (OpenID Connect)."""
+"""Authentication of people by tokens of an identity provider (OpenID Connect)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 class PersonTokens:
-    """Safe from any thread; the first call, and some later ones, ask the provider.
+    """Thread-safe; the first call, and some later ones, send requests to the provider.
 
-    Raises ``OptionError`` where the configured authority cannot be read.
+    Raises ``OptionError`` if the configured authority cannot be read.
     """
 
     def __init__(self, settings: OidcSettings) -> None:
@@ -28,8 +28,8 @@ class PersonTokens:
         self._tokens = SignedTokens(settings.audience, self._published)
 
     def identity(self, token: str) -> tuple[Principal, datetime]:
-        """Who it is, and until when the token is good. Raises ``Unauthenticated``; ``IssuerUnavailable`` while the
-        provider does not give its keys."""
+        """The principal, and the expiry of the token. Raises ``Unauthenticated``; ``IssuerUnavailable`` while the
+        provider does not return its keys."""
         claims = self._tokens.claims(token)
         return person_of(claims, self._settings), datetime.fromtimestamp(min(int(claims["exp"]), _LAST), UTC)
 
@@ -46,7 +46,7 @@ class PersonTokens:
 
 
 def _discovered(issuer: str, document: Callable[[str], dict[str, Any]]) -> str:
-    """Raises ``OSError`` and ``ValueError``."""
+    """The URL of the provider's keys. Raises ``OSError`` and ``ValueError``."""
     found = document(issuer.rstrip("/") + _DISCOVERY)
     if found.get("issuer") != issuer:
         raise ValueError(f"its discovery document is of another issuer, {found.get('issuer')!r}")

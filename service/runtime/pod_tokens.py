@@ -1,4 +1,4 @@
-"""Whose pod is calling: by the token that the cluster has made for it, and the keys that the cluster publishes."""
+"""Authentication of pods by the tokens that the cluster issues, with the keys that the cluster publishes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DISCOVERY, _KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
 
 
 class PodTokens:
-    """Safe from any thread; the first call, and some later ones, ask the cluster."""
+    """Thread-safe; the first call, and some later ones, send requests to the cluster."""
 
     def __init__(self, issuer: TokenIssuer) -> None:
         self._issuer = issuer
@@ -22,7 +22,7 @@ class PodTokens:
         self._tokens = SignedTokens(AUDIENCE, self._published)
 
     def identity(self, token: str) -> PodIdentity:
-        """Raises ``Unauthenticated``; ``LauncherUnavailable`` while the cluster does not give its keys."""
+        """Raises ``Unauthenticated``; ``LauncherUnavailable`` while the cluster does not return its keys."""
         return pod_of(self._tokens.claims(token))
 
     def _published(self) -> Keys:
@@ -39,6 +39,6 @@ class PodTokens:
 
 
 def _cluster() -> str:
-    """As a pod of the cluster is told. Raises ``KeyError`` elsewhere."""
+    """URL of the cluster's API, from the environment of a pod. Raises ``KeyError`` outside of a cluster."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     return f"https://{f'[{host}]' if ':' in host else host}:{port}"

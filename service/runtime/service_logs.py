@@ -1,4 +1,4 @@
-"""Logs of the service's processes: text for people, who are not to be disturbed by what goes well; or JSON, with it."""
+"""Logs of the service's processes: text for people, without routine entries; or JSON, with them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ _ACCESS = "uvicorn.access"
 
 
 def configure_logs() -> bool:
-    """As ``EPOCHAL_LOG_FORMAT`` says. Whether requests are to be logged: see uvicorn's ``access_log``."""
+    """Configure logging by ``EPOCHAL_LOG_FORMAT``. Returns ``True`` if requests are to be logged: see uvicorn's
+    ``access_log``."""
     format = log_format()
     configure(format, logging.WARNING)
     if format == "text":
@@ -22,5 +23,5 @@ def configure_logs() -> bool:
 
 
 def _is_no_call_of_a_driver(record: logging.LogRecord) -> bool:
-    """There are several a second of each driver, and what they change is logged where it happens."""
+    """Exclude drivers' calls: each driver makes several per second, and their effects are logged elsewhere."""
     return not (isinstance(record.args, tuple) and str(record.args[2:3]).startswith("('/internal/"))

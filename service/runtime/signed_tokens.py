@@ -1,4 +1,4 @@
-"""Tokens that an issuer has signed (JWT, RFC 7519): good only with a key that the issuer publishes (JWKS, RFC 7517)."""
+"""Verification of signed tokens (JWT, RFC 7519) with the keys that their issuer publishes (JWKS, RFC 7517)."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ from epochal.errors import EpochalError, IssuerUnavailable, Unauthenticated
 
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 ALGORITHMS = (*_RSA, "ES256", "ES384", "ES512", "EdDSA")
-"""With a public key nobody can sign by these. None of them takes a secret, as which a public key could be used."""
+"""Asymmetric algorithms only: a public key cannot sign. None of them takes a secret, for which a public key could be
+misused."""
 _KINDS = ("RSA", "EC", "OKP")
 KEPT_SECONDS = 300.0
-"""So long a key that the issuer has withdrawn is still believed."""
+"""Maximum time for which a key that the issuer has withdrawn is still accepted."""
 OUTAGE_SECONDS = 3600.0
-"""So long its keys are believed while the issuer cannot be asked."""
+"""Maximum time for which the issuer's keys are accepted while the issuer is unavailable."""
 AGAIN_SECONDS = 10.0
-"""The issuer is asked so often at most: anybody may send tokens that name keys that are not known, and an issuer that
-did not answer is not better for being asked by each call."""
+"""Minimum interval between two requests to the issuer. Any client may send tokens that name unknown keys, and an issuer
+that does not answer must not be called for each of them."""
 LEEWAY_SECONDS = 10.0
 LONGEST_TOKEN = 16_384
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What an issuer has published: its name, and its keys by name and algorithm."""
+    """Keys that an issuer has published, by name and algorithm, and the issuer's name."""
 
     issuer: str
     by_name: Mapping[str, Mapping[str, jwt.PyJWK]]
 
     @classmethod
     def of(cls, issuer: str, document: Mapping[str, Any]) -> Keys:
-        """``document``: RFC 7517. Keys that are not for signatures, or of a kind that is not known, are left out: who
-        is signed with one is refused. Raises ``ValueError`` for a document that holds no list of keys."""
+        """``document``: RFC 7517. Keys that are not for signatures, or of an unknown kind, are ignored: tokens signed
+        with them are refused. Raises ``ValueError`` for a document without a list of keys."""
         items = document.get("keys")
         if not isinstance(items, list):
             raise ValueError("the document of its keys has no list `keys`")
@@ -55,7 +56,7 @@ class Keys:
 
 
 def _by_algorithm(item: dict[str, Any]) -> dict[str, jwt.PyJWK]:
-    # A key that names no algorithm is for all of its kind; of a curve there is one only.
+    # A key that names no algorithm is valid for all of its kind; a curve has only one.
     names = _RSA if item["kty"] == "RSA" and not item.get("alg") else (None,)
     found = {}
     for name in names:
@@ -69,9 +70,12 @@ def _by_algorithm(item: dict[str, Any]) -> dict[str, jwt.PyJWK]:
 
 
 class SignedTokens:
-    """``keys`` asks the issuer; it may block for seconds, and raises the ``EpochalError`` that says that the issuer
-    does not answer. Safe from any thread: one asks, and the others wait only where they need what it gets. While the
-    issuer is asked again after a failure, they do not wait: they raise that failure."""
+    """Verifies tokens. Thread-safe.
+
+    ``keys`` requests the keys from the issuer; it may block for seconds, and raises an ``EpochalError`` if the issuer
+    does not answer. One thread sends the request; the others wait only if they need its result. While a request is
+    repeated after a failure, they do not wait: they raise that failure.
+    """
 
     def __init__(self, audience: str, keys: Callable[[], Keys], clock: Callable[[], float] = time.monotonic) -> None:
         self._audience = audience
@@ -85,7 +89,7 @@ class SignedTokens:
         self._failure: EpochalError | None = None
 
     def claims(self, token: str) -> dict[str, Any]:
-        """What a good token says. Raises ``Unauthenticated`` for any other one, and what ``keys`` raises."""
+        """Claims of a valid token. Raises ``Unauthenticated`` for any other token, and what ``keys`` raises."""
         if len(token) > LONGEST_TOKEN:
             raise Unauthenticated("The token is longer than any that is good.")
         try:
@@ -107,7 +111,7 @@ class SignedTokens:
         except jwt.InvalidAudienceError:
             raise Unauthenticated(f"The token was not made for {self._audience!r}.") from None
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
-            # The library trusts the shape of some claims.
+            # The library does not check the types of some claims.
             raise Unauthenticated(f"The token is not valid ({type(error).__name__}).") from None
 
     def _key(self, name: object, algorithm: object) -> tuple[str, jwt.PyJWK]:
@@ -137,7 +141,7 @@ class SignedTokens:
         return self._taken is not None and self._clock() - self._taken <= OUTAGE_SECONDS
 
     def _put_the_question(self, asking: threading.Event) -> None:
-        """Outside the lock: nobody who does not need the answer waits for it."""
+        """Request the keys. Called without the lock, so that threads that do not need the result never wait."""
         found: Keys | None = None
         failure: EpochalError | None = None
         try:
@@ -157,7 +161,7 @@ class SignedTokens:
     def _found(self, name: str, algorithm: object) -> tuple[str, jwt.PyJWK]:
         named = self._keys.by_name.get(name)
         if self._failure is not None and (named is None or not self._is_believed()):
-            # It may be a new key: whether the token is good is not known, and that is what is said.
+            # It may be a new key: the token cannot be verified, and the error says so.
             raise type(self._failure)(self._failure.message)
         if named is None:
             raise Unauthenticated("The token was signed with a key that its issuer does not publish.")

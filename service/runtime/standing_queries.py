@@ -1,4 +1,4 @@
-"""The standing queries of an application, as its latest committed snapshot says."""
+"""The standing queries of an application, from its latest committed snapshot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from epochal.standing_queries.active import ActiveQueries, StandingQuery
 
 @dataclass(frozen=True)
 class InForce:
-    """``epoch``: the one that runs with them; ``None`` before the first. ``watermarks``: its, by operator."""
+    """``epoch``: the committed epoch with these queries; ``None`` before the first. ``watermarks``: of that epoch, by
+    operator."""
 
     queries: ActiveQueries = field(default_factory=ActiveQueries)
     epoch: int | None = None
@@ -29,7 +30,7 @@ class StandingQueriesInForce:
         self._store = store
 
     def of(self, application: str) -> InForce:
-        """Raises ``NotFound``; what reading a snapshot raises."""
+        """Raises ``NotFound``, and what reading a snapshot raises."""
         with self._database.reading() as session:
             ApplicationRepository(session).named(application)
             head = next(iter(heads(session, application))).committed
@@ -43,7 +44,7 @@ class StandingQueriesInForce:
 
 
 def found_in(active: ActiveQueries, application: str, id: int) -> StandingQuery:
-    """Raises ``NotFound``."""
+    """The query with this id. Raises ``NotFound``."""
     query = active.get(id)
     if query is None:
         raise NotFound(f"Application {application!r} has no standing query {id}; it may be dropped, or not begun yet.")

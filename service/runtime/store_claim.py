@@ -1,4 +1,4 @@
-"""Whether this catalog may work on this store, and taking it: see ``epochal.snapshots.ownership``."""
+"""Ownership of a store by a catalog: checking and claiming it. See ``epochal.snapshots.ownership``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from epochal.snapshots.ownership import StoreOwner, give_to, owner_of
 from epochal.snapshots.store import SnapshotStore
 
 _PROBED = 3
-"""So many of the newest snapshots are looked for in a store that does not say whose it is."""
+"""Number of the newest snapshots that are looked up in a store without an owner record."""
 
 
 class StoreMismatch(Conflict):
@@ -31,8 +31,8 @@ class StoreMismatch(Conflict):
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a store says of itself. ``newest``: the catalog's newest snapshots, and whether the store ``holds`` one of
-    them; looked at where it does not say whose it is."""
+    """The ownership found in a store. ``newest``: the catalog's newest snapshots, and ``holds``: the store contains one
+    of them; both are read only if the store has no owner record."""
 
     owner: StoreOwner | None
     newest: Sequence[ManifestReference] = ()
@@ -40,26 +40,26 @@ class _Seen:
 
 
 def claim_store(database: Database, store: SnapshotStore) -> None:
-    """At the start: the store is this catalog's from now on. No transaction is open while a store is waited for.
+    """Claim the store for this catalog, at the start. No transaction is open during calls to the store.
 
-    Raises ``StoreMismatch``; ``EnvironmentProblem`` where the store cannot be written; ``CatalogUnavailable``.
+    Raises ``StoreMismatch``; ``EnvironmentProblem`` if the store cannot be written; ``CatalogUnavailable``.
     """
     check_writable(store)
     _make_installation(database)
-    # The id is kept before the store is given to it: a store that names an id which no catalog has would be lost.
+    # The id is committed before the store is claimed: a store that names an id without a catalog would be lost.
     seen = _look(database, store)
     with database.writing() as session:
         row = InstallationRepository(session).ensure()
         _check(seen, row, store)
         row.store = store.url
     if seen.owner is None or seen.owner.restoring is not None:
-        _check(_look(database, store), row, store)  # another catalog may have been quicker
+        _check(_look(database, store), row, store)  # another catalog may have claimed it in the meantime
         mine = StoreOwner(installation=row.id, incarnation=row.incarnation, catalog=database.place, since=now())
         give_to(store, mine)
 
 
 def _make_installation(database: Database) -> None:
-    """Another control plane may be starting, too."""
+    """Create the installation's row. Another control plane may be starting at the same time."""
     with database.reading() as session:
         if InstallationRepository(session).find() is not None:
             return
@@ -70,7 +70,8 @@ def _make_installation(database: Database) -> None:
 
 
 def check_store(database: Database, store: SnapshotStore) -> None:
-    """For who only reads: raises ``StoreMismatch`` where the store is not this catalog's."""
+    """Check the ownership, for processes that only read. Raises ``StoreMismatch`` if the store belongs to another
+    catalog."""
     with database.reading() as session:
         row = InstallationRepository(session).find()
     if row is not None:  # else no control plane of this version has started yet
@@ -87,7 +88,7 @@ def _look(database: Database, store: SnapshotStore) -> _Seen:
 
 
 def writable_finding(store: SnapshotStore) -> Finding:
-    """Never raises."""
+    """Finding of :func:`check_writable`. Never raises."""
     try:
         check_writable(store)
     except EpochalError as error:
@@ -96,8 +97,8 @@ def writable_finding(store: SnapshotStore) -> Finding:
 
 
 def identity_finding(database: Database | None, store: SnapshotStore) -> Finding:
-    """As :func:`claim_store` would find it, and nothing is taken. Without a ``database`` there is no catalog yet, or
-    none that says what it is. Never raises."""
+    """Finding of the checks of :func:`claim_store`, without claiming the store. Without a ``database`` there is no
+    catalog yet, or it has no installation row. Never raises."""
     check = "store identity"
     try:
         if database is None:
@@ -115,7 +116,7 @@ def identity_finding(database: Database | None, store: SnapshotStore) -> Finding
 
 
 def check_writable(store: SnapshotStore) -> None:
-    """What Epochal needs of a store, tried with one small file. Raises ``EnvironmentProblem``."""
+    """Check the operations that Epochal requires of a store, with one small file. Raises ``EnvironmentProblem``."""
     folder, data = f"epochal-probe-{uuid4().hex}", b"epochal store probe"
     path = f"{folder}/probe"
     try:
@@ -137,7 +138,7 @@ def check_writable(store: SnapshotStore) -> None:
 
 
 def _check(seen: _Seen, row: Installation, store: SnapshotStore) -> None:
-    """Raises ``StoreMismatch``."""
+    """Check the ownership. Raises ``StoreMismatch``."""
     owner = seen.owner
     if owner is None:
         if not seen.holds:
@@ -158,8 +159,8 @@ def _check(seen: _Seen, row: Installation, store: SnapshotStore) -> None:
 
 
 def _check_unmarked(known: str | None, newest: Sequence[ManifestReference], store: SnapshotStore) -> None:
-    """A store that neither says whose it is nor holds what the catalog knows: new, empty, or another one. ``known``:
-    where the store was at the last start."""
+    """Check a store that has neither an owner record nor the catalog's snapshots: new, empty, or another one.
+    ``known``: the store's URL at the last start."""
     if newest:
         raise StoreMismatch(
             f"The store {store.url} does not hold the catalog's snapshots ({newest[0].path} and others are missing); "
@@ -191,6 +192,6 @@ def _is_there(store: SnapshotStore, path: str) -> bool:
 
 
 def _in_two(message: str) -> tuple[str, str]:
-    """What was found, and what to do."""
+    """Split a message into finding and remedy."""
     said, _, remedy = message.partition(". ")
     return f"{said.rstrip('.')}.", remedy

@@ -1,4 +1,4 @@
-"""Files of the store that the catalog names one by one: written, read, and deleted when they have expired."""
+"""Files of the store that the catalog lists individually: written, read, and deleted when they have expired."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ DELETED = declare("file.deleted", "a file is deleted, the catalog still names it
 _AT_ONCE = 100
 _PIECE = 4 << 20
 PART_BYTES = 32 << 20
-"""Of a bundle, in one file: so much of it is held in memory."""
+"""Size of the parts of a bundle. One part is buffered in memory."""
 
 
 class StoredParts:
-    """Bytes that lie in several files, one after the other."""
+    """Content that is stored in several consecutive files."""
 
     def __init__(self, store: SnapshotStore, of: str, files: Sequence[FileReference]) -> None:
         self._store = store
@@ -41,7 +41,7 @@ class StoredParts:
         self.bytes = sum(file.bytes for file in files)
 
     def read(self, start: int, end: int) -> Iterator[bytes]:
-        """From ``start`` to before ``end``, in pieces of some MB. Raises ``SnapshotError``."""
+        """From ``start`` up to, but not including, ``end``, in pieces of some MB. Raises ``SnapshotError``."""
         position = 0
         for file in self._files:
             first, last = max(start - position, 0), min(end - position, file.bytes)
@@ -52,7 +52,7 @@ class StoredParts:
 
 
 class PartedFile(io.RawIOBase, BinaryIO):
-    """A new file in parts, written one after the other; none is kept before :meth:`name` was called."""
+    """A new file that is written in consecutive parts; they expire unless :meth:`name` is called."""
 
     def __init__(self, files: StoredFiles, kind: Kind, owner: str, new_path: Callable[[int], str]) -> None:
         self._files = files
@@ -72,7 +72,7 @@ class PartedFile(io.RawIOBase, BinaryIO):
         return True
 
     def write(self, data: Any) -> int:
-        """Raises ``SnapshotError``, ``StorageFull``."""
+        """Append to the file. Raises ``SnapshotError``, ``StorageFull``."""
         view = memoryview(data).cast("B")
         self._digest.update(view)
         self._buffer += view
@@ -82,12 +82,12 @@ class PartedFile(io.RawIOBase, BinaryIO):
         return len(view)
 
     def finish(self) -> None:
-        """All of it is in the store. Raises as :meth:`write`."""
+        """Write the remaining bytes to the store. Raises what :meth:`write` raises."""
         if self._buffer:
             self._write(len(self._buffer))
 
     def name(self, session: Session, kept: timedelta | None) -> None:
-        """Its owner is made of it, for so long. Raises ``Conflict`` when a part has expired."""
+        """Assign the parts to their owner, for the period ``kept``. Raises ``Conflict`` if a part has expired."""
         files = StoreFiles(session)
         expires_at = None if kept is None else database_now(session) + kept
         for path, size in self._parts:
@@ -109,8 +109,8 @@ class StoredFiles:
         self._store = store
 
     def write(self, kind: Kind, owner: str, path: str, data: bytes, position: int = 0) -> None:
-        """A new file, to be named (``StoreFiles.name``) in the transaction that makes something of it; otherwise it is
-        deleted some time. Raises ``SnapshotError``, ``StorageFull``: nothing is left of it then."""
+        """Write a new file. The transaction that uses it must name it (``StoreFiles.name``); otherwise the file is
+        deleted later. Raises ``SnapshotError``, ``StorageFull``; the file is then deleted."""
         with self._database.writing() as session:
             StoreFiles(session).intend(kind, owner, path, position)
         INTENDED.hit()
@@ -123,11 +123,12 @@ class StoredFiles:
         WRITTEN.hit()
 
     def read(self, path: str, of: str) -> bytes:
-        """The bytes, unchecked. Raises ``FileMissing``, ``SnapshotError``, saying what the file is part ``of``."""
+        """The bytes, unchecked. Raises ``FileMissing``, ``SnapshotError``, with the text ``of`` that describes the
+        file's owner."""
         return self._store.read(path, of)
 
     def parts(self, kind: Kind, owner: str) -> StoredParts:
-        """What the owner is made of, named and not expired."""
+        """The owner's files that are named and have not expired."""
         with self._database.reading() as session:
             rows = StoreFiles(session).of(kind, owner)
         return StoredParts(
@@ -135,27 +136,29 @@ class StoredFiles:
         )
 
     def is_there(self, path: str, size: int) -> bool:
-        """Raises ``SnapshotError`` when the store does not say it."""
+        """``True`` if the store holds the file with this size. Raises ``SnapshotError`` if the store does not
+        answer."""
         try:
             return self._store.size(path) == size
         except FileMissing:
             return False
 
     def delete(self, path: str) -> None:
-        """Now: nobody reads it any more. Raises ``SnapshotError``; then it is deleted some other time."""
+        """Delete immediately a file that is no longer read. Raises ``SnapshotError``; the file is then deleted
+        later."""
         with self._database.writing() as session:
             StoreFiles(session).give_up(path)
         self._delete([path])
 
     def delete_all(self, kind: Kind, owner: str) -> None:
-        """Whatever the owner is or was to be made of. Raises ``SnapshotError``; then it is deleted some other time."""
+        """Delete all files of the owner, named or not. Raises ``SnapshotError``; they are then deleted later."""
         with self._database.writing() as session:
             StoreFiles(session).give_up_all(kind, owner)
             paths = StoreFiles(session).all_of(kind, owner)
         self._delete(paths)
 
     def sweep(self) -> None:
-        """Delete what has expired. What cannot be deleted now is left for the next time."""
+        """Delete expired files. Files that cannot be deleted now are left for the next call."""
         while True:
             with self._database.reading() as session:
                 paths = StoreFiles(session).expired(_AT_ONCE)
@@ -168,7 +171,7 @@ class StoredFiles:
                 return
 
     def _delete(self, paths: Sequence[str]) -> None:
-        """Of files that have expired, and of what a process that was killed had begun to write of them."""
+        """Delete files, and partial files that killed processes have left in their folders."""
         expired = set(paths)
         for folder in sorted({path.rpartition("/")[0] for path in paths}):
             for file in self._store.list(folder):

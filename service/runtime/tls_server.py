@@ -1,4 +1,4 @@
-"""A web server whose certificate is replaced while it serves, where it has one."""
+"""A web server that reloads its TLS certificate, if it has one, while it serves."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _Version = tuple[int, int, int, int]
 
 
 class TlsServer(uvicorn.Server):
-    """Connections are encrypted by the certificate that is in the files of ``tls`` when they begin; ``None``: they are
-    not. Whoever replaces the files needs not do that at once: what does not belong together is not taken."""
+    """New connections use the certificate in the files of ``tls``; ``None``: connections are not encrypted. The two
+    files need not be replaced simultaneously: a certificate and a key that do not match are not loaded."""
 
     def __init__(self, config: uvicorn.Config, tls: Tls | None) -> None:
         super().__init__(config)
@@ -29,7 +29,7 @@ class TlsServer(uvicorn.Server):
         self._refused: _Version | None = None
 
     async def on_tick(self, counter: int) -> bool:
-        """Of the event loop, in which no handshake is under way meanwhile."""
+        """Called by the event loop, so that no handshake runs during a reload."""
         if self._tls is not None and time.monotonic() >= self._looked_at + LOOK_SECONDS:
             self._looked_at = time.monotonic()
             self._look(self._tls)
@@ -51,7 +51,8 @@ class TlsServer(uvicorn.Server):
 
 
 def _version(tls: Tls | None) -> _Version | None:
-    """Changes when one of the files does, also where they are links that are turned (as of a Secret)."""
+    """Changes whenever one of the files changes, also if they are symbolic links that are switched (as in a mounted
+    Secret)."""
     if tls is None:
         return None
     try:

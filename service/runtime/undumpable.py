@@ -1,4 +1,4 @@
-"""A process that holds secrets, closed to other processes of its user."""
+"""Protection of a process that holds secrets against other processes of its user."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _SET_DUMPABLE = 4  # prctl(2)
 
 
 def close_process() -> None:
-    """Close this process's environment and memory to other processes of its user, but for root's (Linux).
+    """Close this process's environment and memory to other processes of its user, except root's (Linux).
 
-    It is not passed on to children. In exchange there are no core files, and debuggers cannot attach.
+    Children do not inherit it. As a consequence no core files are written, and debuggers cannot attach.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)

@@ -1,8 +1,8 @@
-"""Warm pools: processes and pods that have Spark started before there is work for them.
+"""Warm pools: processes and pods that have started Spark before work arrives for them.
 
-:func:`decide` and :class:`StartSchedule` decide what a pool starts, retains and retires, by age, number and key; they
-have no effects. :class:`WarmPool` carries the decisions out with a :class:`WarmLauncher`: of processes and of pods that
-become drivers, of pods that build, of forked children of a builder.
+:func:`decide` and :class:`StartSchedule` decide which workers a pool starts, retains and retires, by age, number and
+key; they have no effects. :class:`WarmPool` carries the decisions out with a :class:`WarmLauncher`: of processes and of
+pods that become drivers, of pods that build, of forked children of a builder.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _CPU_TIMES = Path("/proc/stat")
 
 @dataclass(frozen=True)
 class PoolTimes:
-    """In seconds. ``retired``: maximum age. ``ready``: timeout for becoming ready. ``answer``: timeout for the answer
-    of a ready worker when it is taken. ``quiet``: minimum time since the last request before another worker is started;
-    ``busy``: the same time on a busy machine. ``pause``: minimum time between two starts; it doubles with each start
-    whose worker does not become ready."""
+    """Times in seconds. ``retired``: maximum age. ``ready``: timeout for becoming ready. ``answer``: timeout for the
+    answer of a ready worker when it is taken. ``quiet``: minimum time since the last request before another worker is
+    started; ``busy``: the same time on a busy machine. ``pause``: minimum time between two starts; it doubles with each
+    start whose worker does not become ready."""
 
     retired: float = 3600.0
     ready: float = 600.0
@@ -49,7 +49,7 @@ class PoolTimes:
 
 @dataclass(frozen=True)
 class Member(Generic[Key]):
-    """A worker of a pool, as far as decisions depend on it."""
+    """The properties of a worker on which decisions depend."""
 
     key: Key
     age_seconds: float
@@ -58,29 +58,29 @@ class Member(Generic[Key]):
 
 @dataclass(frozen=True)
 class Decision(Generic[Key]):
-    """``retired``: reasons by position of the member. ``start``: the key of a missing worker."""
+    """``retired``: reasons by position of the member. ``start``: key of the worker to start; ``None``: start none."""
 
     retired: dict[int, str]
     start: Key | None
 
 
 def why_over(times: PoolTimes, age_seconds: float, is_ready: bool) -> str | None:
-    """The reason why a worker of this age is not handed out any more; ``None`` if it is."""
+    """The reason why a worker of this age is no longer handed out; ``None`` if it still is."""
     if not is_ready and age_seconds > times.ready:
         return "is not ready in time"
     return "has reached its maximum age" if age_seconds >= times.retired else None
 
 
 def target_keys(requested: Sequence[Key], usual: Key, places: int) -> list[Key]:
-    """One key for each place: those requested last, in turn; without requests the usual one."""
+    """One key for each place: the most recently requested keys, repeated in turn; without requests, the usual key."""
     keys = requested or [usual]
     return [keys[place % len(keys)] for place in range(places)]
 
 
 def decide(members: Sequence[Member[Key]], targets: Sequence[Key], times: PoolTimes) -> Decision[Key]:
-    """Retire workers that are over, and workers whose key has more of them than places; start one that is missing.
+    """Retire workers that have expired, and workers in excess of the places of their key; start one that is missing.
 
-    Of several workers with one key those that are ready are retained, older ones first.
+    Of several workers with one key, ready ones are retained first, then older ones.
     """
     retired = {
         position: why
@@ -115,11 +115,11 @@ class Idleness:
 
 
 class StartSchedule:
-    """When another worker may be started, from the life-cycle events of a pool."""
+    """Decides when another worker may be started, from the life-cycle events of a pool."""
 
     def __init__(self, times: PoolTimes, is_quiet: Callable[[], bool], immediately: bool = False) -> None:
-        """``is_quiet``: whether the machine was idle since the last call. ``immediately``: do not wait before the first
-        start."""
+        """``is_quiet``: returns ``True`` if the machine was idle since the last call. ``immediately``: do not wait
+        before the first start."""
         self._times = times
         self._is_quiet = is_quiet
         self._requested_at = -math.inf if immediately else steady_seconds()
@@ -127,7 +127,7 @@ class StartSchedule:
         self._not_before = 0.0
 
     def requested(self) -> None:
-        """A caller requests a worker, and begins to work with or without one."""
+        """Record that a caller has requested a worker, and begins to work with or without one."""
         self._requested_at = steady_seconds()
         self._pause = self._times.pause
 
@@ -139,7 +139,7 @@ class StartSchedule:
         self._pause = self._times.pause
 
     def may_start(self) -> bool:
-        is_quiet = self._is_quiet()  # called each time: it measures the time since the last call
+        is_quiet = self._is_quiet()  # called unconditionally: it measures the time since the last call
         now = steady_seconds()
         since = now - self._requested_at
         if now < self._not_before or since < self._times.quiet:
@@ -156,7 +156,7 @@ class WarmLauncher(ABC, Generic[Key, Worker]):
 
     @abstractmethod
     def start(self, key: Key) -> Worker:
-        """Start a worker. Returns before it is ready. Raises an error of the launcher; the pool tries again later."""
+        """Start a worker. Returns before it is ready. Raises an error of the launcher; the pool retries later."""
 
     @abstractmethod
     def is_ready(self, worker: Worker) -> bool:
@@ -171,7 +171,7 @@ class WarmLauncher(ABC, Generic[Key, Worker]):
         """Terminate the worker and remove its files. ``kill``: immediately. Never raises."""
 
     def became_ready(self, worker: Worker) -> None:
-        """Called once for each worker that is ready, before it is offered. May block for a second."""
+        """Called once for each worker that has become ready. May block for a second."""
 
     def memory_bytes(self, worker: Worker) -> int:
         return 0
@@ -190,7 +190,7 @@ class _Held(Generic[Key, Worker]):
 
 
 class WarmPool(Generic[Key, Worker]):
-    """Holds ``places`` workers of the keys that were requested last. A worker that was taken is the caller's."""
+    """Holds ``places`` workers for the most recently requested keys. A worker that was taken belongs to the caller."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class WarmPool(Generic[Key, Worker]):
         self._service = BackgroundService(f"warm {launcher.kind}s", self.step, STEP_SECONDS, delay=STEP_SECONDS)
 
     def open(self) -> None:
-        """Take steps in a thread."""
+        """Start the thread that runs :meth:`step`."""
         if self._places:
             self._service.start()
 
@@ -255,15 +255,16 @@ class WarmPool(Generic[Key, Worker]):
         )
 
     def postpone(self) -> None:
-        """A caller begins work that no worker suits: start none before the machine is quiet again."""
+        """Record that a caller begins work that no worker suits: no worker is started until the machine is quiet
+        again."""
         with self._lock:
             self._schedule.requested()
 
     def take(self, key: Key, claim: Callable[[Worker], Claim | None]) -> Claim | None:
-        """Hand out a worker: a ready one first, the oldest of them. ``None`` if there is none.
+        """Hand out a worker: ready ones first, then the oldest. ``None`` if no worker is available.
 
-        ``claim`` returns what the caller gets; ``None`` replaces the worker by the next one. What it raises is raised,
-        and the worker is then the caller's.
+        ``claim`` returns the result for the caller; ``None`` replaces the worker by the next one. Exceptions of
+        ``claim`` are raised, and the worker then belongs to the caller.
         """
         with self._lock:
             self._schedule.requested()
@@ -295,7 +296,7 @@ class WarmPool(Generic[Key, Worker]):
         return len(held)
 
     def step(self) -> None:
-        """One round: note what is ready or has ended, retire, start."""
+        """One round: record workers that have become ready or have ended, retire, start."""
         if not self.leads():
             self.stop_all()
             return
@@ -319,7 +320,7 @@ class WarmPool(Generic[Key, Worker]):
             self._held.append(held)
 
     def _refresh(self) -> None:
-        with self._lock:  # a worker that was taken has other things to report
+        with self._lock:  # only workers in the pool: the messages of a taken worker have another meaning
             ready = [held for held in self._held if not held.is_ready and self._launcher.is_ready(held.worker)]
             for held in ready:
                 held.is_ready = True
@@ -342,7 +343,7 @@ class WarmPool(Generic[Key, Worker]):
         return sorted(fitting, key=lambda held: (not held.is_ready, held.started_at))
 
     def _remove(self, held: _Held[Key, Worker]) -> bool:
-        """``False`` if another caller has taken it."""
+        """Remove a worker from the pool; ``False`` if another caller has taken it."""
         with self._lock:
             if held not in self._held:
                 return False

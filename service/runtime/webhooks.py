@@ -1,7 +1,7 @@
-"""Deliveries to webhooks: one thread, all receivers at the same time, the events of each in order.
+"""Deliveries to webhooks: one thread, all receivers concurrently, the events of each in order.
 
-What is delivered was in the catalog before, and is taken from it after the receiver has answered: a restart loses
-nothing, and may deliver again. A receiver knows that by the event's id.
+Deliveries are stored in the catalog, and removed from it after the receiver has answered: a restart loses no event, and
+may deliver an event again. Receivers detect duplicates by the event's id.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from epochal.service.runtime.events.hub import EventHub
 log = logging.getLogger("epochal.webhooks")
 
 ROUND_SECONDS = 1.0
-"""How often the catalog is asked without an event of this process."""
+"""Interval between reads of the catalog without an event of this process."""
 ANSWER_SECONDS = 10.0
-"""So long a receiver may take, from its name to its answer."""
+"""Timeout for a delivery, from the resolution of the receiver's name to its answer."""
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 600.0
 DISABLED_AFTER = timedelta(hours=24)
 MOST_WAITING = 10_000
-"""Of more than so many events for one webhook the oldest are given up."""
+"""Maximum number of waiting events of one webhook; older ones are dropped."""
 _BATCH = 20
 _BATCH_SECONDS = 30.0
 _CLAIM_SECONDS = _BATCH_SECONDS + 2 * ANSWER_SECONDS
@@ -45,7 +45,8 @@ _GONE = 410
 
 
 class NotTaken(Exception):
-    """The receiver has not taken an event; the text says why. ``gone``: it wants no more."""
+    """The receiver has not accepted an event; the text is the reason. ``gone``: the receiver accepts no further
+    events."""
 
     def __init__(self, reason: str, gone: bool = False) -> None:
         super().__init__(reason)
@@ -125,11 +126,11 @@ class WebhookDeliveries:
                 taken.append(delivery.id)
         except NotTaken as error:
             failure = error
-        finally:  # also when the control plane ends meanwhile: then nobody has to wait for the claim's end
+        finally:  # also when the control plane stops meanwhile: the claim is then free immediately
             self._settle(claimed, taken, failure)
 
     async def _post(self, claimed: Claimed, delivery: Delivery) -> None:
-        """Raises ``NotTaken``."""
+        """Deliver one event. Raises ``NotTaken``."""
         body, seconds = delivery.body.encode(), int(time.time())
         headers = {
             "Content-Type": "application/json",
@@ -152,7 +153,7 @@ class WebhookDeliveries:
             raise NotTaken(f"the receiver answered {status}{redirected}", gone=status == _GONE)
 
     async def _status(self, url: httpx.URL, headers: dict[str, str], body: bytes) -> int:
-        """Posts to the address that was checked: a name that is resolved again may lead to another one."""
+        """Post to the address that was checked: resolving the name again may return another one."""
         address = await address_of(url, self._local)
         async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=ANSWER_SECONDS) as client:
             request = client.build_request(
@@ -163,7 +164,7 @@ class WebhookDeliveries:
                 extensions={"sni_hostname": host_of(url)},
             )
             response = await client.send(request, stream=True)
-            await response.aclose()  # What a receiver says besides its status is not read.
+            await response.aclose()  # The body of the answer is not read.
             return response.status_code
 
     def _settle(self, claimed: Claimed, taken: list[int], failure: NotTaken | None) -> None:
@@ -185,8 +186,8 @@ class WebhookDeliveries:
 
 
 async def address_of(url: httpx.URL, local: bool) -> str:
-    """The address to deliver to: the host's name is resolved once, and the result is what the connection uses. Raises
-    ``InvalidInput`` when one of the addresses is refused, unless ``local``."""
+    """The address to deliver to: the host's name is resolved once, and the connection uses the result. Raises
+    ``InvalidInput`` if one of the addresses is refused, unless ``local``."""
     port = url.port or (443 if url.scheme == "https" else 80)
     found = await asyncio.get_running_loop().getaddrinfo(host_of(url), port, type=socket.SOCK_STREAM)
     addresses = [str(item[4][0]) for item in found]
@@ -203,7 +204,8 @@ def host_of(url: httpx.URL) -> str:
 
 
 def _pause(failures: int) -> float:
-    """Seconds, twice as many each time; spread, so that receivers of many do not get all at once."""
+    """Pause in seconds, doubled with each failure, and randomized so that receivers of many webhooks do not get all at
+    the same time."""
     with suppress(OverflowError):
         return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** (failures - 1)) * random.uniform(0.5, 1.0)
     return LONGEST_PAUSE_SECONDS

@@ -1,1 +1,1 @@
-"""Events: what changed, to whoever listens; kept for a while, so that a client that reconnects misses nothing."""
+"""Events: distribution of changes to listeners; retained for a while, so that a client that reconnects misses none."""

@@ -1,4 +1,4 @@
-"""Waking coroutines from threads, without losing a ring between a look and a wait."""
+"""Waking coroutines from threads, without losing a notification between a check and a wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 
 class Listener:
-    """One coroutine that waits. Look at what you wait for *after* ``forget``, and ``wait`` when it is not there yet."""
+    """One waiting coroutine. Call ``forget``, then check the condition, then ``wait`` if it does not hold yet."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -18,17 +18,17 @@ class Listener:
         self._rung.clear()
 
     async def wait(self, seconds: float) -> None:
-        """Until the bell rings after ``forget``, at most so long."""
+        """Wait for the first notification after ``forget``, at most ``seconds``."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._rung.wait(), seconds)
 
     def wake(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: no coroutine waits any more
             self._loop.call_soon_threadsafe(self._rung.set)
 
 
 class AsyncNotifier:
-    """Rung from any thread; heard by coroutines of any event loop."""
+    """Notifies coroutines of any event loop; callable from any thread."""
 
     def __init__(self) -> None:
         self._listeners: set[Listener] = set()
@@ -39,7 +39,7 @@ class AsyncNotifier:
 
     @contextmanager
     def listener(self) -> Iterator[Listener]:
-        """Within a coroutine."""
+        """Register the calling coroutine for the duration of the block."""
         listener = Listener(asyncio.get_running_loop())
         self._listeners.add(listener)
         try:

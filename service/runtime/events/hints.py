@@ -1,6 +1,7 @@
-"""Hints between processes that share a catalog: something has changed, look now rather than within a second.
+"""Hints between processes that share a catalog: a change has happened, read the catalog now instead of within a second.
 
-A hint may be lost, come twice, and come from a process that has died since; nothing may depend on it.
+A hint may be lost, be duplicated, and come from a process that has terminated since; correctness must not depend on
+hints.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from epochal.service.domain.identifiers import new_id
 log = logging.getLogger("epochal.events")
 
 COALESCED_SECONDS = 0.02
-"""PostgreSQL lets one transaction that notifies commit at a time: what comes meanwhile goes with the next one."""
+"""PostgreSQL commits transactions that notify one at a time: hints that arrive in this interval are sent together."""
 CHECK_SECONDS = 10.0
 RECONNECT_SECONDS = 1.0
 _DATAGRAM_BYTES = 4096
 _PATH_BYTES = 100
-"""Addresses of Unix sockets are not longer."""
+"""Maximum length of the path of a Unix socket."""
 
 Heard = Callable[[Topics], None]
 
@@ -40,13 +41,13 @@ class Hints(Protocol):
         """Call ``heard`` with what other processes send."""
 
     def send(self, topics: Topics) -> None:
-        """To all other processes. Quick, never raises."""
+        """Send to all other processes. Returns quickly, never raises."""
 
     def close(self) -> None: ...
 
 
 def hints_of(database_url: str, data: Path) -> Hints:
-    """For processes on one PostgreSQL, or on one data folder."""
+    """Hints between processes that share a PostgreSQL database, or a data folder."""
     return PostgresqlHints(database_url) if database_url.startswith("postgres") else LocalHints(data / "hints")
 
 
@@ -90,13 +91,13 @@ class LocalHints:
                 with suppress(OSError):  # its process was killed
                     os.unlink(name, dir_fd=self._descriptor)
             except OSError:
-                pass  # it is behind, and looks again within a second
+                pass  # the receiver is slow; it reads the catalog within a second
 
     def close(self) -> None:
         unheard, self._socket = self._socket, None
         if unheard is not None:
             with suppress(OSError):
-                unheard.sendto(b"", self._address(self._name))  # which the thread waits for
+                unheard.sendto(b"", self._address(self._name))  # wakes the receiving thread
             with suppress(OSError):
                 os.unlink(self._name, dir_fd=self._descriptor)
         if self._task is not None:
@@ -118,13 +119,13 @@ class LocalHints:
             heard(frozenset(message.decode(errors="replace").split(",")))
 
     def _address(self, name: str) -> str:
-        """Short also where the folder's path is long."""
+        """The socket's path, shortened if the folder's path is too long."""
         path = str(self._folder / name)
         return path if len(os.fsencode(path)) <= _PATH_BYTES else f"/proc/self/fd/{self._descriptor}/{name}"
 
 
 class PostgresqlHints:
-    """NOTIFY from a thread and a connection of its own, outside the transactions whose changes it tells of."""
+    """NOTIFY from a dedicated thread and connection, outside the transactions whose changes it announces."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -152,22 +153,22 @@ class PostgresqlHints:
         self._woken.close()
 
     def _ring(self) -> None:
-        with suppress(OSError):  # full: it is woken already
+        with suppress(OSError):  # full: a wake-up is already pending
             self._wake.send(b"x")
 
     def _step(self, heard: Heard) -> None:
-        """One connection, until it is lost or the service stops."""
+        """Use one connection until it is lost or the service stops."""
         assert self._service is not None
         notifications = Notifications(self._url)
         try:
-            heard(EVERYTHING)  # includes the changes that were missed without a connection
+            heard(EVERYTHING)  # covers the changes that were missed without a connection
             self._listen(notifications, heard, self._service)
         finally:
             notifications.close()
 
     def _listen(self, notifications: Notifications, heard: Heard, service: BackgroundService) -> None:
         sent_at, checked_at = 0.0, time.monotonic()
-        # Not select(), which knows the first 1,024 descriptors of a process only.
+        # Not select(), which supports only the first 1,024 descriptors of a process.
         ready = select.poll()
         ready.register(notifications.fileno(), select.POLLIN)
         ready.register(self._woken.fileno(), select.POLLIN)

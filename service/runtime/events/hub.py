@@ -1,7 +1,7 @@
-"""What changes, to whoever in this process waits for it: streams of events, and parts that only want to be woken.
+"""Distribution of changes within a process: to streams of events, and to components that wait for a change.
 
-The catalog is what counts, and is asked each second. A hint, of this process's transactions or of another process's,
-makes that sooner.
+The catalog is authoritative and is read each second. A hint, from a transaction of this process or from another
+process, triggers the read earlier.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ log = logging.getLogger("epochal.events")
 Listener = Callable[[Topics], None]
 
 POLL_SECONDS = 1.0
-"""How often the catalog is asked for events without a hint."""
+"""Interval between reads of the catalog without a hint."""
 _AT_ONCE = 500
 _REMEMBERED = 2_000
 
 
 @dataclass
 class Cursor:
-    """How far a stream has come: no event up to ``position`` is left for it. ``application``: where it is of one, and
-    the last number of this that it has passed."""
+    """Position of a stream: all events up to ``position`` have been delivered. ``application`` and ``number``: the
+    application of a stream of one application, and the number of its latest event that was passed."""
 
     position: int
     application: str | None = None
@@ -42,7 +42,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class _Tail:
-    """The newest events, of all applications: after position ``start``, up to ``end``."""
+    """The newest events of all applications: after position ``start``, up to ``end``."""
 
     start: int
     end: int
@@ -58,8 +58,8 @@ class _Tail:
 
 
 class EventHub:
-    """A component. However many streams there are, one thread reads what is new from the catalog for all of them; a
-    stream that is further behind reads for itself."""
+    """A component. One thread reads new events from the catalog for all streams; a stream that is further behind reads
+    the catalog itself."""
 
     def __init__(self, database: Database, hints: Hints) -> None:
         self._database = database
@@ -77,27 +77,27 @@ class EventHub:
         self._service.start()
 
     def close(self) -> None:
-        """Ends all streams."""
+        """End all streams."""
         self._closed = True
         self._hints.close()
         self._notifier.ring()
         self._service.stop()
 
     def listen(self, listener: Listener) -> None:
-        """Call ``listener`` with what has changed, from any thread: it must be quick. It may be called too often, and
-        too rarely: it makes sooner what is done each second anyway."""
+        """Call ``listener`` with the topics of each change, from any thread; it must return quickly. Calls may be
+        duplicated or lost: they only trigger earlier what is done each second anyway."""
         self._listeners.append(listener)
 
     def listen_to_others(self, listener: Listener) -> None:
-        """As :meth:`listen`, but for what other processes have changed."""
+        """Like :meth:`listen`, for changes made by other processes."""
         self._listeners_to_others.append(listener)
 
     def committed(self, events: Sequence[ControlEvent]) -> None:
-        """A transaction of this process was committed; for ``Database.listen``."""
+        """Notify listeners that a transaction of this process was committed; for ``Database.listen``."""
         self.tell(topics_of(events))
 
     def tell(self, topics: Topics) -> None:
-        """Something has changed that is no event; to all processes."""
+        """Notify all processes of a change that is not an event."""
         self._call(self._listeners, topics)
         self._hints.send(topics)
 
@@ -113,9 +113,9 @@ class EventHub:
                 log.exception("a listener failed at %s", ", ".join(topics))
 
     def begin(self, application: str, after: int | None) -> Cursor:
-        """Where a stream of one application goes on that has seen number ``after``; ``None``: from now on.
+        """The cursor of a stream of one application that continues after number ``after``; ``None``: from now on.
 
-        Raises ``EventsExpired`` when it can not.
+        Raises ``EventsExpired`` if events after that number have expired.
         """
         self._assign_positions()
         with self._database.reading() as session:
@@ -125,7 +125,8 @@ class EventHub:
             return Cursor(repository.position(application, after), application, after)
 
     def begin_all(self, after: tuple[str, int] | None) -> Cursor:
-        """As :meth:`begin`, of all applications; ``after``: the application and number of the event seen last."""
+        """Like :meth:`begin`, for all applications; ``after``: application and number of the latest event that was
+        received."""
         self._assign_positions()
         with self._database.reading() as session:
             repository = EventRepository(session)
@@ -134,10 +135,10 @@ class EventHub:
     async def stream(
         self, chosen: EventFilter, cursor: Cursor, heartbeat_seconds: float
     ) -> AsyncIterator[EventEntry | None]:
-        """Events after ``cursor``, as they come; ends when the hub closes, and when the listener is so slow that events
-        have expired before it took them: it is told so when it comes back.
+        """Events after ``cursor``, as they are committed. Ends when the hub closes, and when the listener is so slow
+        that events have expired before they were delivered; it gets the error when it reconnects.
 
-        ``None`` is given when nothing came for ``heartbeat_seconds``.
+        Yields ``None`` if no event has occurred for ``heartbeat_seconds``.
         """
         self._streams += 1
         self._service.wake()
@@ -164,7 +165,7 @@ class EventHub:
             self._streams -= 1
 
     async def _after(self, cursor: Cursor, chosen: EventFilter) -> Sequence[EventEntry] | None:
-        """Moves the cursor. ``None``: events have expired that it has not come to."""
+        """Move the cursor. ``None``: events after the cursor have expired."""
         tail = self._tail
         if tail is not None and tail.start <= cursor.position:
             entries = tail.after(cursor.position)
@@ -182,7 +183,7 @@ class EventHub:
         with self._database.reading() as session:
             repository = EventRepository(session)
             entries, position = repository.after(cursor.position, chosen, _AT_ONCE)
-            # Asked afterwards: what has expired before it was read is seen here.
+            # Read last: detects events that expired before they were read.
             if cursor.application is None:
                 gone = repository.expired(ALL) > cursor.position
             else:

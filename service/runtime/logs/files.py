@@ -1,4 +1,4 @@
-"""Log files: where they are, their last lines, and what is appended to them, also across rotations."""
+"""Log files of drivers: their paths, their last lines, and following appended text across rotations."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ _BLOCK_BYTES = 64 * 1024
 
 
 def log_path(logs: Path, application: str, execution: str, attempt: int) -> Path:
-    """The log of one attempt below the folder ``logs``. All parts are names that the control plane made or checked."""
+    """The log of one attempt below the folder ``logs``. The control plane has created or validated all parts of the
+    path."""
     return logs / application / f"{execution}-{attempt}.log"
 
 
 def tail(path: Path, lines: int) -> bytes:
-    """The last ``lines`` lines; nothing when there is no log yet."""
+    """The last ``lines`` lines; empty if the log does not exist yet."""
     return tail_and_follow(path, lines)[0]
 
 
 def tail_and_follow(path: Path, lines: int) -> tuple[bytes, LogFollower]:
-    """The last ``lines`` lines, and what reads on after them.
+    """The last ``lines`` lines, and a follower that continues after them.
 
-    Reads blocks from the end: the cost depends on what is asked for, not on the size of the log.
+    Reads blocks from the end: the cost depends on the number of lines, not on the size of the log.
     """
     follower = LogFollower(path)
     text, follower.position = _end(path, lines)
@@ -42,7 +43,7 @@ def last_lines_of(text: bytes, lines: int) -> bytes:
 
 
 def parts_of(path: Path) -> list[Path]:
-    """The files of a log that there are, the latest first."""
+    """The existing files of a log, the latest first."""
     found, number = [path] if path.exists() else [], 1
     while rotated(path, number).exists():
         found.append(rotated(path, number))
@@ -51,7 +52,7 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def read_end(path: Path, most: int) -> bytes:
-    """At most ``most`` last bytes of a log, also of what was rotated; where there are more, from a line's beginning."""
+    """At most ``most`` last bytes of a log, including rotated files; a longer log is cut at the beginning of a line."""
     text, cut = b"", False
     for part in parts_of(path):
         with part.open("rb") as log:
@@ -65,14 +66,14 @@ def read_end(path: Path, most: int) -> bytes:
 
 
 def last_lines(path: Path, lines: int) -> str:
-    """The last lines as text, for a failure's reason."""
+    """The last lines as text, for the reason of a failure."""
     return tail(path, lines).decode(errors="replace").rstrip()
 
 
 class LogFollower:
-    """Reads what is appended after ``position``, and what was appended before a rotation and not read yet.
+    """Reads text that is appended after ``position``, including text that was rotated out before it was read.
 
-    When a log was rotated twice between two calls, what was in between is left out.
+    If a log is rotated twice between two calls, the text in between is skipped.
     """
 
     def __init__(self, path: Path, position: int = 0) -> None:
@@ -81,12 +82,12 @@ class LogFollower:
         self.position = position
 
     def appended(self) -> Iterator[bytes]:
-        """What is there now, in blocks."""
+        """The text that has been appended so far, in blocks."""
         earlier = rotated(self._path, 1)
         identity = _identity(earlier)
         if identity != self._rotated:
             if identity is None:
-                return  # It is being rotated.
+                return  # A rotation is in progress.
             with suppress(FileNotFoundError):
                 yield from _blocks(earlier, position_in(earlier, self.position))
             self._rotated, self.position = identity, 0
@@ -96,12 +97,12 @@ class LogFollower:
 
 
 def _end(path: Path, lines: int) -> tuple[bytes, int]:
-    """A piece of the end that has the last ``lines`` lines, and where it ends."""
+    """A block at the end that contains the last ``lines`` lines, and the position of its end."""
     try:
         with path.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             start, text = end, b""
-            # One line end more than asked for: the one before the first line.
+            # One line end more than requested: the one that precedes the first line.
             while start > 0 and text.count(b"\n") <= lines:
                 start = max(0, start - _BLOCK_BYTES)
                 log.seek(start)
@@ -122,7 +123,8 @@ def _blocks(path: Path, position: int) -> Iterator[bytes]:
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
-    """Another one for every rotation: a number of a file that is gone may be used again."""
+    """Differs after each rotation. The inode number alone does not suffice: the number of a deleted file may be
+    reused."""
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -1,7 +1,9 @@
-"""The end of the log of a driver that is gone, kept in the store: it can be read wherever the driver was.
+"""Archiving of drivers' logs: the end of the log of a driver that has terminated is stored in the store, where any
+control plane can read it.
 
-Each control plane looks after the logs in its own folder, since nobody else can read them. It looks at what there is
-and does what is missing, so it may end anywhere, and two of one folder do no harm.
+Each control plane archives the logs in its own folder, since no other can read them. Each round compares the folder
+with the catalog and does what is missing, so the process may end at any point, and two processes on one folder are
+harmless.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots import layout
 
 KEPT_BYTES = 16 << 20
-"""So much of the end of a log."""
+"""Maximum size of the archived end of a log."""
 ROUND_SECONDS = 5.0
 QUIET_SECONDS = 2.0
-"""Nothing was written for so long: a driver that has said its last word to the control plane still logs some."""
+"""Minimum time since the last write to a log before it is archived: a driver still logs some lines after its last call
+to the control plane."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,13 @@ class LogKeeper:
     """A :class:`~epochal.service.domain.ports.Component`."""
 
     def __init__(self, folder: Path, database: Database, files: StoredFiles, kept_for: timedelta) -> None:
-        """``kept_for``: so long a log stays in the store, and in the folder."""
+        """``kept_for``: retention period of logs in the store and in the folder."""
         self._folder = folder
         self._database = database
         self._files = files
         self._kept_for = kept_for
         self._done: dict[Path, int] = {}
-        """Logs that are kept, and how many bytes they had then."""
+        """Archived logs, and their size at that time."""
         self._service = BackgroundService("logs", self.look, ROUND_SECONDS)
 
     def open(self) -> None:
@@ -60,7 +63,7 @@ class LogKeeper:
         self._service.stop()
 
     def look(self) -> None:
-        """Keep what is to be kept, and remove what is older or whose application was deleted."""
+        """Archive logs of ended attempts, and remove logs that have expired or whose application was deleted."""
         found = list(self._logs())
         self._done = {item.path: self._done[item.path] for item in found if item.path in self._done}
         now = time.time()
@@ -77,7 +80,7 @@ class LogKeeper:
             attempts = DriverLogs(session).attempts({item.execution for item in waiting})
         for item in waiting:
             attempt = attempts.get((item.execution, item.attempt))
-            if attempt is not None and attempt.is_over:  # a log of another catalog's stays as it is
+            if attempt is not None and attempt.is_over:  # logs of another catalog are not touched
                 self._look_after(item, attempt, item.written_at < expired)
 
     def _look_after(self, item: _Log, attempt: AttemptOfLog, has_expired: bool) -> None:

@@ -1,11 +1,12 @@
-"""Rotation of a driver's log while the driver, and Spark's JVM below it, go on writing to it.
+"""Rotation of a driver's log while the driver, and Spark's JVM below it, continue to write to it.
 
-They hold the file open, for appending, and outlive the control plane; so the file stays and its content moves: it is
-copied to ``{log}.1`` and the file is cut off at its beginning, where the next line then goes. A line that is written
-between the two is lost, as with logrotate's ``copytruncate``.
+They hold the file open for appending, and outlive the control plane; so the file stays and its content moves: it is
+copied to ``{log}.1`` and the file is truncated to 0 bytes, where the next line is then written. A line that is written
+between the copy and the truncation is lost, as with logrotate's ``copytruncate``.
 
-Who writes faster than that loses the most: of a log that has grown far beyond its size only the end is copied, and what
-is written meanwhile as far as there is room. So no file is larger than twice the size, whatever is written.
+A driver that writes faster than the rotation copies loses the most: of a log that has grown far beyond its size only
+the end is copied, and text that is written meanwhile only up to the maximum size. So no rotated file is larger than
+twice the size, at any rate of writing.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ from epochal.background.locks import lock_descriptor
 _PIECE = 1 << 20
 _TRIES = 3
 _LINE_BYTES = 64 << 10
-"""So much is left out, at most, to begin with a line."""
+"""Maximum number of bytes that are skipped to start at the beginning of a line."""
 _LEFT_OUT: Final = re.compile(rb"\[epochal: (\d{1,18}) bytes of this log are left out here: it grew too fast\]\n")
 
 
 def rotated(path: Path, number: int) -> Path:
-    """``{log}.1`` is the latest of what was moved out of ``path``."""
+    """``{log}.1`` is the latest file that was rotated out of ``path``."""
     return path.with_name(f"{path.name}.{number}")
 
 
 def rotate(path: Path, largest: int, files: int) -> bool:
-    """Rotate the log when it is larger than ``largest`` bytes, and keep ``files`` beside it of at most twice the size.
+    """Rotate the log if it is larger than ``largest`` bytes, and retain ``files`` rotated files of at most twice the
+    size.
 
-    Whether something was done; nothing is while another process does it. Raises ``OSError``.
+    Returns ``True`` if something was done; ``False`` also while another process rotates the log. Raises ``OSError``.
     """
     try:
         log = open(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b")  # noqa: SIM115 closed below
@@ -69,8 +71,8 @@ def _rotate(log: IO[bytes], path: Path, largest: int, files: int) -> bool:
 
 
 def _copy(log: IO[bytes], size: int, copy: IO[bytes], largest: int) -> bool:
-    """All of the log, which is ``size`` bytes long and grows; where that is too much, its end. False: more was written
-    meanwhile than there is room for, so that it is not the end any more."""
+    """Copy the whole log, which is ``size`` bytes long and grows; if it is too large, its end. Returns ``False`` if
+    more was written meanwhile than the copy may hold, so that the copy no longer contains the end."""
     log.seek(0)
     copy.seek(0)
     copy.truncate()
@@ -89,7 +91,8 @@ def _copy(log: IO[bytes], size: int, copy: IO[bytes], largest: int) -> bool:
 
 
 def position_in(earlier: Path, position: int) -> int:
-    """Where in what was moved out of a log that is which stood at ``position`` of it, or what is kept after it."""
+    """The position in a rotated file that corresponds to ``position`` in the original log, or to the first copied byte
+    after it."""
     with earlier.open("rb") as file:
         found = _LEFT_OUT.match(file.readline(_LINE_BYTES))
     if found is None:

@@ -1,5 +1,5 @@
-"""Drivers' logs on this machine are rotated, as often as it takes: what a driver writes between two looks is what it
-costs beside the files that are kept."""
+"""Rotation of drivers' logs on this machine. Text that a driver writes between two checks takes space in addition to
+the retained files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ log = logging.getLogger("epochal.logs")
 
 LOOK_SECONDS = 0.5
 _AGAIN_SECONDS = 0.05
-"""After a look that has rotated something: who writes so much goes on with it."""
+"""Pause after a check that has rotated a log: such a driver is likely to continue at that rate."""
 _SHARE = 50
-"""A look that takes long, since there are many logs, has so many times as long a pause after it."""
+"""Minimum ratio of the pause to the duration of the preceding check, which is long if there are many logs."""
 
 
 class LogRotator:
-    """A :class:`~epochal.service.domain.ports.Component`. Whose driver a log is does not matter: a log that is larger
-    than ``largest`` bytes is rotated, and ``files`` are kept beside it."""
+    """A :class:`~epochal.service.domain.ports.Component`. Rotates every log larger than ``largest`` bytes, regardless
+    of the control plane that started its driver, and retains ``files`` rotated files."""
 
     def __init__(self, folder: Path, largest: int, files: int) -> None:
         self._folder = folder
@@ -37,7 +37,7 @@ class LogRotator:
         self._service.stop()
 
     def look(self) -> bool:
-        """One look at all logs. Whether one was rotated."""
+        """Check all logs once. Returns ``True`` if one was rotated."""
         done = False
         for path in self._folder.glob("*/*.log"):
             try:

@@ -1,6 +1,6 @@
-"""Prometheus metrics: what this process has seen, and what the catalog says, read when somebody asks.
+"""Prometheus metrics: of this process, and of the catalog, read on each scrape.
 
-What the catalog says is the same at every control plane: see ``docs/observability.md``.
+Metrics of the catalog are equal at every control plane: see ``docs/observability.md``.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from epochal.service.runtime.metrics.node import Node, NodeCollector
 __all__ = ["Metrics", "Node"]
 
 SHARED_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-"""prometheus_client's, which looks at it when it is imported."""
+"""Variable of prometheus_client, which reads it when it is imported."""
 POINT_ROUTE = "/v1/applications/{name}/state/{table}/keys/{key:path}"
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Metrics:
-    """One registry per app, so that several apps can live in one process.
+    """One registry per app, so that several apps can exist in one process.
 
-    ``database``: the catalog, of a control plane, which says what it holds; ``node``: the parts of this process.
+    ``database``: the catalog of a control plane, whose metrics are included; ``node``: the components of this process.
     """
 
     def __init__(self, database: Database | None = None, node: Node = Node()) -> None:
@@ -52,7 +52,8 @@ class Metrics:
             self._registry.register(catalog)
 
     def observe(self, method: str, path: str, status: int, seconds: float, application: str | None = None) -> None:
-        """A request was answered; ``application``: it was a look-up in this one's state, which has succeeded."""
+        """Record an answered request. ``application``: the request was a successful look-up in this application's
+        state."""
         child = self._children.get((method, path, status))
         if child is None:
             child = self._children[method, path, status] = self._requests.labels(method, path, str(status))
@@ -62,7 +63,7 @@ class Metrics:
                 self._lookups.observe(application, [seconds])
 
     def looked_up(self, application: str, seconds: float) -> None:
-        """As :meth:`observe` of a point look-up, for :meth:`take_in`: next to nothing is done here."""
+        """Record a point look-up like :meth:`observe`, at minimal cost; :meth:`take_in` counts it."""
         self._looked_up.append((application, seconds))
 
     @cached_property
@@ -70,7 +71,7 @@ class Metrics:
         return self._requests.labels("GET", POINT_ROUTE, "200")
 
     def take_in(self) -> None:
-        """Count what was looked up."""
+        """Count the recorded point look-ups."""
         with self._lock:
             by_application: dict[str, list[float]] = {}
             while self._looked_up:
@@ -81,8 +82,8 @@ class Metrics:
                 self._lookups.observe(application, times)
 
     def render(self) -> bytes:
-        """In Prometheus' text format. Of the processes that share ``PROMETHEUS_MULTIPROC_DIR``, all together, but for
-        what others have not taken in yet."""
+        """The metrics in Prometheus' text format. With ``PROMETHEUS_MULTIPROC_DIR``, of all processes that share it,
+        except look-ups that other processes have not counted yet."""
         self.take_in()
         if not _shared():
             return generate_latest(self._registry)

@@ -1,4 +1,5 @@
-"""What the catalog says, read at most every few seconds, however many ask; the same at every control plane."""
+"""Metrics from the catalog, read at most every few seconds regardless of the number of scrapes; equal at every control
+plane."""
 
 from __future__ import annotations
 
@@ -50,11 +51,12 @@ _LEFT_OUT: Final = {
     ),
     "dropped": ("epochal_dropped_timers", "Timers dropped at the end of their input", "operator (place)"),
 }
-"""By kind, as the catalog has them: the counter, without its ``_total``, and what is said of it."""
+"""By kind as stored in the catalog: the counter's name without ``_total``, its description, and its place label."""
 
 
 class CatalogCollector(Collector):
-    """Every query reads a row of each application, an index, or what has changed since the last time."""
+    """Collects metrics from the catalog. Each query reads one row per application, an index, or the changes since the
+    last read."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -75,7 +77,7 @@ class CatalogCollector(Collector):
             return self._metrics
 
     def applications(self) -> Collection[str] | None:
-        """Those that were there at the last look; ``None`` before the first."""
+        """The applications at the last read; ``None`` before the first."""
         return self._applications
 
     def _read(self) -> list[Metric]:

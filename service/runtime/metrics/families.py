@@ -1,4 +1,4 @@
-"""Families of samples, made at the moment when they are asked for."""
+"""Metric families that are computed on each scrape."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client.utils import floatToGoString
 from epochal.contracts.measurements import BOUNDS_SECONDS, Durations
 
 Samples = Iterable[tuple[Sequence[str], float]]
-"""The labels' values, and the sample's."""
+"""Label values and value of each sample."""
 
 _BOUNDS = [*map(floatToGoString, BOUNDS_SECONDS), "+Inf"]
 
@@ -24,7 +24,7 @@ def gauge(name: str, text: str, labels: Sequence[str], samples: Samples) -> Metr
 
 
 def counter(name: str, text: str, labels: Sequence[str], samples: Samples) -> Metric:
-    """``name`` without its ``_total``."""
+    """``name``: without its ``_total``."""
     family = CounterMetricFamily(name, text, labels=labels)
     for values, sample in samples:
         family.add_metric(values, sample)

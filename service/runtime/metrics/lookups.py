@@ -1,4 +1,5 @@
-"""Latency of look-ups, by application. Thousands are answered in a second, so each may cost next to nothing here."""
+"""Latency of look-ups, by application. Thousands are answered per second, so the cost of recording one must be
+minimal."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _NAMES = [*map(floatToGoString, BOUNDS_SECONDS), "+Inf"]
 
 
 class ManyHistogram(Histogram):
-    """Takes many observations at once: of those that one bucket counts, one write."""
+    """A histogram that records many observations in one call, with one write per bucket."""
 
     def observe_all(self, seconds: Sequence[float]) -> None:
         self._sum.inc(sum(seconds))
@@ -29,7 +30,8 @@ class ManyHistogram(Histogram):
 
 
 def _counts(bounds: Sequence[float], seconds: Sequence[float]) -> list[int]:
-    """How many are in each bucket: up to its bound, and above the one before. Above the last bound none is counted."""
+    """Number of values in each bucket: above the previous bound, up to and including its own. Values above the last
+    bound are not counted."""
     ordered = sorted(seconds)
     upto = [bisect_right(ordered, bound) for bound in bounds]
     return [count - before for before, count in pairwise([0, *upto])]
@@ -38,8 +40,8 @@ def _counts(bounds: Sequence[float], seconds: Sequence[float]) -> list[int]:
 class LookupLatencies:
     """Written by one thread at a time; read by any.
 
-    ``shared``: the registry of a process that is one of several, which keep their counts together. prometheus_client
-    counts there, and the series of an application that is deleted stays until they are started again.
+    ``shared``: the registry of a process that is one of several with common counts. prometheus_client stores them; the
+    series of a deleted application remains until these processes are restarted.
     """
 
     def __init__(self, shared: CollectorRegistry | None = None) -> None:
@@ -62,7 +64,7 @@ class LookupLatencies:
         self._seconds[application] += sum(seconds)
 
     def keep(self, applications: Collection[str]) -> None:
-        """Others were deleted."""
+        """Remove the counts of all other applications, which were deleted."""
         for name in self._counts.keys() - set(applications):
             del self._counts[name], self._seconds[name]
 

@@ -1,4 +1,4 @@
-"""What this process alone knows: whether it leads, its pools, its replicas. Each control plane says its own."""
+"""Metrics of this process: leadership, pools, replicas. Each control plane reports its own."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Node:
-    """How to ask the parts of this process. ``None``: there is no such part.
+    """Access to the components of this process. ``None``: the process has no such component.
 
-    ``term``: of the lease, while this process leads. ``pools``: connections to the catalog, by what they are for.
+    ``term``: term of the lease while this process leads. ``pools``: connection pools of the catalog, by purpose.
     """
 
     term: Callable[[], int | None] | None = None

@@ -1,4 +1,4 @@
-"""What drivers have measured, of applications that run or have ended a moment ago."""
+"""Metrics that drivers have measured, of applications that run or have ended recently."""
 
 from __future__ import annotations
 

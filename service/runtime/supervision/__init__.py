@@ -1,1 +1,1 @@
-"""The supervisor: makes what runs equal to what the catalog says should run."""
+"""The supervisor: reconciles the running drivers with the executions in the catalog."""

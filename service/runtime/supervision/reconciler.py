@@ -1,4 +1,4 @@
-"""What the supervisor does: one look at every execution that is not over, and the next step for each."""
+"""The reconciler: each round compares every active execution with its driver and takes the next step."""
 
 from __future__ import annotations
 
@@ -41,16 +41,18 @@ from epochal.service.runtime.machine import Machine, steady_seconds, this_machin
 log = logging.getLogger("epochal.supervision")
 
 LAST_WORDS = 20
-"""So many lines of a driver's log tell people why it ended."""
+"""Number of lines of a driver's log that are included in the reason of a failure."""
 
 
 class Reconciler:
-    """It keeps nothing that matters in memory: a control plane that begins to lead finds every driver of the one before
-    in the catalog, and goes on with it. While the catalog is away, nothing is decided.
+    """Reconciles the executions in the catalog with the drivers that run.
 
-    An act that comes too late, since this control plane was stopped after it had asked whether it leads, does no harm:
-    an attempt is only given up while nothing was heard since the decision, begins only where none runs, and a process
-    is only ended by its identity, after its attempt is over in the catalog.
+    Holds no state that has to survive: a control plane that begins to lead finds every driver of the previous leader in
+    the catalog and continues with it. While the catalog is unavailable, no decisions are made.
+
+    A late action, of a control plane that was suspended after it had checked that it leads, is harmless: an attempt is
+    given up only if no heartbeat has arrived since the decision, a new attempt begins only if none runs, and a process
+    is terminated only by its identity, after its attempt has ended in the catalog.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Reconciler:
         uptime_seconds: Callable[[], float] = steady_seconds,
         hears: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``hears``: whether this control plane can answer drivers now."""
+        """``hears``: returns ``True`` while this control plane can answer drivers."""
         self._settings = settings
         self._executions = executions
         self._launcher = launcher
@@ -77,7 +79,10 @@ class Reconciler:
         self._unbroken_since: datetime | None = None
 
     def round(self) -> float:
-        """Nothing, while another control plane leads. Seconds until the next round, unless something happens."""
+        """Take one step for each active execution; no step while another control plane leads.
+
+        Returns the seconds until the next round, unless an event triggers it earlier.
+        """
         usual = self._supervision.round_seconds
         leading = self._leadership.leading()
         if leading is None:
@@ -100,16 +105,16 @@ class Reconciler:
                     until = self._look(execution, supervised.at, listening_since, leading)
                     pause = pause if until is None else min(pause, until)
             except (CatalogUnavailable, LauncherUnavailable, OutcomeUnknown, Conflict, NotFound) as error:
-                # Somebody else changed it, or nobody can be asked: the next round sees what is there then.
+                # Changed by another process, or a service is unavailable: the next round reads it again.
                 log.info("execution %s: %s", execution.id, error)
             except Exception:
-                # One execution must not keep the others from being looked after.
+                # An error of one execution must not stop the supervision of the others.
                 log.exception("execution %s could not be looked after", execution.id)
         return pause
 
     def _listening_since(self, supervised: Supervised) -> datetime:
-        """This process itself may have been stopped or starved, or the one that answers drivers be gone, or the
-        database's clock been set: nobody could be heard meanwhile."""
+        """The time since which drivers could continuously be heard. It starts again after this process was suspended or
+        starved, after the process that answers drivers was down, and after the database's clock was changed."""
         last, self._last_look = self._last_look, supervised.at
         pause = timedelta(seconds=self._supervision.lease_seconds / 2)
         unbroken = last is not None and last <= supervised.at <= last + pause and self._hears()
@@ -124,7 +129,7 @@ class Reconciler:
     def _look(
         self, execution: SupervisedExecution, at: datetime, listening_since: datetime, leading: Leading
     ) -> float | None:
-        """Seconds until there is something to do; ``None``: nobody knows."""
+        """Seconds until the next step is due; ``None``: not known."""
         process = self._process(execution, at)
         match decide(execution, process, at, listening_since, self._supervision):
             case Wait(seconds):
@@ -156,13 +161,14 @@ class Reconciler:
         return Process.GONE if earlier else Process.ELSEWHERE
 
     def _heard_since_start(self, execution: SupervisedExecution, attempt: SupervisedAttempt, at: datetime) -> bool:
-        """A driver that was heard since this machine was started is on another machine, which has the same name."""
+        """``True`` if a heartbeat has arrived since this machine was started: the driver is then on another machine
+        with the same name."""
         heard_at = execution.heartbeat_at
         started_at = at - timedelta(seconds=self._uptime_seconds())
         return heard_at is not None and heard_at >= attempt.started_at and heard_at > started_at
 
     def _find(self, execution: SupervisedExecution, attempt: SupervisedAttempt) -> Process:
-        """By its name, since who launched it did not come to write down where it is."""
+        """Find the driver by its name: the process that launched it has not recorded its reference."""
         reference = self._launcher.drivers().get(DriverName(execution.id, attempt.number))
         if reference is None:
             return Process.UNKNOWN
@@ -177,11 +183,11 @@ class Reconciler:
         plan = self._executions.plan(execution.id)
         ticket = self._executions.new_attempt(execution.id)
         if not self._still_leads(leading):
-            return None  # the attempt is given up as one that was never heard
+            return None  # the attempt is given up as one without any heartbeat
         try:
             reference = self._launcher.launch(self._orders(plan, ticket))
         except LauncherUnavailable:
-            raise  # it may run: it is found by its name, or given up as one that was never heard
+            raise  # it may run: it is found by its name, or given up later
         except EpochalError as error:
             why = {"decision": "fail", "attempt": ticket.attempt, "reason": error.message}
             log.error("execution %s attempt %d cannot be launched: %s", execution.id, ticket.attempt, error, extra=why)
@@ -190,7 +196,7 @@ class Reconciler:
         words = "execution %s of %s: attempt %d is %s"
         what = {"decision": "launch", "attempt": ticket.attempt, "driver": str(reference)}
         log.info(words, execution.id, plan.application, ticket.attempt, reference, extra=what)
-        # Where this does not land, the next round finds the driver by its name.
+        # If this call fails, the next round finds the driver by its name.
         self._executions.launched(execution.id, ticket.attempt, str(reference))
         return None
 
@@ -198,7 +204,7 @@ class Reconciler:
         return orders_of(plan, ticket.attempt, ticket.token, self._settings, self._here)
 
     def _say_what_it_waits_for(self, execution: SupervisedExecution, process: Process) -> None:
-        """Of a driver that has not begun: people see in the meantime why."""
+        """Record why a driver has not begun yet, for users."""
         attempt = execution.attempts[-1] if execution.attempts else None
         if attempt is None or attempt.begun or attempt.process is None or process is not Process.ALIVE:
             return
@@ -207,7 +213,7 @@ class Reconciler:
             self._executions.waits(execution.id, attempt.number, cause)
 
     def _give_up(self, execution: SupervisedExecution, attempt: SupervisedAttempt, loss: Loss, kill: bool) -> None:
-        """In the catalog first: there it is decided, and only if it was not heard in the meantime."""
+        """Give up an attempt: in the catalog first, which refuses if a heartbeat has arrived in the meantime."""
         reference = self._reference(execution, attempt)
         here = reference is not None and self._is_here(reference)
         exit_code = self._launcher.exit_code(reference) if reference is not None and here else None
@@ -237,12 +243,12 @@ class Reconciler:
         exit_code: int | None,
         reference: ProcessReference | None,
     ) -> Failure | None:
-        """``None``: nothing has failed."""
+        """``None`` if the attempt has not failed."""
         if loss is Loss.NOT_BEGUN:
             return None
         elsewhere = None if reference is None or self._is_here(reference) else reference.machine
         host = None if elsewhere is None else elsewhere.host
-        cause = self._cause(reference)  # before the log is read, the end of which it may wait for
+        cause = self._cause(reference)  # first: it may wait for the end of the log
         last_words = last_lines(self._log(execution, attempt), LAST_WORDS)
         match loss:
             case Loss.GONE:

@@ -1,4 +1,4 @@
-"""The supervisor: a thread that looks at every execution while this control plane leads, and clears up on this
+"""The supervisor: a thread that reconciles all executions while this control plane leads, and cleans up on this
 machine."""
 
 from __future__ import annotations
@@ -79,10 +79,11 @@ class ThreadedSupervisor:
 
 
 class LocalCleanup:
-    """Each control plane clears up on its own machine, leading or not: nobody else can.
+    """Terminates leftover drivers and removes leftover directories of this machine, whether this control plane leads or
+    not.
 
-    What the catalog calls over stays so, and who belongs to it is fenced. So it is safe as long as what is here is
-    looked at before the catalog is: whatever was started since is not among it.
+    An attempt that has ended in the catalog never runs again, and its driver is fenced. The order is essential: local
+    processes and directories are listed before the catalog is read, so that none that was started since is among them.
     """
 
     def __init__(
@@ -94,12 +95,12 @@ class LocalCleanup:
         self._supervision = supervision
 
     def clear(self) -> None:
-        """Raises ``CatalogUnavailable``; then nothing, or a part of it, was done."""
+        """Clean up. Raises ``CatalogUnavailable``; the work is then done partly or not at all."""
         directories = self._directories()
         drivers = self._launcher.drivers()
         for driver, over in self._executions.over(drivers.keys()).items():
             reference = drivers[driver]
-            if over.process == str(reference):  # not what only looks like it, whose log would be taken for its
+            if over.process == str(reference):  # another process of the same name has another log
                 self._launcher.bring_log(reference)
             if not self._launcher.alive(reference) or self._overdue(driver, over):
                 self._launcher.terminate(reference, kill=True)
@@ -113,7 +114,8 @@ class LocalCleanup:
         return list(folder.iterdir()) if folder.is_dir() else []
 
     def _overdue(self, driver: DriverName, over: AttemptOver) -> bool:
-        """A driver ends by itself after it has said so; Spark's shutdown may hang, and is then cut short."""
+        """``True`` if the driver must be killed. A driver terminates on its own after it has reported its end; Spark's
+        shutdown may hang, and is then cut short."""
         if over.state == "lost":
             if not self._supervision.kill_lost_drivers:
                 return False
