@@ -145,7 +145,7 @@ def test_what_cannot_be_connected_is_refused(spark: SparkSession) -> None:
     with pytest.raises(PipelineError, match="the stream itself"):
         payments.connect(payments, broadcast=True, order_by="user")
     connected = payments.connect(limits, broadcast=True, order_by="at").key_by("user")
-    with pytest.raises(PipelineError, match=r"does not define process_broadcast\(self, row, ctx\)"):
+    with pytest.raises(PipelineError, match=r"must define process_broadcast\(self, row, ctx\)"):
         connected.process(NoControl)
     with pytest.raises(PipelineError, match="'waiting' of OperatorState is operator state"):
         connected.process(OperatorState)

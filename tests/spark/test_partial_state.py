@@ -149,7 +149,7 @@ def test_what_cannot_be_is_refused_with_the_fix() -> None:
         stream.key_by("item").process(Elsewhere)
     with pytest.raises(PipelineError, match=r"Totals defines process_global but has no requests. Pass the stream"):
         stream.process_partial(Totals)
-    with pytest.raises(PipelineError, match=r"Alone does not define process_global\(self, request, ctx\)"):
+    with pytest.raises(PipelineError, match=r"Alone must define process_global\(self, request, ctx\)"):
         stream.process_partial(Alone, requests=stream)
     with pytest.raises(PipelineError, match="Unmerged declares answer but does not define merge"):
         stream.process_partial(Unmerged, requests=stream)
