@@ -207,7 +207,7 @@ class ColumnDefinition(_Stored):
 
 
 class Definition(_Stored):
-    """Definition of one state table. ``columns``: by value column. ``operator``: only on each operator's first table."""
+    """Definition of one state table. ``columns``: by value column. ``operator``: only on an operator's first table."""
 
     columns: dict[str, ColumnDefinition] = {}
     operator: OperatorDefinition | None = None

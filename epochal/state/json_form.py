@@ -104,7 +104,7 @@ def variant_text(value: bytes, metadata: bytes) -> str:
 
 
 def from_json(value: Any, column: Column) -> Any:
-    """The Python value of a JSON form; ``None`` for null. Raises ``InvalidInput`` with column, expected form and got."""
+    """The Python value of a JSON form; ``None`` for null. Raises ``InvalidInput`` with column, expected and actual."""
     return None if value is None else _parse(value, column, InvalidInput)
 
 

@@ -68,7 +68,7 @@ class KeyCodec:
         self._widths = [None if is_variable(field.type) else _width(field) for field in schema]
 
     def encode(self, columns: Columns) -> list[bytes]:
-        """The key of each row. Columns are matched by name. Raises ``InvalidKey`` for a null in a non-nullable column."""
+        """The key of each row; columns are matched by name. Raises ``InvalidKey`` for null in a non-nullable column."""
         return as_list(self.encode_array(columns))
 
     def encode_array(self, columns: Columns) -> pa.BinaryArray:

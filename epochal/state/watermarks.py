@@ -2,8 +2,8 @@
 
 At each place, a watermark *w* asserts that all rows with event times before *w* have arrived. A row is late if its time
 is before *late*. A window closes, and a timer is due, when *fire* has reached its time (``at <= fire``). No row arrives
-at a time that *fire* has passed (``at < fire``). An epoch first accepts rows by *late* and then fires by *fire*, so that
-the rows that advanced the watermark, and the rows of the same epoch, are never late because of it.
+at a time that *fire* has passed (``at < fire``). An epoch first accepts rows by *late* and then fires by *fire*. The
+rows that advanced the watermark, and the rows of the same epoch, are therefore never late because of it.
 
 The clock of an epoch is determined when the epoch opens (step E1, :func:`opened`). The event times of its rows are
 added when it is prepared (E4, :func:`observed`) and advance the watermarks of the next epoch. The manifest stores the
@@ -11,7 +11,7 @@ clock: every retry of an epoch runs with the same clock, and a replay over the s
 results.
 
 Low watermarks: Li et al., "Out-of-order processing", and Akidau et al., "The dataflow model": references [22] and [21]
-of the thesis. All times are microseconds from the Unix epoch; *epoch time* is the driver's clock, which never decreases.
+of the thesis. All times are microseconds since the Unix epoch; *epoch time* is the driver's monotonic clock.
 """
 
 from __future__ import annotations
