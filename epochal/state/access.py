@@ -97,7 +97,7 @@ class TableAccess:
             asked, lows = asked[more], pc.binary_join_element_wise(last, b"\0", b"")
 
     def groups_with(self, groups: Sequence[int] | Groups, low: int, high: int) -> Groups:
-        """The key groups, of those given, whose rows include ``low <= time < high`` (time-ordered table, microseconds)."""
+        """The given key groups of a time-ordered table that have rows with ``low <= time < high`` (microseconds)."""
         asked: Groups = np.asarray(groups, np.int32)
         lows, highs = (pa.array([_time_key(time)] * len(asked), pa.binary()) for time in (low, high))
         return asked[np.unique(self._view.ranges(asked, lows, highs, 1).owner)]

@@ -89,7 +89,8 @@ def _expiring(declared: StateTable, before: StateTable, clock: StateClock | None
 
 
 def _since(clock: StateClock, expires: Expiry) -> int:
-    """The time from which rows without a time count. Without a watermark, this is the snapshot's epoch time."""
+    """The time assigned to rows without one: the watermark for event-time expiry if it is known, else the epoch time.
+    No row of a snapshot without a watermark is later than its epoch time."""
     by_event = expires.clock == "event" and as_datetime(clock.event) is not None
     return clock.event if by_event else clock.processing
 

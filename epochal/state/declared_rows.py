@@ -46,7 +46,7 @@ def _nested_widens(before: NestedType, after: NestedType) -> bool:
 
 def as_declared(rows: Columns, fields: Iterable[pa.Field], table: StateTable, *, in_one_chunk: bool = True) -> pa.Table:
     """Convert rows of a file, possibly of an older declaration, to ``fields`` of ``table``'s current declaration.
-    ``in_one_chunk``: return each column in one chunk; otherwise a column that already has its field's type is unchanged.
+    ``in_one_chunk``: return each column in one chunk; otherwise, leave a column that has its field's type unchanged.
 
     Raises ``KeyError`` if a column other than a value column of the table is missing: evolution cannot cause that.
     """

@@ -123,7 +123,7 @@ _EXACT = Context(prec=120, rounding=ROUND_HALF_UP)
 
 
 def average_type(argument: str) -> str:
-    """Spark's type of ``avg`` over ``argument``: ``decimal(10,2)`` -> ``decimal(14,6)``, other numbers -> ``double``."""
+    """Spark's type of ``avg`` over ``argument``: ``decimal(10,2)`` -> ``decimal(14,6)``, others -> ``double``."""
     decimal = decimal_of(argument)
     if decimal is None:
         return "double"
