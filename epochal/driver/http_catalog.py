@@ -124,7 +124,7 @@ class HttpCatalog(Catalog):
         return self._call("GET", f"artifacts/{sha256}").content
 
     def orders(self, token: str) -> DriverOrders:
-        """Fetch this driver's orders. ``token``: the credential of its later calls, which becomes part of the orders."""
+        """Fetch this driver's orders. ``token``: the credential for its later calls, returned as part of the orders."""
         body = FetchOrders(token_sha256=hashlib.sha256(token.encode()).hexdigest())
         return _read(DriverOrders, self._call("POST", "orders", body)).model_copy(update={"token": token})
 

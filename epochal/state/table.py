@@ -218,7 +218,7 @@ class StateTable(BaseModel):
     """For partial state: how the rows of two instances for one key are merged. ``None``: they are never merged."""
     queryable: bool = True
     durable: bool = True
-    """Whether snapshots contain its rows. Otherwise only the cache of the machine that ran the subtask contains them;
+    """True if snapshots contain its rows. Otherwise only the cache of the machine that ran the subtask contains them;
     losing that cache loses the subtask's rows."""
 
     @model_serializer(mode="wrap")
