@@ -227,7 +227,7 @@ def _end_soon(orders: DriverOrders, error: EpochalError) -> None:
 
 
 def _report(orders: DriverOrders, error: EpochalError) -> None:
-    """Report a failure over a new connection, with a timeout: the current connection may be the cause of the failure."""
+    """Report a failure over a new connection, with a timeout: the current connection may have caused the failure."""
     reporting = HttpCatalog(
         orders.control_planes, orders.token, orders.execution, orders.attempt, patience_seconds=REPORT_SECONDS
     )

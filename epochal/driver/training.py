@@ -94,7 +94,7 @@ def trained(spark: SparkSession) -> Generator[None]:
 
 def executors_started(spark: SparkSession) -> Generator[None]:
     """Like :func:`trained`, for executors on other machines, which cannot read local files: shuffles rows and passes
-    them through a Python worker of each executor. Spark itself waits for the requested executors.
+    them through a Python worker of each executor, then ends. Spark itself waits for the requested executors.
     """
     with _apart(spark) as training:
         for _ in range(EPOCHS):
