@@ -17,7 +17,7 @@ _BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 
 
 def executor_command(environment: Mapping[str, str], spark: Path) -> list[str]:
-    """The command of the JVM. ``spark``: the folder with Spark's ``jars``. Raises ``KeyError`` for missing variables."""
+    """The JVM's command. ``spark``: the folder with Spark's ``jars``. Raises ``KeyError`` if a variable is missing."""
     home = environment.get("JAVA_HOME")
     options = sorted((int(name.removeprefix(_OPTION)), name) for name in environment if name.startswith(_OPTION))
     memory = environment["SPARK_EXECUTOR_MEMORY"]

@@ -65,8 +65,8 @@ def fetched_orders(name: str, environment: Mapping[str, str] = os.environ) -> by
     """The orders document that other drivers read from standard input. ``name``: ``{execution}-{attempt}``.
 
     The driver generates the token for its later calls and sends only its SHA-256: an intercepted answer therefore
-    contains no credential. Raises the problem that the control plane answers, such as ``Unauthenticated`` and ``Fenced``;
-    ``CatalogUnavailable``; ``EnvironmentProblem`` if this is not the pod of a driver.
+    contains no credential. Raises the problem that the control plane answers, such as ``Unauthenticated`` and
+    ``Fenced``; ``CatalogUnavailable``; ``EnvironmentProblem`` if this is not the pod of a driver.
     """
     execution, _, attempt = name.rpartition("-")
     try:

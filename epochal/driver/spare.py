@@ -208,7 +208,7 @@ class SparePod:
     """This process, as a spare in a pod that waits for orders from a control plane."""
 
     def __init__(self, pod: str, warm: Warm, environment: Mapping[str, str] = os.environ) -> None:
-        """Raises ``EnvironmentProblem``."""
+        """Raises ``EnvironmentProblem`` if ``environment`` is not that of a spare's pod."""
         self._pod = pod
         self._warm = warm
         self._environment = environment

@@ -131,7 +131,7 @@ def _function(call: Call) -> str | None:
 
 
 def _method(call: Call) -> str | None:
-    assert call.on is not None  # of a method
+    assert call.on is not None  # a method call has a column
     target = _operand(call.on)
     arguments = [_operand_of(each) for each in (*call.arguments, *call.named.values())]
     known = [each for each in arguments if each is not None]
@@ -171,7 +171,7 @@ def _cast(target: str, type: Argument, function: str) -> str | None:
 
 def _case(call: Call) -> str | None:
     """``when(..).when(..).otherwise(..)``."""
-    assert call.on is not None  # of a method
+    assert call.on is not None  # a method call has a column
     before = sql_of(call.on)
     if before is None or not before.startswith("CASE ") or not before.endswith(" END") or isinstance(call.on, str):
         return None

@@ -66,7 +66,7 @@ def _compared(id: str, versions: Versions, may_drop: Collection[str], acceptance
     old, new = versions.before.get(id), versions.after.get(id)
     if old is None:
         there = {table.operator for table in versions.before.values()}
-        assert new is not None  # it is in one of the two
+        assert new is not None  # each id is in at least one of the versions
         problems = tuple(_unseen_changes(new)) if new.changes_of in there else ()
         return TableChange(table=id, operator=new.operator, verdict="added", added=new.value, problems=problems)
     if new is None:

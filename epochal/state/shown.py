@@ -20,6 +20,7 @@ from epochal.state.type_names import BeyondType, decimal_of, nested_type
 from epochal.state.types import arrow_type
 
 AnyArray: TypeAlias = Any
+"""``pyarrow.Array`` or ``ChunkedArray``."""
 Options: TypeAlias = Mapping[str, Any]
 Function: TypeAlias = Callable[[Sequence[AnyArray], str, Options], AnyArray]
 
@@ -113,9 +114,6 @@ FUNCTIONS: dict[str, Function] = {
     "distinct": _distinct,
     "percentiles": _percentiles,
 }
-
-
-"""``pyarrow.Array`` or ``ChunkedArray``."""
 
 COUNT_PRECISION = 20
 """Spark divides by the count as ``decimal(20,0)``."""
