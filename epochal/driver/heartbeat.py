@@ -42,7 +42,7 @@ DISOWNED = (Fenced, Unauthenticated, Forbidden, NotFound)
 
 
 TOLERATED_FAILURES = 5
-"""Maximum number of consecutive heartbeats that fail for any other reason; ten seconds of heartbeats."""
+"""Number of consecutive heartbeats failing for any other reason after which the driver ends; ten seconds of them."""
 
 
 class HeartbeatsFailed(EpochalError):

@@ -20,7 +20,7 @@ from epochal.wire.internal_api import CALLS_AT_ONCE
 log = logging.getLogger("epochal.driver")
 
 MOST_KEPT = 4 * CALLS_AT_ONCE
-"""Maximum number of calls that are fetched before epochs have taken them."""
+"""Number of buffered calls at which fetching pauses until epochs have taken some."""
 _AWAY_SECONDS = 1.0
 
 
