@@ -22,7 +22,7 @@ def _main() -> int:
         else:
             document = sys.stdin.buffer.read()
         beginning = Beginning(document)
-    # Not before: it is what takes as long to import as a JVM to start.
+    # Import late: the import takes as long as the start of a JVM.
     from epochal.driver.main import main
 
     return main(sys.argv[1:], beginning)

@@ -1,4 +1,4 @@
-"""What the catalog has told this driver to be decided. It may never be less again."""
+"""The latest decided epoch that the catalog has reported to this driver. It must never decrease."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from epochal.errors import CatalogWentBack
 
 
 class Decided:
-    """The latest epoch of the driver's own branch that the catalog said to be decided (E4).
+    """The latest epoch of the driver's own branch that the catalog has reported as decided (E4).
 
-    A database that fails over without synchronous replication loses its last decisions, and so does one that is
-    restored. To go on from what is left would be wrong: sinks may show what was lost.
+    A database that fails over without synchronous replication, or is restored, loses its last decisions. Continuing
+    from the remaining ones would be wrong: sinks may show the lost epochs.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Decided:
             self.latest = key
 
     def check_head(self, point: RecoveryPoint) -> None:
-        """Of what an attempt begins with. Raises ``CatalogWentBack``."""
+        """Check the recovery point of an attempt. Raises ``CatalogWentBack``."""
         head = point.head
         if self.latest is not None and (head is None or head.epoch < self.latest.epoch):
             raise self._error(self.latest, f"now its head is {head.key if head is not None else 'none'}")
@@ -30,7 +30,7 @@ class Decided:
             self.add(head.key)
 
     def check_record(self, key: EpochKey, record: EpochRecord | None) -> None:
-        """Of what the catalog says of a decided epoch. Raises ``CatalogWentBack``."""
+        """Check the catalog's record of a decided epoch. Raises ``CatalogWentBack``."""
         if record is None or record.state not in ("prepared", "committed"):
             raise self._error(key, f"now the epoch is {'unknown' if record is None else record.state}")
 

@@ -1,4 +1,4 @@
-"""The first moments of a driver that was no spare: Spark's JVM starts while Python imports and the code is fetched."""
+"""Start of a driver that was not a spare: Spark's JVM starts while Python imports modules and the code is fetched."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ log = logging.getLogger("epochal.driver")
 
 
 class Beginning:
-    """``document``: the orders, as they came."""
+    """Early start of Spark's JVM. ``document``: the orders as received."""
 
     def __init__(self, document: bytes) -> None:
         self.document = document
         self._task = BackgroundTask("jvm", self._launch)
 
     def wait_for_jvm(self) -> None:
-        """It is there then, or whoever needs it starts one and hears why there is none."""
+        """Wait until the JVM has started or failed. After a failure, creating the session starts a JVM and raises."""
         self._task.wait()
 
     def _launch(self) -> None:
         try:
             orders = DriverOrders.model_validate_json(self.document)
         except ValidationError:
-            return  # the driver says so
+            return  # the driver reports it
         try:
             launch_jvm(orders.application, orders.configuration)
-        except Exception as error:  # noqa: BLE001 whatever it is, it comes again where it is waited for
+        except Exception as error:  # noqa: BLE001 creating the session raises the error again
             log.warning("Spark's JVM could not be started ahead: %s", error)

@@ -1,7 +1,7 @@
-"""``python -m epochal.driver.executor executor``: an executor of Spark in a pod.
+"""``python -m epochal.driver.executor executor``: a Spark executor in a pod.
 
-Spark says in variables what to start, for the script of an image of its own. This is that for any image that has
-Epochal and Java: nothing of Spark's has to be in it beside the package.
+Spark passes the settings of an executor in environment variables to the entry script of its own image. This module
+replaces that script in any image with Epochal and Java; the image needs no part of Spark other than the package.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 
 
 def executor_command(environment: Mapping[str, str], spark: Path) -> list[str]:
-    """The command of the JVM. ``spark``: the folder with Spark's ``jars``. Raises ``KeyError`` for what is missing."""
+    """The JVM's command. ``spark``: the folder with Spark's ``jars``. Raises ``KeyError`` if a variable is missing."""
     home = environment.get("JAVA_HOME")
     options = sorted((int(name.removeprefix(_OPTION)), name) for name in environment if name.startswith(_OPTION))
     memory = environment["SPARK_EXECUTOR_MEMORY"]

@@ -1,4 +1,4 @@
-"""Heartbeats, from a thread of their own: a long epoch must not look like a dead driver."""
+"""Heartbeats from a dedicated thread, so that a driver in a long epoch is not considered dead."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ INTERVAL_SECONDS = 2.0
 
 
 UNHEARD_SECONDS = 0.5
-"""The pause after a heartbeat that no control plane has answered."""
+"""Pause after a heartbeat that no control plane answered."""
 
 
 REPORT_INTERVAL_SECONDS = 5.0
 
 
 DISOWNED = (Fenced, Unauthenticated, Forbidden, NotFound)
-"""What a driver is told that nobody wants any more: a successor has taken over, or its execution is not there."""
+"""Errors that end a driver: a successor has taken over, or its execution does not exist."""
 
 
 TOLERATED_FAILURES = 5
-"""Heartbeats in a row that fail in any other way; ten seconds of them."""
+"""Number of consecutive heartbeats failing for any other reason after which the driver ends; ten seconds of them."""
 
 
 class HeartbeatsFailed(EpochalError):
@@ -52,18 +52,18 @@ class HeartbeatsFailed(EpochalError):
 
 
 class HeartbeatingCatalog(Catalog):
-    """A catalog whose ``heartbeat`` costs the epoch loop nothing: a thread sends the status and keeps the answer.
+    """A catalog whose ``heartbeat`` does not block the epoch loop: a thread sends the status and stores the answer.
 
-    The loop's ``heartbeat`` stores the status and returns the directives known. ``on_end`` is called once, from that
-    thread, when the driver must not go on: with ``Fenced`` when a later attempt has taken over, with
-    ``HeartbeatsFailed`` when ``TOLERATED_FAILURES`` heartbeats in a row could not be sent or their answers not be
-    understood. Every later call raises the same. A control plane that is away is waited for.
+    The loop's ``heartbeat`` stores the status and returns the received directives. The thread calls ``on_end`` once
+    when the driver must stop: with ``Fenced`` when a later attempt has taken over, with ``HeartbeatsFailed`` when
+    ``TOLERATED_FAILURES`` consecutive heartbeats could not be sent or their answers could not be read. Every later call
+    raises the same error. While a control plane is unavailable, the thread retries.
 
-    ``listen(after)`` waits for a directive that is newer than ``after``: when there is one, a heartbeat fetches it at
-    once.
+    ``listen(after)`` waits for a directive newer than ``after``; a heartbeat then fetches the directive immediately.
 
-    The loop answers a stop. Before it has said that it runs, nobody would: Spark's start takes long, a sink may be
-    away. Nothing of this attempt is open then, so the thread ends the attempt, and calls ``on_stopped``.
+    The loop carries out a stop once it has reported that it runs. Before that, the loop cannot: Spark may be starting,
+    or a sink may be unavailable. The attempt has no open epoch then, so the thread ends the attempt and calls
+    ``on_stopped``.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class HeartbeatingCatalog(Catalog):
             threading.Thread(target=self._hear, args=(self._listen,), name="directives", daemon=True).start()
 
     def stop(self) -> None:
-        """No further heartbeats. Returns at once: a call under way to an absent control plane is not waited for."""
+        """Stop the heartbeats. Returns immediately, without waiting for a call in progress."""
         self._ended = True
         self._over.set()
         self._wake.set()
@@ -108,7 +108,7 @@ class HeartbeatingCatalog(Catalog):
             try:
                 found = listen(newest)
             except EpochalError as error:
-                # Nobody is there, or one that does not know the call: heartbeats bring directives all the same.
+                # No control plane answers, or it lacks the call. Heartbeats still deliver directives.
                 log.debug("cannot listen for directives: %s", error)
                 self._over.wait(self._interval_seconds)
                 continue
@@ -124,7 +124,7 @@ class HeartbeatingCatalog(Catalog):
             try:
                 directives = self._catalog.heartbeat(self._status)
             except DISOWNED as error:
-                if not self._finishing:  # else it may have landed, and its own answer says so
+                if not self._finishing:  # otherwise the finish call may have succeeded; its own answer decides
                     log.error("fenced: %s", error)
                 self._end(Fenced(str(error)))
                 return
@@ -132,7 +132,7 @@ class HeartbeatingCatalog(Catalog):
                 log.warning("heartbeat not answered: %s", error)
                 pause = min(pause, UNHEARD_SECONDS)
             except Exception as error:
-                # Whatever it is: a thread that ended here would leave a driver that nobody hears and that hears nobody.
+                # Catch every error: without this thread the driver would send no heartbeats and receive no directives.
                 failures += 1
                 log.exception("heartbeat failed, %d times in a row", failures)
                 if failures >= TOLERATED_FAILURES:
@@ -158,13 +158,16 @@ class HeartbeatingCatalog(Catalog):
             self._on_end(error)
 
     def _stopped(self) -> bool:
-        """Whether a stop was carried out here. Recovery goes on to the loop in a moment, unless it waits for a sink."""
+        """Carry out a stop if the loop does not run yet, and return true on success.
+
+        Recovery soon continues to the loop, which carries out the stop, unless recovery waits for a sink.
+        """
         if self._on_stopped is None or self._runs or self._status.phase not in ("starting", "waiting"):
             return False
         try:
             self._catalog.finish(None)
         except EpochalError as error:
-            log.warning("cannot stop yet: %s", error)  # the next heartbeat tries again, or learns that it is fenced
+            log.warning("cannot stop yet: %s", error)  # the next heartbeat retries, or is fenced
             return False
         log.info("stopped before it ran")
         self._ended = True
@@ -207,7 +210,7 @@ class HeartbeatingCatalog(Catalog):
         counts: EpochCounts,
         terms: EpochTerms = AS_THE_EXECUTION,
     ) -> None:
-        # Asked even when it has ended: only the catalog knows whether an earlier try of the same write has landed.
+        # Called even after the end: only the catalog can tell whether an earlier try of the same write succeeded.
         self._catalog.prepare_epoch(epoch, parent, manifest, counts, terms)
 
     def commit_epoch(self, epoch: int) -> None:
@@ -238,9 +241,9 @@ class HeartbeatingCatalog(Catalog):
 
 
 class Reports:
-    """One every few seconds, and a last one at the end. One that does not arrive is not missed: the next says more.
+    """Sends a report every few seconds and a last one at the end. A lost report is superseded by the next.
 
-    A control plane of an earlier version does not take them, and the attempt runs all the same.
+    A control plane of an older version does not accept reports; the attempt is unaffected.
     """
 
     def __init__(self, catalog: Catalog, meter: Meter, interval_seconds: float = REPORT_INTERVAL_SECONDS) -> None:
@@ -253,7 +256,7 @@ class Reports:
         self._service.start()
 
     def stop(self) -> None:
-        """Send the last one. Returns within seconds, whether it arrives or not."""
+        """Send the last report. Returns within seconds, even if the report does not arrive."""
         self._service.stop(timeout=0)
         self._send()
 

@@ -1,8 +1,8 @@
 """The catalog contract over the control plane's internal API.
 
-While no control plane answers the driver keeps what it has and asks again, with capped back-off; since every call may
-be repeated, an answer that was lost is asked for once more, of another one where there are several. Nothing is guessed
-and nothing is lost.
+While no control plane answers, the driver retains its work and retries with capped back-off. Every call is idempotent:
+after a lost answer the call is repeated, at another control plane if there are several. No outcome is guessed and no
+work is lost.
 """
 
 from __future__ import annotations
@@ -63,25 +63,25 @@ FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
 CONNECT_SECONDS = 2.0
 ALONE_SECONDS = 30.0
-"""So long the answer of the only control plane is waited for."""
+"""Answer timeout with a single control plane."""
 AMONG_SEVERAL_SECONDS = 5.0
-"""So long, where another one can be asked: every call may be repeated."""
+"""Answer timeout with several control planes: every call may be repeated at another one."""
 HEARTBEAT_SECONDS = 2.0
 _CALLS_SECONDS = 3.0
-"""Beside that, for some megabytes of calls."""
+"""Additional timeout for an answer with some megabytes of calls."""
 _REPEAT_STATUS = frozenset({429, 500, 502, 503, 504})
 _REPEAT_SLUGS = frozenset({CatalogUnavailable.slug, CatalogFull.slug, OutcomeUnknown.slug})
 
 
 class HttpCatalog(Catalog):
-    """One execution and attempt, over HTTP, by any of several control planes.
+    """The catalog of one execution and attempt, over HTTP, through any of several control planes.
 
-    Calls stay with one control plane until it does not answer; heartbeats go round all of them, so that each is known
-    to be there, and bring the list of those that there are.
+    Calls use one control plane until it fails to answer. Heartbeats rotate over all control planes, which probes each
+    of them, and their answers contain the current list of control planes.
 
-    ``patience_seconds``: how long a call is repeated while every control plane is away; ``None`` is for ever. After it
-    ``CatalogUnavailable`` is raised. ``Fenced``, ``Conflict`` and every other problem come back as the error class with
-    that slug. Safe to use from several threads.
+    ``patience_seconds``: timeout for repeating a call while every control plane is unavailable; ``None``: no timeout.
+    After the timeout, raises ``CatalogUnavailable``. ``Fenced``, ``Conflict`` and every other problem are raised as the
+    error class with that slug. Thread-safe.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class HttpCatalog(Catalog):
             PROTOCOL_HEADER: str(PROTOCOL),
             VERSION_HEADER: epochal.__version__,
         }
-        # The environment's proxies are for the world outside; the control plane is not there.
+        # The environment's proxies are for external addresses; the control plane is internal.
         self._calls = HttpCalls(
             ControlPlanes(control_planes),
             headers,
@@ -113,18 +113,18 @@ class HttpCatalog(Catalog):
 
     @property
     def control_planes(self) -> tuple[str, ...]:
-        """Where this catalog is asked, as far as the last heartbeat's answer said."""
+        """URLs of the control planes, according to the last heartbeat's answer."""
         return self._calls.control_planes.urls
 
     def close(self) -> None:
         self._calls.close()
 
     def artifact(self, sha256: str) -> bytes:
-        """Code that a version of this application is made of, unchecked. Raises ``NotFound``, ``ArtifactError``."""
+        """The code of a version of this application, unverified. Raises ``NotFound``, ``ArtifactError``."""
         return self._call("GET", f"artifacts/{sha256}").content
 
     def orders(self, token: str) -> DriverOrders:
-        """What this driver is to do. ``token``: what it will show from now on, which is a part of them."""
+        """Fetch this driver's orders. ``token``: the credential for its later calls, returned as part of the orders."""
         body = FetchOrders(token_sha256=hashlib.sha256(token.encode()).hexdigest())
         return _read(DriverOrders, self._call("POST", "orders", body)).model_copy(update={"token": token})
 
@@ -166,9 +166,9 @@ class HttpCatalog(Catalog):
 
     @contextmanager
     def _not_gone_back(self) -> Iterator[None]:
-        """What is at odds with the catalog may be so since that is an earlier one than it was: then that is said.
+        """On a conflict, check whether the catalog was reset to an earlier state.
 
-        Raises ``CatalogWentBack``.
+        Raises ``CatalogWentBack`` if it was, and the original ``Conflict`` otherwise.
         """
         try:
             yield
@@ -178,7 +178,7 @@ class HttpCatalog(Catalog):
             raise
 
     def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
-        """Asks each control plane at most once. Raises ``CatalogUnavailable`` when none of them answers in time."""
+        """Call each control plane at most once. Raises ``CatalogUnavailable`` if none of them answers in time."""
         planes = self._calls.control_planes
         self._heard_by = planes.after(self._heard_by)
         answer = _read(ReadDirectives, self._call("POST", "heartbeat", status, heartbeat=True))
@@ -189,15 +189,15 @@ class HttpCatalog(Catalog):
         return [directive for directive in answer.directives if isinstance(directive, Directive)]
 
     def listen(self, after: str) -> str | None:
-        """Wait for a directive that is newer than ``after``: its id, or ``None`` when none came for a while.
+        """Wait for a directive newer than ``after`` and return its id; ``None`` if none arrived before the timeout.
 
-        Asks once. Raises ``CatalogUnavailable``, and ``EpochalError`` where the control plane does not know the call.
+        Makes one call. Raises ``CatalogUnavailable``, and ``EpochalError`` if the control plane lacks the call.
         """
         response = self._held("directives", {"after": after, "seconds": LISTEN_SECONDS}, HEARTBEAT_SECONDS)
         return _read(NewestDirective, response).newest
 
     def _held(self, path: str, query: Mapping[str, object], more_seconds: float) -> httpx.Response:
-        """Asked once; the answer may be held for ``LISTEN_SECONDS``."""
+        """Make one call whose answer the control plane may delay by ``LISTEN_SECONDS``."""
         timeout = httpx.Timeout(LISTEN_SECONDS + more_seconds, connect=CONNECT_SECONDS)
         try:
             response = self._calls.once("GET", f"{self._path}{path}", query=query, timeout=timeout)
@@ -208,19 +208,19 @@ class HttpCatalog(Catalog):
         return response
 
     def calls(self, after: int, through: int) -> InboxPage:
-        """Calls of the application's entries with numbers above ``after``, up to ``through``: the first of them."""
+        """The first page of calls of the application's entries with numbers above ``after``, up to ``through``."""
         return _read(InboxPage, self._call("GET", f"calls?after={after}&through={through}"))
 
     def new_calls(self, after: int) -> InboxPage:
-        """Wait for calls above ``after``; a page without any when none came for a while.
+        """Wait for calls above ``after``; returns an empty page if none arrived before the timeout.
 
-        Asks once. Raises ``CatalogUnavailable``, and ``EpochalError`` where the control plane does not know the call.
+        Makes one call. Raises ``CatalogUnavailable``, and ``EpochalError`` if the control plane lacks the call.
         """
         response = self._held("calls", {"after": after, "seconds": LISTEN_SECONDS}, HEARTBEAT_SECONDS + _CALLS_SECONDS)
         return _read(InboxPage, response)
 
     def _refuse(self, directive: UnknownDirective) -> None:
-        """Somebody waits for it: a directive that was only ignored would be under way for ever."""
+        """Complete the directive with a failure. An ignored directive would stay pending without end."""
         message = (
             f"This driver does not know how to carry out {directive.kind!r}: it is of another version than the control "
             "plane. Stop and start the application, and ask again."
@@ -229,7 +229,7 @@ class HttpCatalog(Catalog):
         self.complete(directive.id, None, Failure(type="unknown-directive", message=message))
 
     def report(self, report: DriverReport) -> None:
-        """Asked once: the next report says more."""
+        """Send the report once, without repetition: the next report supersedes it."""
         headers = {"Content-Type": "application/json"}
         try:
             content = report.model_dump_json().encode()
@@ -254,7 +254,7 @@ class HttpCatalog(Catalog):
         heartbeat: bool = False,
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
-        """Ask until there is an answer that repeating would not change."""
+        """Repeat the call until its answer is final. Raises the answer's problem."""
         several = len(self._calls.control_planes) > 1
         seconds = HEARTBEAT_SECONDS if heartbeat else AMONG_SEVERAL_SECONDS if several else ALONE_SECONDS
         repeating = _Repeating(self._calls.control_planes, self._presence, self._patience_seconds, heartbeat)
@@ -279,7 +279,7 @@ class HttpCatalog(Catalog):
 
 
 class _Repeating:
-    """One call: repeated for as long as patience lasts; a heartbeat, until every control plane was asked once."""
+    """Retry policy of one call: repeat until the timeout; for a heartbeat, until each control plane was called once."""
 
     def __init__(
         self, control_planes: ControlPlanes, presence: _Presence, patience_seconds: float | None, once_each: bool
@@ -320,12 +320,12 @@ class _Repeating:
 
 
 def _beside(terms: EpochTerms) -> Mapping[str, str]:
-    """What an earlier control plane need not know, in headers."""
+    """Terms in headers, which an older control plane can ignore."""
     return {} if terms.calls_through is None else {CALLS_HEADER: str(terms.calls_through)}
 
 
 def _read(model: type[Model], response: httpx.Response) -> Model:
-    """Raises ``UnreadableAnswer``, also for what is no JSON at all."""
+    """Parse an answer. Raises ``UnreadableAnswer``, also for an answer that is not JSON."""
     try:
         answer = response.json()
     except ValueError:
@@ -337,13 +337,13 @@ def _read(model: type[Model], response: httpx.Response) -> Model:
 
 
 def _worth_repeating(response: httpx.Response) -> bool:
-    """Whether the same call may get another answer later: nobody is there, or nobody knows."""
+    """Return true if the call may succeed later: the service is unavailable, or the outcome is unknown."""
     problem = problem_in(response)
     return response.status_code in _REPEAT_STATUS or (problem is not None and slug_of(problem) in _REPEAT_SLUGS)
 
 
 class _Presence:
-    """Says once that no control plane answers, and once that one is back."""
+    """Logs once when no control plane answers, and once when one is available again."""
 
     def __init__(self, control_planes: ControlPlanes) -> None:
         self._control_planes = control_planes

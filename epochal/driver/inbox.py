@@ -1,6 +1,7 @@
-"""The inbox of the application's entries, over the internal API: a thread waits for calls, so that the loop does not.
+"""The inbox of the application's entries, over the internal API: a thread waits for calls in place of the loop.
 
-What has come is kept until an epoch has taken it: to plan, and to read a slice for the first time, asks nobody.
+The inbox buffers received calls until an epoch has taken them: planning, and the first read of a slice, make no
+requests.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from epochal.wire.internal_api import CALLS_AT_ONCE
 log = logging.getLogger("epochal.driver")
 
 MOST_KEPT = 4 * CALLS_AT_ONCE
-"""So many calls are fetched before epochs have taken them."""
+"""Number of buffered calls at which fetching pauses until epochs have taken some."""
 _AWAY_SECONDS = 1.0
 
 
 class HttpInbox(Inbox):
-    """Nothing is asked before :meth:`begin`, which a source of calls does."""
+    """An inbox over HTTP. It makes no request for new calls before :meth:`begin`, which a source of calls invokes."""
 
     def __init__(self, catalog: HttpCatalog) -> None:
         self._catalog = catalog
         self._changed = threading.Condition()
         self._batches = deque[CallBatch]()
         self._taken = self._fetched = 0
-        """Calls with numbers above the one, up to the other, are in the batches."""
+        """The batches contain the calls with numbers above ``_taken``, up to ``_fetched``."""
         self._begun = False
         self._news = threading.Event()
         self._service = BackgroundService("calls", self._follow, 0.0, wake=self._notify)
 
     def close(self) -> None:
-        """No further calls are waited for. Returns at once."""
+        """Stop waiting for calls. Returns immediately."""
         self._service.stop(timeout=0)
 
     def _notify(self) -> None:
@@ -60,7 +61,7 @@ class HttpInbox(Inbox):
         return sum(len(batch.request_ids) for batch in self._batches)
 
     def _drop(self, after: int) -> bool:
-        """What was taken is not needed any more. False: it goes on elsewhere, with what is not there."""
+        """Drop the calls up to ``after``, which were taken. False: ``after`` is outside the buffered range."""
         if not self._taken <= after <= self._fetched:
             return False
         self._taken = after
@@ -111,7 +112,7 @@ class HttpInbox(Inbox):
         try:
             page = self._catalog.new_calls(after)
         except EpochalError as error:
-            # No control plane answers, or it has no such call: this driver has no calls for a while.
+            # No control plane answers, or it lacks the request: this driver receives no calls for a while.
             log.debug("cannot ask for calls: %s", error)
             self._service.pause(_AWAY_SECONDS)
         else:

@@ -38,22 +38,22 @@ log = logging.getLogger("epochal.driver")
 
 
 FENCED_GRACE_SECONDS = 2.0
-"""So long a fenced driver may take to end in order; its successor is already at work."""
+"""Time for the orderly end of a fenced driver; its successor is already running."""
 
 
 REPORT_SECONDS = 5.0
-"""So long a driver that cannot go on tries to say why."""
+"""Timeout for a failing driver's report of its failure."""
 
 
 Fetch = Callable[[str], bytes]
-"""The bytes of the artifact with this sha256."""
+"""Returns the bytes of the artifact with the given sha256."""
 
 
 def main(arguments: Sequence[str] = (), beginning: Beginning | None = None) -> int:
-    """Read orders from standard input and carry them out; as a spare (``--spare FILE``, or in a pod ``--spare-pod
-    NAME``) once there are any.
+    """Read orders from standard input and carry them out. A spare (``--spare FILE``, or in a pod ``--spare-pod NAME``)
+    first waits for orders.
 
-    ``beginning``: has read them already.
+    ``beginning``: the orders, if they were already read.
     """
     format = log_format()
     configure(format, logging.INFO, sys.stdout)
@@ -102,8 +102,8 @@ def _carry_out(orders: DriverOrders, beginning: Beginning | None) -> ExitCode:
         http, on_end=lambda error: _end_soon(orders, error), on_stopped=_end_now, listen=http.listen
     )
     try:
-        # R1 here already, and again by the engine: loading the pipeline and starting Spark takes seconds, in which this
-        # driver wants to be heard, and may have a failure to report.
+        # R1, which the engine repeats: loading the pipeline and starting Spark take seconds, during which this driver
+        # must send heartbeats and may have to report a failure.
         catalog.begin_attempt()
         spare.ANNOUNCED.hit()
         catalog.start()
@@ -120,11 +120,12 @@ def _carry_out(orders: DriverOrders, beginning: Beginning | None) -> ExitCode:
 
 
 def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog, beginning: Beginning | None) -> ExitCode:
-    """The part before the engine reports its own failures; the engine's are reported when they come out of it."""
+    """Load the pipeline, start Spark and run the engine. Failures before the engine starts are reported here; the
+    engine has already reported its own failures when they are raised."""
     code = orders.work_directory / "code"
 
     def load(order: VersionOrder) -> Graph:
-        """Of another version, when the control plane asks for one while this driver runs."""
+        """Load the graph of another version, on request of the control plane while this driver runs."""
         artifact = ArtifactOrder(sha256=order.artifact, filename=order.filename)
         return fetched_graph(http.artifact, artifact, order.parameters, code)
 
@@ -159,9 +160,9 @@ def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog, beginning: B
 
 
 def fetched_graph(fetch: Fetch, artifact: ArtifactOrder, parameters: Parameters, folder: Path) -> Graph:
-    """The graph that the code makes of the parameters. ``folder``: where the code stays, for tracebacks to show it.
+    """The graph that the code builds from the parameters. ``folder``: location of the code, retained for tracebacks.
 
-    Raises ``ArtifactError`` also when what came is not the artifact; and what loading it raises.
+    Raises ``ArtifactError``, also if the received bytes are not the artifact, and any error of loading it.
     """
     content = fetch(artifact.sha256)
     found = hashlib.sha256(content).hexdigest()
@@ -184,7 +185,7 @@ def fetched_graph(fetch: Fetch, artifact: ArtifactOrder, parameters: Parameters,
 def _stop(spark: SparkSession) -> None:
     try:
         spark.stop()
-    except Exception as error:  # noqa: BLE001 its JVM may be gone already, and goes with this process in any case
+    except Exception as error:  # noqa: BLE001 its JVM may have terminated already; otherwise it ends with this process
         log.warning("Spark did not stop in order: %s", error)
 
 
@@ -209,13 +210,14 @@ def _execution_orders(orders: DriverOrders) -> ExecutionOrders:
 
 
 def _end_now() -> None:
-    """Called from the heartbeats' thread: this driver was to stop before it ran. Spark's JVM ends with it."""
+    """End a driver that was stopped before it ran. Called from the heartbeat thread. Spark's JVM ends with it."""
     log.info("the driver ends: %s", ExitCode.FINISHED.name.lower())
     os._exit(ExitCode.FINISHED)
 
 
 def _end_soon(orders: DriverOrders, error: EpochalError) -> None:
-    """Called from the heartbeats' thread: the epoch loop may be in a long Spark job, and must not go on with it."""
+    """End the process. Called from the heartbeat thread: the epoch loop may be in a long Spark job, which must not
+    continue."""
     if isinstance(error, Fenced):
         time.sleep(FENCED_GRACE_SECONDS)
         os._exit(ExitCode.FENCED)
@@ -225,7 +227,7 @@ def _end_soon(orders: DriverOrders, error: EpochalError) -> None:
 
 
 def _report(orders: DriverOrders, error: EpochalError) -> None:
-    """Over a connection of its own, and not for ever: the one in use may be what is wrong."""
+    """Report a failure over a new connection, with a timeout: the current connection may have caused the failure."""
     reporting = HttpCatalog(
         orders.control_planes, orders.token, orders.execution, orders.attempt, patience_seconds=REPORT_SECONDS
     )

@@ -1,5 +1,5 @@
-"""The driver's orders: the one JSON document that it reads from standard input, which is closed after it; and what a
-spare driver is told before there is an application for it."""
+"""Orders of a driver: a single JSON document on standard input, which is then closed; and the orders of a spare driver
+that has no application yet."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pydantic import BaseModel, ConfigDict, Field
 from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Configuration, Parameters
 
 SPARE = "--spare"
-"""Last but one argument of a spare driver's command; the last is the file that says whose driver it has become."""
+"""Last but one argument of a spare driver's command; the last is the file that records the attempt it has become."""
 SPARE_QUESTION, SPARE_ANSWER = b"?\n", b".\n"
 FETCH = "--fetch"
-"""Last but one argument of a driver that fetches its orders from a control plane; the last is its name."""
+"""Last but one argument of a driver that fetches its orders from a control plane; the last argument is its name."""
 SPARE_POD = "--spare-pod"
 """Last but one argument of a driver's pod that has no application yet; the last is its name."""
 CONTROL_PLANES_VARIABLE = "EPOCHAL_CONTROL_PLANES"
-"""Where it fetches them: URLs with blanks in between."""
+"""Control planes from which a driver fetches its orders: URLs separated by blanks."""
 TOKEN_FILE_VARIABLE = "EPOCHAL_ORDERS_TOKEN_FILE"
-"""A file with what it shows for them: a token that the cluster has made for its pod."""
+"""File with the credential for fetching orders: a token that the cluster has issued for the driver's pod."""
 ADDRESS_VARIABLE = "EPOCHAL_POD_ADDRESS"
-"""Where others reach its pod."""
+"""Address of the driver's pod for other processes."""
 
 
 class ArtifactOrder(BaseModel):
-    """Which code to run: the sha256 of its bytes, which the control plane has, and the name that its author gave it."""
+    """The code to run: the sha256 of its bytes, which the control plane stores, and the file name from its author."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,15 +36,16 @@ class ArtifactOrder(BaseModel):
 
 
 class DriverOrders(BaseModel):
-    """All that a driver is told. It holds no credential but ``token``, good for this execution and attempt only.
+    """Orders of a driver. Their only credential is ``token``, which is valid for this execution and attempt only.
 
-    ``store`` is the URL of the snapshot store's root; ``work_directory`` is local, its own, and may be lost.
+    ``store``: the URL of the snapshot store's root. ``work_directory``: a local folder of this driver alone, which may
+    be lost.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     control_planes: tuple[str, ...]
-    """Where it can call; heartbeats bring the list as it is then."""
+    """URLs of the control planes; answers to heartbeats contain the current list."""
     token: str = Field(repr=False)
     execution: str
     attempt: int = Field(ge=1)
@@ -62,23 +63,23 @@ class DriverOrders(BaseModel):
     store: str
     work_directory: Path
     executor_template: dict[str, Any] | None = None
-    """Of a driver in a pod that has executors in pods: the pod template that Spark makes them of."""
+    """For a driver in a pod with executors in pods: the pod template from which Spark creates executors."""
 
 
 class SpareOrders(BaseModel):
-    """What a spare driver starts Spark with: all that is decided when it starts, and nothing of any application."""
+    """Settings with which a spare driver starts Spark: those fixed at the start, independent of any application."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     master: str
     spark: dict[str, str] = {}
-    """As :class:`Configuration` has it."""
+    """As in :class:`Configuration`."""
     executor_template: dict[str, Any] | None = None
-    """As :class:`DriverOrders` has it."""
+    """As in :class:`DriverOrders`."""
 
 
 class ExitCode(IntEnum):
-    """``FAILED`` was reported through ``finish`` where that was possible."""
+    """Exit code of a driver. A driver that exits with ``FAILED`` has reported it through ``finish`` if possible."""
 
     FINISHED = 0
     FAILED = 1

@@ -1,4 +1,4 @@
-"""The first moments of a driver in a pod: it fetches its orders from a control plane, which knows it by its pod."""
+"""Start of a driver in a pod: it fetches its orders from a control plane, which identifies the driver by its pod."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ log = logging.getLogger("epochal.driver")
 
 
 PATIENCE_SECONDS = 600.0
-"""So long orders are asked for while nobody answers. A supervisor that waits for less ends the pod before."""
+"""Timeout for fetching orders while no control plane answers. A supervisor with a shorter timeout ends the pod first.
+"""
 
 
 MOUNTED = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 NEEDED = ("create", "get", "list", "watch", "delete", "deletecollection")
-"""What Spark does with pods, executors and its own."""
+"""Operations of Spark on pods: those of executors and its own."""
 
 
 _SECONDS = 10.0
@@ -47,7 +48,7 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 def begin(name: str) -> bytes | ExitCode:
-    """The orders; or how the driver ends without any, which it has said in its log then."""
+    """Fetch the orders; on failure, log the reason and return the exit code of the driver."""
     configure(log_format(), logging.INFO, sys.stdout)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
@@ -61,11 +62,11 @@ def begin(name: str) -> bytes | ExitCode:
 
 
 def fetched_orders(name: str, environment: Mapping[str, str] = os.environ) -> bytes:
-    """The document that other drivers read from standard input. ``name``: ``{execution}-{attempt}``.
+    """The orders document that other drivers read from standard input. ``name``: ``{execution}-{attempt}``.
 
-    The driver makes the token of its further calls itself, and only says its SHA-256: no answer that is read on its way
-    is worth anything to others. Raises what the control plane answers, such as ``Unauthenticated`` and ``Fenced``;
-    ``CatalogUnavailable``; ``EnvironmentProblem`` where this is no pod of a driver.
+    The driver generates the token for its later calls and sends only its SHA-256: an intercepted answer therefore
+    contains no credential. Raises the problem that the control plane answers, such as ``Unauthenticated`` and
+    ``Fenced``; ``CatalogUnavailable``; ``EnvironmentProblem`` if this is not the pod of a driver.
     """
     execution, _, attempt = name.rpartition("-")
     try:
@@ -87,7 +88,7 @@ def fetched_orders(name: str, environment: Mapping[str, str] = os.environ) -> by
 
 
 def in_this_pod(orders: DriverOrders, environment: Mapping[str, str]) -> DriverOrders:
-    """With what only the pod knows; its folder is there then, and what Spark reads of it. Raises
+    """Add the settings that only the pod has, and create its working folder and the files that Spark reads. Raises
     ``EnvironmentProblem``."""
     _enter(orders.work_directory)
     if orders.executor_template is None:
@@ -97,7 +98,7 @@ def in_this_pod(orders: DriverOrders, environment: Mapping[str, str]) -> DriverO
 
 
 def spark_in_this_pod(orders: SpareOrders, environment: Mapping[str, str]) -> SpareOrders:
-    """As :func:`in_this_pod`, before there is an application. Raises ``EnvironmentProblem``."""
+    """Like :func:`in_this_pod`, for a spare without an application. Raises ``EnvironmentProblem``."""
     if orders.executor_template is None:
         return orders
     return orders.model_copy(update={"spark": _with_executors(orders.spark, orders.executor_template, environment)})
@@ -114,7 +115,7 @@ def _enter(folder: Path) -> None:
 def _with_executors(
     spark: Mapping[str, str], template: Mapping[str, Any], environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """Spark's options, with this pod's address. What executors are made of is where they say then."""
+    """Spark's options with this pod's address. Writes the executors' pod template to the path in the options."""
     file = Path(spark["spark.kubernetes.executor.podTemplateFile"])
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -134,8 +135,8 @@ def _unwritable(error: OSError, path: Path) -> EnvironmentProblem:
 
 
 def check_executor_rights(namespace: str, environment: Mapping[str, str] = os.environ, mounted: Path = MOUNTED) -> None:
-    """Raises ``EnvironmentProblem`` naming what this pod's service account may not do. Where the cluster does not say,
-    Spark finds out."""
+    """Check the permissions of this pod's service account. Raises ``EnvironmentProblem`` with the missing ones. If the
+    cluster does not answer the check, a missing permission surfaces in Spark."""
     try:
         url = f"https://{environment['KUBERNETES_SERVICE_HOST']}:{environment['KUBERNETES_SERVICE_PORT']}"
         headers = {"Authorization": f"Bearer {(mounted / 'token').read_text().strip()}"}

@@ -1,4 +1,4 @@
-"""The control plane that keeps a pod for work, as the pod calls it: with the token that the cluster has made for it."""
+"""Client of a pooled pod for the control plane that supervises it, authenticated by the cluster's token for the pod."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from epochal.wire.problems import problem_in
 from epochal.wire.trust import trusted
 
 PATIENCE_SECONDS = 30.0
-"""So long a control plane may be silent; then it is gone, and nobody wants this pod."""
+"""Timeout for answers of the control plane; after it the control plane counts as lost and the pod as not needed."""
 OTHERS_SECONDS = 10.0
-"""So long it is looked for behind an address where others, which do not know this pod, answer."""
+"""Timeout for finding it behind an address at which other control planes, which lack this pod, answer."""
 _PAUSE_SECONDS, _OTHER_SECONDS = 0.5, 0.2
 _ANSWER_SECONDS = 30.0
 _CONNECT_SECONDS = 2.0
@@ -27,11 +27,11 @@ _ENDS: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 class NotWanted(Exception):
-    """Nobody keeps this pod (any more), or waits for what it does."""
+    """No control plane supervises this pod (any more), or waits for its work."""
 
 
 class Keeper:
-    """Every method raises :class:`NotWanted`. Safe from several threads."""
+    """The control plane that supervises this pod. Every method raises :class:`NotWanted`. Thread-safe."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Keeper:
         patience_seconds: float = PATIENCE_SECONDS,
         others_seconds: float = OTHERS_SECONDS,
     ) -> None:
-        """``token_file``: it is read for each call, since the node renews what is in it."""
+        """``token_file``: read for each call, since the node renews its content."""
         self._url = f"{url.rstrip('/')}/internal/v1/pods/{pod}/"
         self._token_file = token_file
         self._patience_seconds = patience_seconds
@@ -50,7 +50,7 @@ class Keeper:
 
     @classmethod
     def of(cls, pod: str, environment: Mapping[str, str]) -> Self:
-        """Raises ``EnvironmentProblem`` where this is no such pod."""
+        """Build the client from the pod's environment. Raises ``EnvironmentProblem`` if this is not a pooled pod."""
         try:
             return cls(environment[CONTROL_PLANES_VARIABLE].split()[0], pod, Path(environment[TOKEN_FILE_VARIABLE]))
         except (KeyError, IndexError) as error:
@@ -60,7 +60,7 @@ class Keeper:
             ) from None
 
     def work(self, ready: bool, seconds: float) -> bytes | None:
-        """What there is to do; ``None``: nothing came within so many seconds."""
+        """Wait for work and return it; ``None``: no work arrived within ``seconds``."""
         answer = self._call("GET", f"work?ready={str(ready).lower()}&seconds={seconds:g}")
         return answer.content if answer.status_code == HTTPStatus.OK else None
 
@@ -68,7 +68,7 @@ class Keeper:
         self._call("GET", "wanted")
 
     def artifact(self, sha256: str) -> bytes:
-        """Unchecked."""
+        """The bytes of an artifact, unverified."""
         return self._call("GET", f"artifacts/{sha256}").content
 
     def answer(self, content: bytes) -> None:
@@ -97,17 +97,17 @@ class Keeper:
             time.sleep(pause)
 
     def _connection(self) -> httpx.Client:
-        """Of this thread, to whom it has found."""
+        """This thread's connection, which stays with the control plane that it has reached."""
         found: httpx.Client | None = getattr(self._connections, "found", None)
         if found is None:
-            # The environment's proxies are for the world outside; the control plane is not there.
+            # The environment's proxies are for external addresses; the control plane is internal.
             timeout = httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
             found = self._connections.found = httpx.Client(timeout=timeout, trust_env=False, verify=trusted())
         return found
 
     def _leave(self) -> None:
-        """Behind one address there may be several control planes, of which one keeps this pod: another connection may
-        lead to that."""
+        """Close this thread's connection. One address may lead to several control planes, one of which supervises this
+        pod: a new connection may reach it."""
         self._connection().close()
         self._connections.found = None
 

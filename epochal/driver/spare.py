@@ -1,10 +1,10 @@
-"""A spare driver: Spark is started and trained before there is an application, and the process then becomes the driver
-of one application, once.
+"""A spare driver: a process that starts and trains Spark before it has an application, and then becomes the driver of
+one application, once.
 
-Standard input is a Unix socket. Over it come, a line each: :class:`SpareOrders`; questions whether it still answers;
-and at last the driver's orders, as JSON. It says by a line that it is ready, and answers each question. When the socket
-ends without orders, nobody wants it any more, and it ends: whoever keeps spares takes them along, however that ends.
-Orders may come before it is ready: what is left of the training is skipped then.
+Standard input is a Unix socket. It delivers, one line each: :class:`SpareOrders`; liveness questions; and finally the
+driver's orders, as JSON. The spare writes a line when it is ready, and answers each question. If the socket closes
+without orders, the spare ends: spares thus end with the process that supervises them, however that process ends. Orders
+may arrive before the spare is ready; it then skips the rest of the training.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ log = logging.getLogger("epochal.driver")
 
 
 ORPHAN_SECONDS = 20.0
-"""So long a spare whose keeper is gone may take to end in order."""
+"""Timeout for the orderly end of a spare whose keeper has terminated."""
 
 
 _PAUSE_SECONDS = 0.5
@@ -67,31 +67,31 @@ ANNOUNCED = declare("W5.announced", "a driver has begun its attempt, earlier one
 
 @dataclass(frozen=True)
 class Warmed:
-    """What was made ready. ``check`` raises when it does not work any more; ``stop`` takes it back."""
+    """A prepared process. ``check`` raises if the preparation no longer works; ``stop`` releases it."""
 
     check: Callable[[], object]
     stop: Callable[[], None]
 
 
 Warm = Callable[[SpareOrders, Callable[[], bool]], Warmed]
-"""Gets this process ready. It asks whether somebody is waiting meanwhile."""
+"""Prepares this process. The second argument returns true once the process is requested."""
 
 
 class Spare:
-    """This process, until it has orders."""
+    """This process, as a spare that waits for orders on its socket."""
 
     def __init__(self, warm: Warm) -> None:
         self._warm = warm
         self._socket = socket.socket(fileno=os.dup(0))
         nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)  # what is started from here must not hold the socket
+        os.dup2(nothing, 0)  # child processes must not inherit the socket
         os.close(nothing)
-        # Unbuffered: what has come and is not read yet has to be seen in the socket.
+        # Unbuffered: unread input must remain visible in the socket.
         self._lines = self._socket.makefile("rb", buffering=0)
         self._over = threading.Event()
 
     def orders(self) -> bytes | None:
-        """Get ready, and wait for the orders of a driver; ``None``: nobody has any."""
+        """Prepare the process and wait for the orders of a driver; ``None``: the socket closed without orders."""
         first = self._lines.readline()
         if not first:
             return None
@@ -116,33 +116,33 @@ class Spare:
         return None
 
     def _is_asked(self) -> bool:
-        """Whether something has come, the end included."""
+        """Return true if input has arrived, including the end of input."""
         return bool(select.select([self._socket], [], [], 0)[0])
 
 
 def end_with_keeper(keeper: socket.socket, over: threading.Event) -> None:
-    """Spark's start may hang, and what hangs is not to stay behind: where ``keeper`` is at its end, and it is not
-    ``over`` some time later, this process's group is killed."""
+    """Kill this process's group if ``keeper`` is closed and ``over`` is not set within ``ORPHAN_SECONDS``: the start of
+    Spark may hang, and a hanging process must not remain."""
     BackgroundTask("spare", lambda: _watch(keeper, over))
 
 
 def _watch(keeper: socket.socket, over: threading.Event) -> None:
     ended = select.poll()
-    ended.register(keeper, 0)  # hanging up is told of in any case
+    ended.register(keeper, 0)  # poll reports POLLHUP without registration
     ended.poll()
     if not over.wait(ORPHAN_SECONDS) and _is_at_end(keeper):
         os.killpg(0, signal.SIGKILL)
 
 
 def _is_at_end(keeper: socket.socket) -> bool:
-    """Nothing has come that is not read yet: orders may have."""
+    """Return true if the socket is closed and has no unread input; unread input may be orders."""
     with suppress(BlockingIOError):
         return not keeper.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     return False
 
 
 def become(orders: DriverOrders) -> None:
-    """Go on as a driver that was started with these orders would. Raises ``EnvironmentProblem``."""
+    """Enter the working folder, as a driver started with these orders. Raises ``EnvironmentProblem``."""
     before = os.getcwd()
     try:
         os.chdir(orders.work_directory)
@@ -153,13 +153,13 @@ def become(orders: DriverOrders) -> None:
 
 
 class Askers:
-    """Whose driver this pod is, asked of all control planes in turn: the one that keeps it first."""
+    """Client that queries the control planes in turn for this pod's attempt, first the one that supervises the pod."""
 
     def __init__(self, pod: str, environment: Mapping[str, str], patience_seconds: float = PATIENCE_SECONDS) -> None:
-        """Raises ``EnvironmentProblem`` where this is no such pod."""
+        """Raises ``EnvironmentProblem`` if this is not the pod of a spare."""
         try:
             self.control_planes = environment[CONTROL_PLANES_VARIABLE].split()
-            """As the last answer said."""
+            """URLs according to the last answer."""
             self._token_file = Path(environment[TOKEN_FILE_VARIABLE])
         except KeyError as error:
             raise EnvironmentProblem(f"A spare's pod needs {error}, as its control plane gives it.") from None
@@ -170,11 +170,12 @@ class Askers:
         self._kept_at = time.monotonic()
 
     def attempt(self, ready: bool, seconds: float) -> TakenFor | None:
-        """``None``: nobody's, and somebody keeps it, or did a moment ago. Raises :class:`NotWanted`."""
+        """The attempt that has taken this pod. ``None``: none yet, and a control plane supervises the pod or did so
+        recently. Raises :class:`NotWanted`."""
         why = ""
         for url in list(self.control_planes):
             try:
-                # Behind one address there may be several control planes: another connection may lead to another one.
+                # One address may lead to several control planes: a new connection may reach another one.
                 headers = {"Authorization": f"Bearer {self._token_file.read_text().strip()}", "Connection": "close"}
                 query = f"?ready={str(ready).lower()}&seconds={seconds:g}"
                 answer = self._http.get(url + self._path + query, headers=headers)
@@ -204,10 +205,10 @@ class Askers:
 
 
 class SparePod:
-    """This process, until it has orders."""
+    """This process, as a spare in a pod that waits for orders from a control plane."""
 
     def __init__(self, pod: str, warm: Warm, environment: Mapping[str, str] = os.environ) -> None:
-        """Raises ``EnvironmentProblem``."""
+        """Raises ``EnvironmentProblem`` if ``environment`` is not that of a spare's pod."""
         self._pod = pod
         self._warm = warm
         self._environment = environment
@@ -215,11 +216,14 @@ class SparePod:
         self._is_ready = False
         self._taken: TakenFor | None = None
         self._is_asked = threading.Event()
-        """Somebody wants this pod, or nobody does any more."""
+        """Set when an attempt has taken this pod, or the pod is no longer needed."""
         self._done = threading.Event()
 
     def orders(self) -> bytes | None:
-        """Get ready, and wait for the orders of a driver; ``None``: nobody has any. Raises what fetching them does."""
+        """Prepare the process and wait for the orders of a driver; ``None``: the pod is no longer needed.
+
+        Raises the errors of :func:`fetched_orders`.
+        """
         try:
             begun = self._what_to_begin_with()
         except NotWanted as reason:
@@ -257,6 +261,6 @@ class SparePod:
         except NotWanted as reason:
             log.info("this spare ends: %s", reason)
         self._is_asked.set()
-        # Spark's start may hang, and what hangs is not to stay behind.
+        # The start of Spark may hang, and a hanging process must not remain.
         if self._taken is None and not self._done.wait(ORPHAN_SECONDS):
             os._exit(0)

@@ -1,7 +1,7 @@
-"""The training of a spare driver: short epochs of an application of Epochal's own, in a session of its own.
+"""Training of a spare driver: short epochs of a built-in application in a separate session.
 
-What makes the first epochs of a JVM slow (classes that are loaded, code that is generated and compiled, Python workers
-that are started) is then behind it. The session in which applications run stays as it was, and that is checked.
+Training takes care of the work that slows the first epochs of a JVM: loading classes, generating and compiling code,
+starting Python workers. The session in which applications run remains unchanged, which is checked.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ BRANCH = "training"
 
 
 _SPREAD = 8
-"""Partitions, so that each of a few executors has some."""
+"""Number of partitions: enough for each of a few executors to receive some."""
 
 
 def warm(orders: SpareOrders, is_asked: Callable[[], bool]) -> Warmed:
-    """Start Spark and train it until somebody asks for this process.
+    """Start Spark and train it until this process is requested.
 
-    Raises what goes wrong, unless it is asked for: the driver that it becomes says it to whom it concerns.
+    Raises any error of these steps, unless the process is requested: the driver that it becomes reports such an error.
     """
     spark: SparkSession | None = None
     try:
@@ -76,7 +76,7 @@ def warm(orders: SpareOrders, is_asked: Callable[[], bool]) -> Warmed:
 
 
 def analysed() -> Warmed:
-    """Start Spark as an application that says nothing of it would, and analyse a pipeline. Raises what goes wrong."""
+    """Start Spark with the default configuration and analyse a pipeline. Raises any error of these steps."""
     spark = create_session(NAME, Configuration())
     with _trying(spark) as (training, folder):
         analyse(_pipeline(folder).graph(), training)
@@ -84,17 +84,17 @@ def analysed() -> Warmed:
 
 
 def trained(spark: SparkSession) -> Generator[None]:
-    """One step after the other; whoever is in a hurry asks for no more of them, and closes the iterator.
+    """Train step by step. A caller that needs the session earlier closes the iterator.
 
-    Raises what an epoch raises, and ``EnvironmentProblem`` where something of it is left in ``spark``.
+    Raises the errors of an epoch, and ``EnvironmentProblem`` if the training has changed ``spark``.
     """
     with _trying(spark) as (training, folder):
         yield from _epochs(training, folder)
 
 
 def executors_started(spark: SparkSession) -> Generator[None]:
-    """As :func:`trained`, where executors are on other machines, which have no file of this one: rows are shuffled, and
-    go through a Python worker of each. Ends when they have; Spark itself waits for the executors that are asked for.
+    """Like :func:`trained`, for executors on other machines, which cannot read local files: shuffles rows and passes
+    them through a Python worker of each executor, then ends. Spark itself waits for the requested executors.
     """
     with _apart(spark) as training:
         for _ in range(EPOCHS):
@@ -105,7 +105,7 @@ def executors_started(spark: SparkSession) -> Generator[None]:
 
 
 def main(archive: Path) -> None:
-    """The epochs that a spare driver is trained with, and what other sources and authors' transforms ask of Spark."""
+    """Run the training epochs of a spare driver, and the Spark operations of other sources and authors' transforms."""
     spark = create_session("class-training", Configuration(spark={JAVA_OPTIONS: training_options(archive)}))
     try:
         for _ in trained(spark):
@@ -132,7 +132,7 @@ def _read_other_formats(spark: SparkSession, folder: str) -> None:
 
 @contextmanager
 def _trying(spark: SparkSession) -> Iterator[tuple[SparkSession, Path]]:
-    """Another session, and a folder with input. Raises ``EnvironmentProblem`` where something is left in ``spark``."""
+    """A new session and a folder with input. Raises ``EnvironmentProblem`` if the block has changed ``spark``."""
     with _apart(spark) as training, temporary_folder("training") as folder:
         _write_rows(folder)
         yield training, folder
@@ -140,7 +140,7 @@ def _trying(spark: SparkSession) -> Iterator[tuple[SparkSession, Path]]:
 
 @contextmanager
 def _apart(spark: SparkSession) -> Iterator[SparkSession]:
-    """Another session. Raises ``EnvironmentProblem`` where something is left in ``spark``."""
+    """A new session. Raises ``EnvironmentProblem`` if the block has changed ``spark``."""
     before = _visible(spark)
     try:
         yield spark.newSession()
@@ -160,7 +160,7 @@ def _check_unchanged(spark: SparkSession, before: Mapping[str, Any]) -> None:
 
 
 def _visible(spark: SparkSession) -> dict[str, Any]:
-    """What an application could see of what was done in a session."""
+    """The properties of a session that are visible to an application."""
     return {
         "settings": dict(spark.conf.getAll),
         "tables": [table.name for table in spark.catalog.listTables()],

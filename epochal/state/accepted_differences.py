@@ -13,7 +13,7 @@ from epochal.state.table import StateTable
 
 
 def differences(changes: Iterable[TableChange]) -> tuple[str, ...]:
-    """The names that an upgrade can accept: ``OPERATOR`` or ``OPERATOR.COLUMN`` of each difference."""
+    """The names that an upgrade can accept: ``OPERATOR`` or ``OPERATOR.COLUMN`` for each difference."""
     found: dict[str, None] = {}
     for change in changes:
         found |= dict.fromkeys(_name(change, each) for each in change.changed if each.what != "function")
@@ -22,8 +22,8 @@ def differences(changes: Iterable[TableChange]) -> tuple[str, ...]:
 
 
 def unused_acceptance(changes: Iterable[TableChange], acceptance: Acceptance) -> tuple[str, ...]:
-    """A problem for each accepted name that no difference has. Another function cannot be accepted; its own problem
-    reports that, not this one."""
+    """A problem for each accepted name that matches no difference. A changed function cannot be accepted and has a
+    problem of its own, so its name is not reported here."""
     changes = tuple(changes)
     names = differences(changes)
     refused = [_name(change, each) for change in changes for each in change.changed if each.what == "function"]
@@ -35,15 +35,16 @@ def unused_acceptance(changes: Iterable[TableChange], acceptance: Acceptance) ->
 
 
 def check_acceptance(changes: Iterable[TableChange], acceptance: Acceptance) -> None:
-    """Raises ``InvalidInput``, listing the differences, when a name is accepted that is none. Of orders by a control
-    plane this is checked when the version is created: a later attempt may go on from the version's own first epoch."""
+    """Check the accepted names. Raises ``InvalidInput``, listing the differences, if an accepted name is not a
+    difference. For orders from a control plane, this check takes place when the version is created: a later attempt may
+    continue from the version's own first epoch."""
     if problems := unused_acceptance(changes, acceptance):
         raise InvalidInput(" ".join(problems))
 
 
 def accepted_differences(changes: Iterable[TableChange], tables: Iterable[StateTable]) -> list[dict[str, Any]]:
-    """The differences that the version was put on the snapshot with: changed meanings, from what to what, and added
-    columns with the epoch from which they count rows."""
+    """The accepted differences between the version and the snapshot: changed meanings, old and new, and added columns
+    with the first epoch whose rows they count."""
     by_id = {table.id: table for table in tables}
     found: list[dict[str, Any]] = []
     for change in changes:

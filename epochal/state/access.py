@@ -1,4 +1,4 @@
-"""Bulk access to one state table by key columns, over a :class:`StateView`, which knows keys by their bytes."""
+"""Bulk access to one state table by key columns, over a :class:`StateView`, which addresses rows by encoded keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCH_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class Entries:
-    """What list or map state holds for some keys, in the order of the keys, and of the sub-key within each.
+    """Entries of list or map state for some keys, in the order of the keys, then of the sub-key.
 
     ``rows`` has the sub-key and value columns; ``owner[i]`` is the position of the key that ``rows[i]`` belongs to.
     """
@@ -33,7 +33,7 @@ class Entries:
 
 
 class TableAccess:
-    """Reads of one state table at the parent epoch. ``groups``: the keys' key groups; left out, they are computed."""
+    """Reads of one state table at the parent epoch. ``groups``: the keys' key groups; computed if omitted."""
 
     def __init__(self, table: StateTable, view: StateView, max_parallelism: int) -> None:
         self._view = view
@@ -44,24 +44,25 @@ class TableAccess:
         self._entry_schema = pa.schema([*list(table.key_schema)[len(table.key) :], *table.value_schema])
 
     def get(self, keys: Columns, groups: Groups | None = None) -> tuple[Mask, pa.Table]:
-        """Which full keys (all columns of ``full_key``) there are, and their value columns, as many rows as keys.
+        """A mask of the full keys (all columns of ``full_key``) that exist, and their value columns, one row per key.
 
-        The values of a key that is not there are all null.
+        The values of a missing key are all null.
         """
         return self.get_encoded(self.encoded(keys), self._groups(keys, groups))
 
     def encoded(self, keys: Columns) -> pa.BinaryArray:
-        """The bytes by which the view knows these full keys."""
+        """The encoded form of these full keys."""
         return self._keys.encode_array(keys)
 
     def get_encoded(self, keys: pa.BinaryArray, groups: Groups) -> tuple[Mask, pa.Table]:
-        """As :meth:`get`, of :meth:`encoded` keys."""
+        """Like :meth:`get`, for :meth:`encoded` keys."""
         return self._view.lookup(groups, keys)
 
     def entries(self, keys: Columns, groups: Groups | None = None) -> Entries:
         """All entries of list or map state for each of these operator keys (key columns, without sub-key).
 
-        Not of a time-ordered table, where the rows of a key do not lie together: :meth:`due` gives ranges of time.
+        Raises ``ValueError`` for a time-ordered table, where the rows of a key are not adjacent; :meth:`due` reads
+        ranges of time.
         """
         if self._table.time is not None:
             raise ValueError(f"state {self._table.id!r} is time-ordered: its rows are read by time, not by key")
@@ -75,9 +76,9 @@ class TableAccess:
     ) -> Iterator[pa.Table]:
         """The rows of a time-ordered table with ``low <= time < high`` (microseconds), in these key groups.
 
-        Tables of at most ``batch_rows`` rows, or as many as there are key groups where that is more: ``_kg``, the full
-        key, the value columns. The rows of a key group ascend in time and then in key, over all tables; those of
-        different key groups may alternate.
+        Yields tables of at most ``batch_rows`` rows, or the number of key groups if that is greater: ``_kg``, the full
+        key, the value columns. The rows of a key group are sorted by time and then by key, across all tables; rows of
+        different key groups may be interleaved.
         """
         if low >= high or low > END or high <= BEGINNING:
             return
@@ -96,15 +97,15 @@ class TableAccess:
             asked, lows = asked[more], pc.binary_join_element_wise(last, b"\0", b"")
 
     def groups_with(self, groups: Sequence[int] | Groups, low: int, high: int) -> Groups:
-        """Which of these key groups of a time-ordered table have rows with ``low <= time < high`` (microseconds)."""
+        """The given key groups of a time-ordered table that have rows with ``low <= time < high`` (microseconds)."""
         asked: Groups = np.asarray(groups, np.int32)
         lows, highs = (pa.array([_time_key(time)] * len(asked), pa.binary()) for time in (low, high))
         return asked[np.unique(self._view.ranges(asked, lows, highs, 1).owner)]
 
     def earliest(self, groups: Sequence[int] | Groups, low: int = BEGINNING) -> int | None:
-        """The least time that is not before ``low`` in these key groups of a time-ordered table, in microseconds.
+        """The earliest time at or after ``low`` in these key groups of a time-ordered table, in microseconds.
 
-        ``None``: there is no such row.
+        ``None``: no such row exists.
         """
         asked: Groups = np.asarray(groups, np.int32)
         lows, open_end = pa.array([_time_key(low)] * len(asked), pa.binary()), pa.nulls(len(asked), pa.binary())
@@ -124,5 +125,5 @@ class TableAccess:
 
 
 def _time_key(time: int) -> bytes | None:
-    """What keys of this time begin with; ``None``, an open bound, before and after all times."""
+    """The prefix of keys with this time; ``None``, an open bound, before and after all times."""
     return None if time <= BEGINNING or time > END else (time + (1 << 63)).to_bytes(8, "big")

@@ -1,7 +1,7 @@
-"""Columns in canonical form: what an author's text means over the columns of the sources.
+"""Canonical form of columns: the meaning of an author's text over the columns of the sources.
 
-Two texts with equal meanings compute the same. The converse does not hold: ``a > b`` and ``b < a`` differ here, which
-makes an upgrade ask for consent and never continues silently. What cannot be parsed is compared as text.
+Two texts with equal meanings compute the same values. The converse does not hold: ``a > b`` and ``b < a`` differ here,
+so that the upgrade requires acceptance and never continues silently. Text that cannot be parsed is compared as text.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _TYPE_FUNCTIONS: Final = frozenset({"bigint", "smallint", "tinyint", "double", "
 
 @dataclass(frozen=True, eq=False)
 class Meaning:
-    """A node of a canonical form. Equal by ``digest``, so that forms that share parts stay small.
+    """A node of a canonical form. Equality is by ``digest``, so that comparisons of forms with shared parts stay cheap.
 
-    ``tag`` of a column of a leaf is ``leaf``, with kind, name, column and type as parts; of rows that code reads
-    ``rows``, with pairs of name and meaning.
+    A column of a leaf has the tag ``leaf``, with kind, name, column and type as parts. Rows that code reads have the
+    tag ``rows``, with pairs of name and meaning as parts.
     """
 
     tag: str
     parts: tuple[Meaning | str, ...] = ()
     source: tuple[exp.Expression, Columns] | None = None
-    """What it was made of, for people: a parsed text and the columns that it is over."""
+    """The origin of the node, for display: a parsed text and the columns that it reads."""
 
     @cached_property
     def digest(self) -> bytes:
@@ -67,7 +67,7 @@ class Meaning:
 
 
 Columns: TypeAlias = "Mapping[str, Meaning]"
-"""By name, in small letters, what each column means."""
+"""The meaning of each column, by lower-case name."""
 
 
 def in_order(meanings: Iterable[Meaning]) -> tuple[Meaning, ...]:
@@ -75,7 +75,7 @@ def in_order(meanings: Iterable[Meaning]) -> tuple[Meaning, ...]:
 
 
 def meaning_of(column: Written, columns: Columns) -> Meaning:
-    """What a column computed over ``columns`` means; its own name does not count."""
+    """The meaning of a column computed over ``columns``; its own name is ignored."""
     parsed = _parsed(sql_of(column))
     if parsed is None:
         read = Meaning("rows", tuple(Meaning(name, (meaning,)) for name, meaning in sorted(columns.items())))
@@ -84,7 +84,7 @@ def meaning_of(column: Written, columns: Columns) -> Meaning:
 
 
 def conjuncts(condition: Written, columns: Columns) -> frozenset[Meaning]:
-    """The conditions that a filter joins by AND."""
+    """The conditions that a filter combines with AND."""
     meaning = meaning_of(condition, columns)
     if meaning.tag == "And":
         return frozenset(part for part in meaning.parts if isinstance(part, Meaning))
@@ -103,12 +103,12 @@ def function_of(aggregate: Written) -> str:
 
 
 def text_of(column: Written) -> str:
-    """The column for people, as SQL where that can be written."""
+    """The column for display, as SQL where it has a SQL form."""
     return " ".join((sql_of(column) or str(column)).split()).replace(" )", ")")
 
 
 def sql_of(column: Written) -> str | None:
-    """The column as Spark SQL; ``None`` where code is among its arguments, or a call has no form in SQL."""
+    """The column as Spark SQL; ``None`` if its arguments include code or a call has no SQL form."""
     if isinstance(column, str):
         return column
     return _method(column) if column.on is not None else _function(column)
@@ -131,7 +131,7 @@ def _function(call: Call) -> str | None:
 
 
 def _method(call: Call) -> str | None:
-    assert call.on is not None  # of a method
+    assert call.on is not None  # a method call has a column
     target = _operand(call.on)
     arguments = [_operand_of(each) for each in (*call.arguments, *call.named.values())]
     known = [each for each in arguments if each is not None]
@@ -171,7 +171,7 @@ def _cast(target: str, type: Argument, function: str) -> str | None:
 
 def _case(call: Call) -> str | None:
     """``when(..).when(..).otherwise(..)``."""
-    assert call.on is not None  # of a method
+    assert call.on is not None  # a method call has a column
     before = sql_of(call.on)
     if before is None or not before.startswith("CASE ") or not before.endswith(" END") or isinstance(call.on, str):
         return None
@@ -233,7 +233,7 @@ def _literal(value: Any) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _parsed(text: str | None) -> exp.Expression | None:
-    """The text as a tree, without its alias; ``None`` where it cannot be parsed as one column."""
+    """The syntax tree of the text without its alias; ``None`` if the text cannot be parsed as one column."""
     if text is None:
         return None
     try:
@@ -253,7 +253,7 @@ def _with_source(node: exp.Expression, columns: Columns, bound: frozenset[str]) 
 
 
 def _canonical(node: exp.Expression, columns: Columns, bound: frozenset[str]) -> Meaning:
-    """``bound``: the parameters of lambdas around it, which are no columns."""
+    """The canonical form of a syntax tree. ``bound``: parameters of the enclosing lambdas, which are not columns."""
     match node:
         case exp.Paren():
             return _canonical(node.this, columns, bound)
@@ -298,7 +298,7 @@ def _counts_rows(argument: exp.Expr) -> bool:
 
 
 def _known_by_another_name(node: exp.Anonymous) -> exp.Expression | None:
-    """The call under the function's usual name, where the parser does not know this one."""
+    """The call under the function's usual name, if the parser does not recognize the given name."""
     name, arguments = node.name.casefold(), [each.sql(_DIALECT) for each in node.expressions]
     if name in _TYPE_FUNCTIONS and len(arguments) == 1:
         return _parsed(f"CAST({arguments[0]} AS {name})")
@@ -325,7 +325,7 @@ def _flat(
 
 
 def _column(node: exp.Column, columns: Columns, bound: frozenset[str]) -> Meaning:
-    """``payload.x`` is a field of a column here: expressions of a pipeline have no names of tables."""
+    """Resolve a column reference. ``payload.x`` is a field of a column: pipeline expressions have no table names."""
     if isinstance(node.this, exp.Star):
         first, *rest = [part.name for part in node.parts[:-1]] or ["*"]
         return Meaning("Star", (_named(first, columns, bound), *rest)) if node.parts[:-1] else Meaning("Star")
@@ -344,7 +344,7 @@ def _named(name: str, columns: Columns, bound: frozenset[str]) -> Meaning:
 
 
 def described(meaning: Meaning | str, most: int = 160) -> str:
-    """For people: ``flights.delay * 100``; shortened."""
+    """The meaning for display, truncated to ``most`` characters: ``flights.delay * 100``."""
     text = _described(meaning)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
@@ -366,7 +366,7 @@ def _described(meaning: Meaning | str) -> str:
 
 
 def _shown_over(node: exp.Expr, columns: Columns) -> exp.Expr:
-    """A column, where it is computed, as what it is computed of."""
+    """Replace a computed column by the expression that computes it."""
     if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
         return node
     name, *fields = [part.name for part in node.parts]

@@ -1,4 +1,4 @@
-"""Arrow columns as NumPy arrays of their raw values, and back, without a step per row."""
+"""Vectorized conversion between Arrow columns and NumPy arrays of their raw values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_nested(type: pa.DataType) -> bool:
 
 
 def fixed_dtype(type: pa.DataType) -> np.dtype[Any]:
-    """The NumPy type of a fixed-width column's values, little-endian; a decimal is its 16 bytes."""
+    """The little-endian NumPy type of a fixed-width column's values; a decimal is 16 raw bytes."""
     if pa.types.is_boolean(type):
         return np.dtype("u1")
     if pa.types.is_decimal128(type):
@@ -38,13 +38,13 @@ def column(columns: Columns, field: pa.Field) -> pa.Array:
     array = columns.column(field.name)
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):  # pyarrow gives a chunked array back where there is no chunk
+        if isinstance(array, pa.ChunkedArray):  # pyarrow may return a chunked array, e.g. without chunks
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     return array if array.type == field.type else array.cast(field.type)
 
 
 def null_mask(array: pa.Array) -> Mask | None:
-    """True where null; ``None`` when nothing is."""
+    """True where null; ``None`` if the array has no nulls."""
     return cast(Mask, array.is_null().to_numpy(zero_copy_only=False)) if array.null_count else None
 
 
@@ -72,14 +72,14 @@ def fixed_array(type: pa.DataType, values: Values, mask: Mask | None) -> pa.Arra
 
 
 def binary_rows(matrix: npt.NDArray[np.uint8]) -> pa.BinaryArray:
-    """The rows of a contiguous matrix of bytes as a binary array; no byte is copied."""
+    """The rows of a contiguous matrix of bytes as a binary array, without copying bytes."""
     rows, width = matrix.shape
     offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(matrix)])
 
 
 def contiguous_rows(data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> pa.BinaryArray:
-    """Rows that lie one after another in ``data``, from its beginning, as a binary array; no byte is copied."""
+    """Adjacent rows from the start of ``data`` as a binary array, without copying contiguous bytes."""
     offsets = np.concatenate([np.zeros(1, np.int32), ends.astype(np.int32)])
     return pa.Array.from_buffers(
         pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]
@@ -87,13 +87,13 @@ def contiguous_rows(data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) ->
 
 
 def elements(array: pa.Array) -> tuple[npt.NDArray[np.int64], list[pa.Array]]:
-    """How many elements each value of a list or map array has, none where it is null; and all of them, in order.
+    """The number of elements of each value of a list or map array, 0 where null; and all elements, in order.
 
-    A list's elements are one array; a map's are its keys and its values.
+    The elements of a list are one array; the elements of a map are two arrays, its keys and its values.
     """
     is_map = pa.types.is_map(array.type)
     if is_map:
-        # As a list of structs: for maps Arrow lacks the functions that lists have.
+        # Convert to a list of structs: Arrow lacks the list functions for maps.
         entries = pa.StructArray.from_arrays(
             [array.keys, array.items], fields=[array.type.key_field, array.type.item_field]
         )
@@ -104,7 +104,7 @@ def elements(array: pa.Array) -> tuple[npt.NDArray[np.int64], list[pa.Array]]:
     counts = np.diff(array.offsets.to_numpy()).astype(np.int64)
     nulls = null_mask(array)
     if nulls is not None:
-        counts[nulls] = 0  # as `flatten` does, whatever lies there
+        counts[nulls] = 0  # `flatten` also skips elements of null values
     flat = array.flatten()
     return counts, flat.flatten() if is_map else [flat]
 
@@ -116,7 +116,7 @@ def variable_binary(array: pa.Array) -> pa.BinaryArray:
 
 
 def data_and_offsets(array: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The bytes under a (large) binary array, and where each value begins in them (one more offset than values)."""
+    """The data buffer of a (large) binary array and the offset of each value (one more offset than values)."""
     if len(array) == 0:
         return np.zeros(0, np.uint8), np.zeros(1, np.int64)
     offset_type = np.int64 if pa.types.is_large_binary(array.type) else np.int32
@@ -128,9 +128,9 @@ def data_and_offsets(array: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.
 def pick(
     data: npt.NDArray[np.uint8], bounds: Sequence[npt.NDArray[np.int64]], which: Sequence[int]
 ) -> list[pa.BinaryArray]:
-    """The parts ``which`` of rows that lie one after another in ``data``, each as a binary array.
+    """The parts ``which`` of the adjacent rows in ``data``, each as a binary array.
 
-    The rows are cut at ``bounds``, one array per cut: first the rows' beginnings, last their ends.
+    ``bounds`` divides the rows into parts, one array per boundary: the first has the starts of rows, the last the ends.
     """
     rows, parts = len(bounds[0]), len(bounds) - 1
     offsets = np.empty(rows * parts + 1, np.int32)
@@ -142,17 +142,17 @@ def pick(
 
 
 def packed(array: pa.BinaryArray, dtype: np.dtype[Any]) -> Values:
-    """A binary array whose values all have the width of ``dtype``, as an array of it."""
+    """A binary array whose values all have the width of ``dtype``, as a NumPy array of that type."""
     data, offsets = data_and_offsets(array)
     return data[offsets[0] : offsets[-1]].view(dtype)
 
 
 def ends_of_prefixes(prefixes: pa.BinaryArray) -> pa.BinaryArray:
-    """Of each prefix the least bytes above all that begin with it; null where there are none."""
+    """For each prefix, the least upper bound of all byte strings with that prefix; null if unbounded."""
     data, offsets = data_and_offsets(prefixes)
     starts, ends = offsets[:-1], offsets[1:].copy()
     open = np.flatnonzero(ends > starts)
-    while len(open):  # what ends with ff is increased before that
+    while len(open):  # strip trailing ff bytes; the byte before them is incremented
         open = open[data[ends[open] - 1] == 0xFF]
         ends[open] -= 1
         open = open[ends[open] > starts[open]]
@@ -168,12 +168,12 @@ def ends_of_prefixes(prefixes: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def as_list(array: pa.BinaryArray) -> list[Any]:
-    """A binary array as Python bytes, ``None`` where null. NumPy's way is the fast one in every version of Arrow."""
+    """A binary array as Python bytes, ``None`` where null. Converting through NumPy is fast in every Arrow version."""
     return cast(list[bytes], array.to_numpy(zero_copy_only=False).tolist())
 
 
 def joined(parts: Sequence[pa.BinaryArray | pa.Scalar]) -> pa.BinaryArray:
-    """The parts of each row after one another."""
+    """Concatenate the parts of each row."""
     if len(parts) == 1 and isinstance(parts[0], pa.Array):
         return parts[0]
     return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))

@@ -1,5 +1,4 @@
-"""A declaration as it goes on from a snapshot: what the lineage knows of the expiry of rows, and which columns do not
-count all of them."""
+"""Declarations continued from a snapshot: the lineage's expiry settings, and columns that do not count all rows."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from epochal.state.table import Column, StateKind, StateTable
 
 
 def added_aggregates(old: StateTable, new: StateTable) -> tuple[str, ...]:
-    """Value columns of an aggregate that ``old`` does not have: for existing keys, they count later rows only."""
+    """Value columns of an aggregate that ``old`` lacks: for existing keys, they count only later rows."""
     if new.kind is not StateKind.AGGREGATE or old.durable != new.durable:
         return ()
     had = {column.name for column in old.value}
@@ -23,8 +22,8 @@ def added_aggregates(old: StateTable, new: StateTable) -> tuple[str, ...]:
 def partial_columns(
     old: StateTable, new: StateTable, acceptance: Acceptance
 ) -> tuple[tuple[str, ...], list[str], list[str]]:
-    """Added aggregates of existing keys under their author's names, the problems of those that are not accepted, and
-    notes on those that are."""
+    """Added aggregates of existing keys under their author's names, problems of aggregates that are not accepted, and
+    notes on accepted ones."""
     names = tuple(dict.fromkeys(map(new.author_column, added_aggregates(old, new))))
     complete = "keys created after the upgrade" if new.windows is None else "windows that open after the upgrade"
     problems, notes = [], []
@@ -45,11 +44,11 @@ def partial_columns(
 def continued(
     declared: StateTable, before: StateTable | None, clock: StateClock | None, first: int | None = None
 ) -> StateTable:
-    """A declaration as it goes on from a snapshot, where it was ``before``: with what the lineage knows of expiry, and
-    of columns that do not count all rows. ``first``: the first epoch that it counts rows of.
+    """The declaration continued from a snapshot in which it was ``before``, with the lineage's expiry settings and
+    columns that do not count all rows. ``first``: the first epoch whose rows the declaration counts.
 
-    Rows that were gone under another time to live stay gone; rows from before there was any count from the snapshot's
-    ``clock``. The result is stored in manifests: readers of the snapshot use it, and later versions inherit it.
+    Rows that expired under another time to live stay expired. Rows that are older than any time to live count from the
+    snapshot's ``clock``. Manifests store the result: readers of the snapshot use it, and later versions inherit it.
     """
     if before is None:
         return declared
@@ -57,7 +56,7 @@ def continued(
 
 
 def _counting(declared: StateTable, before: StateTable, first: int | None) -> StateTable:
-    """With ``since`` of the columns that were added before, or are added now."""
+    """Set ``since`` of the columns that an earlier version or this one added."""
     if declared.kind is not StateKind.AGGREGATE or declared.durable != before.durable:
         return declared
     since = {column.name: column.since for column in before.value}
@@ -90,7 +89,8 @@ def _expiring(declared: StateTable, before: StateTable, clock: StateClock | None
 
 
 def _since(clock: StateClock, expires: Expiry) -> int:
-    """When rows that have no time count from. Where no watermark is known, nothing of the snapshot is later than it."""
+    """The time assigned to rows without one: the watermark for event-time expiry if it is known, else the epoch time.
+    No row of a snapshot without a watermark is later than its epoch time."""
     by_event = expires.clock == "event" and as_datetime(clock.event) is not None
     return clock.event if by_event else clock.processing
 

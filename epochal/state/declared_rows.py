@@ -1,7 +1,7 @@
-"""Rows of older files as the present declaration of their state table has them.
+"""Conversion of rows in older files to the current declaration of their state table.
 
-Files are never rewritten for an upgrade: an added column is null or its default in older rows, a widened one is cast, a
-dropped one is left out.
+An upgrade never rewrites files. In older rows, an added column is null or its default, a widened column is cast, and a
+dropped column is omitted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from epochal.state.types import INTEGER_BITS, arrow_type
 
 
 def widens(before: str, after: str) -> bool:
-    """Whether every value of the one type is, exactly, one of the other: the numbers that Spark widens without loss."""
+    """Return true if every value of ``before`` is exactly representable in ``after``: Spark's lossless widenings."""
     if before in INTEGER_BITS and after in INTEGER_BITS:
         return INTEGER_BITS[before] < INTEGER_BITS[after]
     if (before, after) == ("float", "double"):
@@ -35,7 +35,7 @@ def widens(before: str, after: str) -> bool:
 
 
 def _nested_widens(before: NestedType, after: NestedType) -> bool:
-    """An element, a map's value or a field may widen; the fields stay, in their order, and a map's key as it is."""
+    """An element, a map's value or a field may widen. Fields and their order, and a map's key type, must be equal."""
     if (before.kind, before.names) != (after.kind, after.names):
         return False
     pairs = list(zip(before.types, after.types, strict=True))
@@ -45,10 +45,10 @@ def _nested_widens(before: NestedType, after: NestedType) -> bool:
 
 
 def as_declared(rows: Columns, fields: Iterable[pa.Field], table: StateTable, *, in_one_chunk: bool = True) -> pa.Table:
-    """Rows of a file, maybe of an earlier declaration, as exactly ``fields`` of ``table``'s present one.
-    ``in_one_chunk``: each column; otherwise what has the type of its field stays as it is.
+    """Convert rows of a file, possibly of an older declaration, to ``fields`` of ``table``'s current declaration.
+    ``in_one_chunk``: return each column in one chunk; otherwise, leave a column that has its field's type unchanged.
 
-    Raises ``KeyError`` when a column that is no value column of the table is missing: no evolution explains that.
+    Raises ``KeyError`` if a column other than a value column of the table is missing: evolution cannot cause that.
     """
     defaults = {column.name: column for column in table.value}
     there = set(rows.schema.names)

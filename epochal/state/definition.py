@@ -1,6 +1,6 @@
-"""What the author of a state table wrote: its aggregates, keys and inputs, as the manifest keeps them.
+"""Definition of a state table by its author: aggregates, keys and inputs, as the manifest stores them.
 
-Texts are the author's own. Nothing is canonical here: the version that compares two definitions brings both into the
+Texts are the author's own and not in canonical form. The version that compares two definitions converts both to the
 same form (:mod:`epochal.state.meaning`), so that an upgrade of a SQL parser or of Spark changes no verdict.
 """
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, SerializerFunctionWra
 
 
 class _Stored(BaseModel):
-    """Fields that have their defaults are left out of the JSON."""
+    """A model whose JSON omits fields with default values."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -29,8 +29,9 @@ class _Stored(BaseModel):
 
 
 class Code(_Stored):
-    """A function or class of the author. ``sha256``: of its syntax tree without docstrings and positions, shortened;
-    ``None`` where its source cannot be read. Globals, helpers and libraries that it uses are not covered."""
+    """A function or class of the author. ``sha256``: truncated hash of its syntax tree without docstrings and
+    positions; ``None`` if its source cannot be read. The hash does not cover the globals, helpers and libraries that
+    the code uses."""
 
     module: str
     name: str
@@ -68,9 +69,9 @@ Argument = str | Call | Value | Group | Code
 
 
 class Leaf(_Stored):
-    """Where rows come from: a source, a static table, the head of a loop, an operator or a side of one.
+    """Origin of rows: a source, a static table, the head of a loop, an operator or a side output of one.
 
-    ``columns``: name -> Spark type; those that nothing above reads may be left out.
+    ``columns``: name -> Spark type; may omit columns that no downstream step reads.
     """
 
     step: Literal["leaf"] = "leaf"
@@ -80,17 +81,17 @@ class Leaf(_Stored):
 
 
 class Select(_Stored):
-    """Columns in their order, as pairs of name and text; the pair of an asterisk alone stands for all of ``of``."""
+    """Columns in order, as pairs of name and text; the name ``*`` stands for all columns of ``of``."""
 
     step: Literal["select"] = "select"
     of: Relation
     columns: tuple[tuple[str, Written], ...]
     multiplies: bool = False
-    """Whether a column gives several rows for one."""
+    """True if a column yields several rows per row."""
 
 
 class With(_Stored):
-    """Columns that are added or replaced, each computed from the columns of ``of``."""
+    """Added or replaced columns, each computed from the columns of ``of``."""
 
     step: Literal["with"] = "with"
     of: Relation
@@ -126,7 +127,7 @@ class TableJoin(_Stored):
 
 
 class Timed(_Stored):
-    """Rows from a declaration of event time on: those without a possible one are left out."""
+    """Rows after a declaration of event time: rows without a valid event time are excluded."""
 
     step: Literal["timed"] = "timed"
     of: Relation
@@ -134,7 +135,7 @@ class Timed(_Stored):
 
 
 class Kept(_Stored):
-    """The rows that the engine keeps from an operator or a declaration: ``late``, ``rejected``."""
+    """Side output of rows that the engine diverts from an operator or a declaration: ``late``, ``rejected``."""
 
     step: Literal["kept"] = "kept"
     of: Relation
@@ -153,7 +154,7 @@ class Opaque(_Stored):
 
 
 class Stateless(_Stored):
-    """The output of an operator without a state table, whose definition stands here because no table has it."""
+    """Output of an operator without a state table; contains the operator's definition, which no table stores."""
 
     step: Literal["stateless"] = "stateless"
     name: str
@@ -167,8 +168,8 @@ Relation = Annotated[
 
 
 class InputDefinition(_Stored):
-    """One input of an operator. ``reads``: the columns that its state is made of, beside ``keys``, the event ``time``
-    and what its aggregates say themselves; ``None``: all. ``kept``: whether state is made of its rows at all."""
+    """One input of an operator. ``reads``: the columns that its state depends on, in addition to ``keys``, the event
+    ``time`` and the columns of its aggregates; ``None``: all columns. ``kept``: true if state depends on its rows."""
 
     rows: Relation
     keys: tuple[str, ...] = ()
@@ -178,15 +179,16 @@ class InputDefinition(_Stored):
 
 
 class Passed(_Stored):
-    """An output column that is a column of an input."""
+    """An output column that passes a column of an input through."""
 
     input: int
     column: str
 
 
 class OperatorDefinition(_Stored):
-    """``output``: how output columns are computed over input 0, or from which input they are passed on; what is left
-    out is known by the operator's name alone. ``code``: the author's classes and functions that it calls."""
+    """Definition of one operator. ``output``: the expression of each output column over input 0, or the input that
+    passes it through; other output columns are identified by the operator's name alone. ``code``: the author's classes
+    and functions that the operator calls."""
 
     inputs: tuple[InputDefinition, ...]
     output: dict[str, Written | Passed] = {}
@@ -194,9 +196,9 @@ class OperatorDefinition(_Stored):
 
 
 class ColumnDefinition(_Stored):
-    """One value column of an aggregate: how two partial values merge, and what Spark aggregates over a slice.
+    """One value column of an aggregate: the merge of two partial values, and Spark's aggregate over a slice.
 
-    ``column``: the author's column that the value is kept for, where its name differs: ``r`` of ``r_1``.
+    ``column``: the author's column that the value belongs to, if its name differs: ``r`` for ``r_1``.
     """
 
     merge: str
@@ -205,7 +207,7 @@ class ColumnDefinition(_Stored):
 
 
 class Definition(_Stored):
-    """Of one state table. ``columns``: by value column. ``operator``: on the first table of each operator alone."""
+    """Definition of one state table. ``columns``: by value column. ``operator``: only on an operator's first table."""
 
     columns: dict[str, ColumnDefinition] = {}
     operator: OperatorDefinition | None = None
@@ -216,7 +218,7 @@ for _model in (Call, Group, Select, With, Where, Drop, Union, TableJoin, Timed, 
 
 
 def changed_code(before: Definition, after: Definition) -> Iterator[str]:
-    """Classes and functions of the author that have the same name and another syntax tree."""
+    """Names of the author's classes and functions whose syntax tree has changed."""
     was = {code.identity: code for code in _codes(before)}
     for code in {code.identity: code for code in _codes(after)}.values():
         known = was.get(code.identity)
@@ -225,7 +227,7 @@ def changed_code(before: Definition, after: Definition) -> Iterator[str]:
 
 
 def _codes(value: Any) -> Iterator[Code]:
-    """All code of the author within a definition."""
+    """All of the author's code within a definition."""
     if isinstance(value, Code):
         yield value
     elif isinstance(value, BaseModel):

@@ -1,6 +1,7 @@
-"""Evolution of state: what may change in a state table between two versions of an application.
+"""Evolution of state: permitted changes of a state table between two versions of an application.
 
-Layout is compared by types, keys, windows and expiry, meaning by definitions (:mod:`epochal.state.meaning`).
+Layout is compared by types, keys, windows and expiry; meaning is compared by definitions
+(:mod:`epochal.state.meaning`).
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from epochal.state.verdicts import MeaningChange as MeaningChange
 from epochal.state.verdicts import Versions
 
 Verdict = Literal["same", "added", "dropped", "evolved", "changed", "refused"]
-"""``changed``: an argument, a filter, a key expression or an input means something else than in the version that
-computed the state; ``refused``: another merge function or layout."""
+"""``changed``: an argument, a filter, a key expression or an input differs in meaning from the version that computed
+the state. ``refused``: the merge function or the layout differs."""
 
 
 class TableChange(BaseModel):
-    """What becomes of one state table. ``problems`` say why it cannot be, and what to do; none: it can."""
+    """Effect of an upgrade on one state table. ``problems``: reasons for refusal, with remedies; empty if permitted."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,18 +34,18 @@ class TableChange(BaseModel):
     verdict: Verdict
     added: tuple[Column, ...] = ()
     widened: dict[str, tuple[str, str]] = {}
-    """Column -> type before, type now."""
+    """Column -> old type, new type."""
     dropped: tuple[str, ...] = ()
     changed: tuple[MeaningChange, ...] = ()
     partial: tuple[str, ...] = ()
-    """Added aggregate columns, which count rows only from this upgrade on, beside totals over all rows."""
+    """Added aggregate columns, which count rows only from this upgrade on, next to totals over all rows."""
     code_changed: tuple[str, ...] = ()
-    """Functions and classes of the author whose syntax tree differs. Reported, never refused."""
+    """The author's functions and classes whose syntax tree differs. Reported, never refused."""
     unknown: bool = False
-    """Whether the older version stored no definition, so that meanings cannot be compared."""
+    """True if the older version stored no definition, so that meanings cannot be compared."""
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """What becomes of rows that are there, and is to be known."""
+    """Effects on existing rows, for the user's information."""
 
 
 def compare(
@@ -53,9 +54,9 @@ def compare(
     may_drop: Collection[str] = (),
     acceptance: Acceptance = NOTHING_ACCEPTED,
 ) -> tuple[TableChange, ...]:
-    """Every state table of the two versions, by id. ``may_drop``: tables (``streaks.current``) and columns
+    """Compare the state tables of two versions, by id. ``may_drop``: tables (``streaks.current``) and columns
     (``streaks.current.note``, ``delays.worst``) that may be dropped. ``acceptance``: changes of meaning and partial
-    columns that this upgrade accepts; any other one is a problem."""
+    columns that this upgrade accepts; any other change or partial column is a problem."""
     versions = Versions({table.id: table for table in before}, {table.id: table for table in after})
     ids = sorted({*versions.before, *versions.after})
     return tuple(_compared(id, versions, may_drop, acceptance) for id in ids)
@@ -65,7 +66,7 @@ def _compared(id: str, versions: Versions, may_drop: Collection[str], acceptance
     old, new = versions.before.get(id), versions.after.get(id)
     if old is None:
         there = {table.operator for table in versions.before.values()}
-        assert new is not None  # it is in one of the two
+        assert new is not None  # each id is in at least one of the versions
         problems = tuple(_unseen_changes(new)) if new.changes_of in there else ()
         return TableChange(table=id, operator=new.operator, verdict="added", added=new.value, problems=problems)
     if new is None:
@@ -77,7 +78,7 @@ def _compared(id: str, versions: Versions, may_drop: Collection[str], acceptance
 
 
 def _meaning(change: TableChange, versions: Versions, acceptance: Acceptance) -> TableChange:
-    """The change of a table's layout with that of its meaning."""
+    """Add the change of a table's meaning to the change of its layout."""
     meanings = versions.meanings(change.table, acceptance)
     verdict: Verdict = "refused" if meanings.refused else "changed" if meanings.changed else change.verdict
     return change.model_copy(
@@ -93,7 +94,7 @@ def _meaning(change: TableChange, versions: Versions, acceptance: Acceptance) ->
 
 
 def _otherwise_kept(old: StateTable, new: StateTable, may_drop: Collection[str]) -> TableChange:
-    """Between snapshots and caches nothing is carried over: it begins empty."""
+    """Change between durable and cached: no rows are carried over, the table begins empty."""
     if new.durable:
         note = f"State table {new.id!r} becomes durable, and begins empty."
         return TableChange(table=new.id, operator=new.operator, verdict="evolved", notes=(note,))
@@ -148,7 +149,7 @@ def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str], accept
 def _dropped_columns(
     old: StateTable, new: StateTable, dropped: Iterable[str], may_drop: Collection[str]
 ) -> Iterable[str]:
-    """Under the author's names. A column can be dropped by that name, or by those that its values are kept under."""
+    """Problems of dropped columns, under the author's names. ``may_drop`` accepts these and the stored names."""
     declared = {new.author_column(column.name) for column in new.value}
     kept = (name for name in dropped if f"{new.id}.{name}" not in may_drop)
     for name in dict.fromkeys(map(old.author_column, kept)):
@@ -276,7 +277,7 @@ def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:
 
 
 def _other_instances(old: StateTable, new: StateTable) -> Iterable[str]:
-    """What each instance holds of the whole: all of it, or a part."""
+    """Problems of a change in what each instance holds: the whole state, or a part of it."""
     was, now = _function(old), _function(new)
     if (was, now) == (ANY, SUM_OR_NULL):
         what = "each of its instances holds all of it, and they would be added up"
@@ -291,7 +292,7 @@ def _other_instances(old: StateTable, new: StateTable) -> Iterable[str]:
 
 
 def _function(table: StateTable) -> str | None:
-    """How its instances merge, where all columns do so alike, as those of a program."""
+    """The merge function of its instances, if all columns share one, as in a program."""
     functions = {each.function for each in table.reconcile or () if not isinstance(each, str)}
     return functions.pop() if len(functions) == 1 else None
 

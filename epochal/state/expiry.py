@@ -1,9 +1,9 @@
-"""Expiry without deletes: when rows of a state table are gone although nobody wrote so.
+"""Expiry without deletes: rows of a state table expire by their time, without a write.
 
-A row is gone from a snapshot whose clock has reached the row's time and a fixed length more. So what a snapshot shows
-never depends on when, or by what, it is read: readers take the clock that the snapshot's manifest records. Caches, and
-new bases, leave out what is gone at the snapshot that they are of; clocks never fall along a lineage, so nobody who
-reads from there on can miss it.
+A row is expired in a snapshot whose clock has reached the row's time plus a fixed duration. The content of a snapshot
+is therefore independent of the time and the process of the read: readers use the clock recorded in the snapshot's
+manifest. Caches and new bases omit rows that are expired at their snapshot. Clocks never decrease along a lineage, so
+no later snapshot needs these rows.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from epochal.state.column_bytes import Mask
 from epochal.state.watermarks import behind
 
 TIME_TYPES = frozenset({"timestamp", "timestamp_ntz", "bigint"})
-"""Of columns with times: microseconds from the Unix epoch, whichever it is."""
+"""Types of time columns; all of them hold microseconds since the Unix epoch."""
 
 Refresh = Literal["write", "read_and_write"]
 
 
 @dataclass(frozen=True)
 class StateClock:
-    """What an operator's clock shows at a snapshot, in microseconds: its watermark *fire*, and the epoch time."""
+    """An operator's clock at a snapshot, in microseconds: its watermark *fire*, and the epoch time."""
 
     event: int
     processing: int
 
 
 class Expiry(BaseModel):
-    """A row is gone from a snapshot whose ``clock`` has reached ``column + after`` (microseconds).
+    """Expiry of a table's rows: a row is expired in a snapshot whose ``clock`` has reached ``column + after``
+    (microseconds).
 
-    ``column``: the table's ``time``, or a value column; a row in which it is null never goes. ``clock``: ``event``, the
-    operator's watermark *fire*; ``processing``, the epoch time. ``floor``: rows with times up to it were gone when
-    ``after`` was changed, and stay gone. ``refresh``: whether an author's function lets a row live on by writing it
-    alone, or by reading it, too. ``deleted``: the boolean value column that says that a key is deleted; rows of other
-    keys have no time, and never go.
+    ``column``: the table's ``time``, or a value column; a row with null in it never expires. ``clock``: ``event``, the
+    operator's watermark *fire*; ``processing``, the epoch time. ``floor``: rows with times up to this one had expired
+    when ``after`` was changed, and stay expired. ``refresh``: the accesses by an author's function that refresh a row,
+    writes only or also reads. ``deleted``: the boolean value column that marks a key as deleted; rows of other keys
+    have no time and never expire.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,7 +61,7 @@ class Expiry(BaseModel):
         return {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
 
     def horizon(self, clock: StateClock | None) -> int | None:
-        """The last time of rows that are gone, of ``column``; ``None``: no row is."""
+        """The greatest value of ``column`` at which rows are expired; ``None``: no row is expired."""
         if clock is None:
             return None
         at = behind(clock.event if self.clock == "event" else clock.processing, self.after)
@@ -74,6 +75,6 @@ def microseconds(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArr
 
 
 def gone(column: pa.Array | pa.ChunkedArray, horizon: int) -> Mask:
-    """Which rows are, by their expiry's column."""
+    """A mask of the expired rows, by their expiry column."""
     mask: Mask = np.asarray(pc.fill_null(pc.less_equal(microseconds(column), horizon), False))
     return mask

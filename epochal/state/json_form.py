@@ -1,4 +1,4 @@
-"""The one JSON form of each type that state can have, as the HTTP interface and exports use it.
+"""JSON form of each type of state, for the HTTP interface and exports.
 
 =====================  ======================================================================
 type                   JSON
@@ -13,16 +13,16 @@ date                   string, ``"2013-01-31"``
 timestamp              string, UTC, microseconds: ``"2013-01-31T05:15:00.000000Z"``
 timestamp_ntz          string without a zone: ``"2013-01-31T05:15:00.000000"``
 interval of days to    string, ISO 8601, always with every part: ``"P1DT2H3M4.500000S"``; a minus
-seconds                in front of a negative one
+seconds                precedes a negative interval
 array                  array
 map                    object; its names are the keys as in a URL path: ``{"2013-01-31": 7}``
 struct                 object, with every field
-variant                string, the JSON text that ``to_json`` gives, so that no digit is lost
+variant                string, the JSON text that ``to_json`` returns, so that no digit is lost
 =====================  ======================================================================
 
-``null`` is null: in value columns, in what is nested there, and in an operator's key columns. In a URL path a key is
-its columns' values in order, separated by commas, each percent-encoded; a value is written there as in JSON, without
-quotation marks, and null is ``%00``. So a text that is one zero character cannot be written in a path.
+``null`` is null: in value columns, in nested values, and in an operator's key columns. In a URL path a key consists of
+its columns' values in order, separated by commas, each percent-encoded. A value in a path is written as in JSON without
+quotation marks, and null is ``%00``. A string of one zero character therefore cannot be written in a path.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _DURATION = re.compile(
 )
 _MICROSECOND = timedelta(microseconds=1)
 NULL_TEXT = "\0"
-"""What stands for null in a URL path, no longer percent-encoded."""
+"""Percent-decoded form of null in a URL path."""
 _EXACT = Context(prec=80)
 
 _EXPECTED_FORMS = {
@@ -73,7 +73,7 @@ _EXPECTED_FORMS = {
 
 
 def to_json(value: Any, type: str) -> Any:
-    """The JSON form of a Python value, as Arrow's ``as_py`` gives it: of a map the pairs, of a variant its bytes."""
+    """The JSON form of a Python value as returned by Arrow's ``as_py``: a map as pairs, a variant as bytes."""
     if value is None:
         return None
     if type in FLOATING:
@@ -97,19 +97,19 @@ def to_json(value: Any, type: str) -> Any:
 
 
 def variant_text(value: bytes, metadata: bytes) -> str:
-    """The JSON text of a variant, from the two parts that it is kept as."""
+    """The JSON text of a variant, from its two stored parts."""
     from pyspark.sql.types import VariantVal
 
     return VariantVal(value, metadata).toJson()
 
 
 def from_json(value: Any, column: Column) -> Any:
-    """The Python value of a JSON form; ``None`` for null. Raises ``InvalidInput`` naming column, expected and got."""
+    """The Python value of a JSON form; ``None`` for null. Raises ``InvalidInput`` with column, expected and actual."""
     return None if value is None else _parse(value, column, InvalidInput)
 
 
 def key_from_json(value: dict[str, Any], columns: Sequence[Column]) -> tuple[Any, ...]:
-    """A key from its object by column name. Raises ``InvalidKey``: missing and unknown columns, wrong types."""
+    """A key from an object by column name. Raises ``InvalidKey`` for missing and unknown columns and wrong types."""
     names = [column.name for column in columns]
     missing = [name for name in names if name not in value]
     unknown = [name for name in value if name not in names]
@@ -122,7 +122,7 @@ def key_from_json(value: dict[str, Any], columns: Sequence[Column]) -> tuple[Any
 
 
 def key_from_path(path: str, columns: Sequence[Column]) -> tuple[Any, ...]:
-    """A key from its still percent-encoded form in a URL path (``JFK,LAX``). Raises ``InvalidKey``."""
+    """A key from its percent-encoded form in a URL path (``JFK,LAX``). Raises ``InvalidKey``."""
     segments = path.split(",")
     if len(segments) != len(columns):
         names = ",".join(f"{{{column.name}}}" for column in columns)
@@ -139,12 +139,12 @@ def key_from_path(path: str, columns: Sequence[Column]) -> tuple[Any, ...]:
 
 
 def key_to_path(key: Sequence[Any], columns: Sequence[Column]) -> str:
-    """The inverse of :func:`key_from_path`. Raises ``InvalidKey`` for the one text that means null there."""
+    """The inverse of :func:`key_from_path`. Raises ``InvalidKey`` for the string that denotes null in a path."""
     return ",".join(quote(_key_text(value, column), safe="") for value, column in zip(key, columns, strict=True))
 
 
 def from_text(text: str, column: Column) -> Any:
-    """One value of a key in a URL path, no longer percent-encoded. Raises ``InvalidKey``."""
+    """A key column's value from its percent-decoded form in a URL path. Raises ``InvalidKey``."""
     if column.type == "boolean" and text in ("true", "false"):
         return text == "true"
     if column.type in INTEGER_BITS and _INTEGER.fullmatch(text):
@@ -155,7 +155,7 @@ def from_text(text: str, column: Column) -> Any:
         try:
             return _parse(json.loads(text), column, InvalidKey)
         except json.JSONDecodeError:
-            pass  # what is wrong with it is said below, of the text
+            pass  # the call below raises with the text
     return _parse(text, column, InvalidKey)
 
 
@@ -216,7 +216,7 @@ def _value(value: Any, type: str) -> Any:
     if not isinstance(value, str):
         raise TypeError
     if type == "string":
-        value.encode()  # a lone surrogate is no text
+        value.encode()  # raises for a lone surrogate
         return value
     if type == "binary":
         return _base64(value)

@@ -1,18 +1,19 @@
-"""Keys as bytes that compare like the columns they came from, column by column; null comes first.
+"""Order-preserving byte encoding of keys: encoded keys compare like their columns, and null sorts first.
 
 =====================  ===========================================================  ===============================
 column                 bytes                                                        null
 =====================  ===========================================================  ===============================
-integers, date, time   big-endian, sign bit flipped; 01 before them if nullable     00, and as many zeros
+integers, date, time   big-endian, sign bit flipped; preceded by 01 if nullable     00, then the same number of
+                                                                                    zero bytes
 boolean                01 false, 02 true                                            00
-decimal                unscaled value as 128-bit integer, as above                  zeros, which no decimal has: all
-                                                                                    have at most 38 digits
-string, binary         the bytes, 02 -> 02 04, 01 -> 02 03, 00 -> 02 02, and at     00
-                       the end 01
+decimal                unscaled value as 128-bit integer, as above                  zeros; no decimal encodes to
+                                                                                    zeros (at most 38 digits)
+string, binary         the bytes, 02 -> 02 04, 01 -> 02 03, 00 -> 02 02, then a     00
+                       final 01
 =====================  ===========================================================  ===============================
 
-So no encoded key is the beginning of another, and the encoding of the first columns is the prefix of exactly those keys
-that have these values.
+Hence no encoded key is a prefix of another, and the encoding of the first columns is the prefix of exactly the keys
+with these values.
 """
 
 from __future__ import annotations
@@ -48,17 +49,18 @@ from epochal.state.column_bytes import (
 from epochal.state.types import integer_of, unscaled
 
 FORM = 2
-"""Of these bytes. What keeps them (local stores, replicas, cursors) keeps this number with them: they are never taken
-for those of another form. Form 1 had no nulls."""
+"""Version of the encoding. Local stores, replicas and cursors store this number next to the bytes, so that bytes of
+another version are never misread. Version 1 had no nulls."""
 
 _NULL, _END, _PRESENT = b"\x00", b"\x01", b"\x01"
 _FALSE = np.uint8(1)
 _ESCAPES = [(b"\x02", b"\x02\x04"), (b"\x01", b"\x02\x03"), (b"\x00", b"\x02\x02")]
-"""In this order, and back in the opposite one: the second 02 of the last could be taken for the first of another."""
+"""Escaping applies them in this order, unescaping in reverse order: the second 02 of the last escape could otherwise be
+read as the first byte of another."""
 
 
 class KeyCodec:
-    """Encodes and decodes keys of one schema (flat, no floating point). Only columns that are nullable take nulls."""
+    """Encodes and decodes keys of one schema (flat, no floating point). Only nullable columns accept nulls."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -66,11 +68,11 @@ class KeyCodec:
         self._widths = [None if is_variable(field.type) else _width(field) for field in schema]
 
     def encode(self, columns: Columns) -> list[bytes]:
-        """The keys of each row. Columns are found by name. Raises ``InvalidKey`` for a null where there can be none."""
+        """The key of each row; columns are matched by name. Raises ``InvalidKey`` for null in a non-nullable column."""
         return as_list(self.encode_array(columns))
 
     def encode_array(self, columns: Columns) -> pa.BinaryArray:
-        """As :meth:`encode`, as one Arrow array."""
+        """Like :meth:`encode`, but returns one Arrow array."""
         parts: list[pa.BinaryArray | pa.Scalar] = []
         fixed: list[npt.NDArray[np.uint8]] = []
         for field in self.schema:
@@ -90,14 +92,14 @@ class KeyCodec:
         return joined(parts)
 
     def encode_one(self, key: Sequence[Any]) -> bytes:
-        """One key from Python values in column order: quick, for look-ups. Fewer values give the prefix of a scan.
+        """One key from Python values in column order; fast path for look-ups. Fewer values give the prefix of a scan.
 
-        Raises ``InvalidKey`` for ``None`` where there can be none.
+        Raises ``InvalidKey`` for ``None`` in a non-nullable column.
         """
         return b"".join([encode(value) for encode, value in zip(self._one, key, strict=False)])
 
     def leading(self, key: bytes, columns: int) -> bytes | None:
-        """The beginning of an encoded key that holds its first columns; ``None`` when it does not hold as many."""
+        """The prefix of an encoded key that contains its first ``columns``; ``None`` if the key has fewer columns."""
         end = 0
         for width in self._widths[:columns]:
             if width is not None:
@@ -111,7 +113,7 @@ class KeyCodec:
         return key[:end] if end <= len(key) else None
 
     def decode(self, keys: Sequence[bytes] | pa.BinaryArray) -> pa.Table:
-        """The key columns. Raises ``SnapshotError`` for bytes that are no keys of this schema."""
+        """The key columns. Raises ``SnapshotError`` for bytes that are not keys of this schema."""
         array = keys if isinstance(keys, pa.Array) else pa.array(keys, pa.binary())
         data, offsets = data_and_offsets(array)
         low: npt.NDArray[np.int64] | None = None
@@ -166,7 +168,7 @@ def _check(valid: Any) -> None:
 
 
 def _fixed(array: pa.Array, field: pa.Field) -> list[npt.NDArray[np.uint8]]:
-    """The bytes of a fixed-width column, (rows, width), in one part or two."""
+    """The bytes of a fixed-width column, (rows, width), in one or two parts."""
     data, mask = _sortable(fixed_values(array)), null_mask(array)
     if mask is not None:
         data[mask] = 0
@@ -177,7 +179,7 @@ def _fixed(array: pa.Array, field: pa.Field) -> list[npt.NDArray[np.uint8]]:
 
 
 def _sortable(values: Values) -> npt.NDArray[np.uint8]:
-    """(rows, width) bytes in whose order the values are sorted."""
+    """Bytes of shape (rows, width) that sort like the values."""
     rows, width = len(values), values.dtype.itemsize
     if values.dtype.kind == "u":
         return (values + _FALSE).reshape(rows, 1)
@@ -227,7 +229,7 @@ def _scalar_encoder(field: pa.Field) -> Callable[[Any], bytes]:
         return lambda value: _NULL if value is None else encode(value)
     null = bytes(_width(field))
     if pa.types.is_integer(field.type):
-        # As what follows, without a call within a call: most keys of look-ups are such ones.
+        # Equivalent to the code below without a nested call: most look-ups have integer keys.
         width = fixed_dtype(field.type).itemsize
         bias = 1 << (8 * width - 1)
         return lambda value: null if value is None else _PRESENT + (value + bias).to_bytes(width, "big")

@@ -1,7 +1,7 @@
-"""The order of encoded keys, and picking some of them, without a comparison of bytes for each step.
+"""Sorting and selection of encoded keys with few byte comparisons.
 
-Keys nearly always differ in eight bytes after what all of them begin with: those are sorted as numbers, and only keys
-that are alike in them as bytes.
+Keys nearly always differ in the eight bytes after their common prefix. These bytes are sorted as numbers; only keys
+that are equal in them are compared as byte strings.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from epochal.state.keygroups import Groups
 Positions = npt.NDArray[np.int64]
 
 WORD: Final = 8
-"""Bytes that are sorted as one number."""
+"""Number of bytes that are sorted as one number."""
 
 
 def order_by_group_and_key(groups: Groups, keys: pa.BinaryArray) -> tuple[Positions, bool]:
-    """The order by (key group, key), and whether some key stands there twice."""
+    """The order by (key group, key), and true if a key occurs more than once."""
     if len(keys) < 2:
         return np.arange(len(keys)), False
     words, are_whole = _words(keys)
@@ -34,7 +34,7 @@ def order_by_group_and_key(groups: Groups, keys: pa.BinaryArray) -> tuple[Positi
 
 
 def _order_of_words(groups: Groups, words: npt.NDArray[np.uint64]) -> tuple[Positions, npt.NDArray[np.bool_]]:
-    """By (key group, word), and which row after the first is as the one before it."""
+    """The order by (key group, word), and a mask of the rows after the first that equal their predecessor."""
     least = words.min()
     bits = int(words.max() - least).bit_length()
     if bits + int(groups.max()).bit_length() <= 8 * WORD:  # one sort is enough
@@ -49,7 +49,7 @@ def _order_of_words(groups: Groups, words: npt.NDArray[np.uint64]) -> tuple[Posi
 
 
 def last_of_each(groups: Groups, keys: pa.BinaryArray) -> Positions:
-    """Of each key its last row, in the order by (key group, key)."""
+    """The last row of each key, in the order by (key group, key)."""
     order, repeated = order_by_group_and_key(groups, keys)
     if not repeated:
         return order
@@ -61,10 +61,10 @@ def last_of_each(groups: Groups, keys: pa.BinaryArray) -> Positions:
 
 
 def places_among(groups: Groups, keys: pa.BinaryArray, first: int) -> tuple[Positions, npt.NDArray[np.bool_]] | None:
-    """Where the keys after the ``first`` ones go among those, and which of them stand there.
+    """Insertion positions of the remaining keys among the ``first`` ones, and a mask of the keys that exist there.
 
-    Both parts are in the order by (key group, key), have each key once, and are not empty. ``None``: eight bytes do not
-    tell the keys apart, and somebody has to sort them.
+    Both parts are sorted by (key group, key), contain each key once, and are not empty. ``None``: eight bytes do not
+    distinguish the keys, and the caller must sort them.
     """
     words, are_whole = _words(keys)
     if not are_whole:
@@ -84,7 +84,7 @@ def places_among(groups: Groups, keys: pa.BinaryArray, first: int) -> tuple[Posi
 
 
 def common_width(keys: pa.BinaryArray) -> int | None:
-    """The bytes of each key; ``None`` where they have different numbers of them, or there are none."""
+    """The width of all keys in bytes; ``None`` if widths differ, a key is null, or there are no keys."""
     if not len(keys) or keys.null_count:
         return None
     _, offsets = data_and_offsets(keys)
@@ -94,13 +94,13 @@ def common_width(keys: pa.BinaryArray) -> int | None:
 
 
 def as_matrix(keys: pa.BinaryArray, width: int) -> npt.NDArray[np.uint8]:
-    """Keys of one width, (rows, width); no byte is copied."""
+    """Keys of one width as a matrix of shape (rows, width), without copying bytes."""
     data, offsets = data_and_offsets(keys)
     return data[offsets[0] : offsets[-1]].reshape(len(keys), width)
 
 
 def taken(keys: pa.BinaryArray, rows: Positions, width: int | None) -> pa.BinaryArray:
-    """As ``keys.take(rows)``. ``width``: of :func:`common_width`."""
+    """Equivalent to ``keys.take(rows)``. ``width``: the result of :func:`common_width`."""
     if width is None:
         return keys.take(pa.array(rows))
     matrix = as_matrix(keys, width)
@@ -115,7 +115,7 @@ def taken(keys: pa.BinaryArray, rows: Positions, width: int | None) -> pa.Binary
 
 
 def _words(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.uint64], bool]:
-    """Eight bytes of each key, those after what all begin with, as a number; and whether that is all of each key."""
+    """The eight bytes of each key after the common prefix, as a number; and true if they are the rest of every key."""
     width = common_width(keys)
     if width is not None:
         matrix = as_matrix(keys, width)
@@ -133,12 +133,12 @@ def _words(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.uint64], bool]:
     beyond = places >= offsets[1:, None]
     places[beyond] = 0
     whole = data[places]
-    whole[beyond] = 0  # what is shorter comes first, and is told apart from zeros as bytes
+    whole[beyond] = 0  # shorter keys sort first; ties with zero bytes are resolved by bytes
     return whole.view(">u8")[:, 0].astype(np.uint64), False
 
 
 def _untied(order: Positions, alike: npt.NDArray[np.bool_], keys: pa.BinaryArray) -> tuple[Positions, bool]:
-    """Rows that are ``alike`` with the one before, in the order of their bytes."""
+    """Sort rows that are ``alike`` with their predecessor by their bytes; and true if a key occurs more than once."""
     tied = np.zeros(len(order), bool)
     tied[1:] = alike
     tied[:-1] |= alike

@@ -1,7 +1,7 @@
-"""Key groups: which one a key is in, and which subtask owns it (thesis 4.2.1).
+"""Key groups: assignment of keys to key groups and of key groups to subtasks (thesis 4.2.1).
 
 ``key_group = pmod(hash(key columns), max_parallelism)`` with Spark's own hash; ``subtask = key_group % parallelism``.
-With a parallelism that divides the maximum, Spark's own hash partitioning puts every key group on its subtask already.
+If the parallelism divides the maximum, Spark's own hash partitioning already places every key group on its subtask.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def key_group(key: Sequence[Any], schema: pa.Schema, max_parallelism: int) -> in
 
 
 def key_groups(keys: Columns, schema: pa.Schema, max_parallelism: int) -> Groups:
-    """The key group of each row; the schema names the operator's key columns (without sub-key)."""
+    """The key group of each row; the schema contains the operator's key columns (without sub-key)."""
     return np.mod(hash_columns(keys, schema), np.int32(max_parallelism))
 
 
@@ -49,7 +49,7 @@ def subtask_of(key_group: int, parallelism: int) -> int: ...
 @overload
 def subtask_of(key_group: Groups, parallelism: int) -> Groups: ...
 def subtask_of(key_group: Any, parallelism: int) -> Any:
-    """The subtask that owns a key group; total, and balanced within one."""
+    """The subtask that owns a key group. Every key group has an owner; group counts differ by at most one."""
     return key_group % parallelism
 
 
@@ -61,7 +61,8 @@ def groups_of(subtask: int, parallelism: int, max_parallelism: int) -> range:
 SEED = 42
 _WORD = 0xFFFFFFFF
 _LONG_DIGITS = 18
-"""Spark hashes a decimal of at most this precision as a long, and any other as the bytes of its unscaled value."""
+"""Spark hashes a decimal of at most this precision as a long, and any other decimal as the bytes of its unscaled value.
+"""
 
 Hashes = npt.NDArray[np.uint32]
 
@@ -76,7 +77,7 @@ def hash_key(key: Sequence[Any], schema: pa.Schema) -> int:
 
 
 def hash_columns(columns: Columns, schema: pa.Schema) -> npt.NDArray[np.int32]:
-    """The hash of each row over the schema's columns, which are found by name."""
+    """The hash of each row over the schema's columns, which are matched by name."""
     result = np.full(columns.num_rows, SEED, np.uint32)
     for field in schema:
         array = column(columns, field)
@@ -103,7 +104,7 @@ def _hash_value(value: Any, type: pa.DataType, seed: int) -> int:
 
 
 def _two_complement(integer: int) -> bytes:
-    """Big-endian, in as few bytes as hold the value and its sign (as Java's ``BigInteger.toByteArray``)."""
+    """Minimal big-endian two's complement of the value (as Java's ``BigInteger.toByteArray``)."""
     magnitude = integer if integer >= 0 else ~integer
     return integer.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 
@@ -161,7 +162,7 @@ def _hash_variable(array: pa.BinaryArray, seeds: Hashes) -> Hashes:
     for index in range(int(words.max(initial=0))):
         rows = np.flatnonzero(words > index)
         result[rows] = _mix_all(result[rows], _little_endian(padded, starts[rows] + 4 * index))
-    for index in range(3):  # as Spark does: each byte of the rest as a signed word of its own
+    for index in range(3):  # as in Spark: each remaining byte is hashed as a signed word
         rows = np.flatnonzero(lengths % 4 > index)
         rest = padded[starts[rows] + 4 * words[rows] + index]
         result[rows] = _mix_all(result[rows], rest.view(np.int8).astype(np.int32).view(np.uint32))

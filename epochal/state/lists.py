@@ -1,4 +1,4 @@
-"""Columns of lists, taken apart into their elements: for merging them, and for what is computed of each."""
+"""Decomposition of list columns into elements, for merges and for computations per list."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ LIST, ELEMENT = "list", "element"
 
 
 def lengths(lists: AnyArray) -> npt.NDArray[np.int64]:
-    """The number of elements of each list; 0 of a null one."""
+    """The number of elements of each list; 0 for null."""
     counted: npt.NDArray[np.int64] = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     return counted.astype(np.int64)
 
 
 def elements(lists: AnyArray) -> pa.Table:
-    """One row per element: :data:`ELEMENT`, and the position of its :data:`LIST`. A null list has none."""
+    """One row per element: :data:`ELEMENT`, and the position of its :data:`LIST`. A null list has no rows."""
     lists = pa.chunked_array([lists]) if isinstance(lists, pa.Array) else lists
-    # Not list_parent_indices: it also counts what lies behind a null list, which list_flatten leaves out.
+    # Not list_parent_indices: it also counts the elements behind a null list, which list_flatten omits.
     parents = np.repeat(np.arange(len(lists)), lengths(lists))
     return pa.table({LIST: parents, ELEMENT: pc.list_flatten(lists)})
 
 
 def totals(lists: AnyArray, type: str) -> AnyArray:
-    """The sum of each list as ``type``, a bigint, double or decimal; null of a list without elements.
+    """The sum of each list as ``type``, a bigint, double or decimal; null for a list without elements.
 
-    Raises ``OverflowError`` when a sum does not fit into ``type``.
+    Raises ``OverflowError`` if a sum does not fit into ``type``.
     """
     rows = elements(lists)
     summed, values = arrow_type(type), rows[ELEMENT]

@@ -1,8 +1,8 @@
-"""Do two definitions of state mean the same? Each brought into canonical form, and what differs.
+"""Comparison of the meanings of two definitions of state: canonical form and differences.
 
-A relation is resolved to *branches*, one for each part of a union: what each column means over the columns of the
-sources, and the set of conditions that rows have passed. Renames, unused columns and the order of independent verbs
-leave no trace there. Columns of an upstream operator are expanded through its own definition.
+A relation is resolved to *branches*, one for each part of a union: the meaning of each column over the columns of the
+sources, and the set of conditions that rows have passed. Renames, unused columns and the order of independent verbs do
+not affect a branch. Columns of an upstream operator are expanded through its own definition.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ What = Literal["function", "argument", "filter", "key", "input"]
 
 @dataclass(frozen=True)
 class Difference:
-    """``column`` None: of the operator as a whole. Texts are for people."""
+    """One difference in meaning. ``column`` ``None``: it concerns the whole operator. Texts are for display."""
 
     column: str | None
     what: What
@@ -50,7 +50,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Branch:
-    """``columns``: by name, in small letters. ``origin``: the leaf that rows come from."""
+    """One part of a union. ``columns``: meanings by lower-case name. ``origin``: the leaf that rows come from."""
 
     origin: Meaning
     columns: Mapping[str, Meaning]
@@ -64,12 +64,12 @@ class Branch:
 
     @cached_property
     def passed(self) -> Meaning:
-        """The origin with the conditions."""
+        """The origin and the conditions."""
         return Meaning("passed", (self.origin, *in_order(self.filters)))
 
     @cached_property
     def rows(self) -> Meaning:
-        """All columns, for code that may read any of them."""
+        """The meaning of all columns, for code that may read any column."""
         return Meaning("rows", tuple(Meaning(name, (each,)) for name, each in sorted(self.columns.items())))
 
 
@@ -82,7 +82,7 @@ class Definitions:
 
     @classmethod
     def of(cls, definitions: Iterable[tuple[str, Definition | None]]) -> Definitions:
-        """Of pairs of operator and definition, one for each state table."""
+        """Build from pairs of operator and definition, one for each state table."""
         found = {name: each.operator for name, each in definitions if each is not None and each.operator is not None}
         return cls(found)
 
@@ -135,7 +135,7 @@ class Definitions:
                 return self._joined(relation, branch)
 
     def _joined(self, relation: TableJoin, branch: Branch) -> Branch:
-        """The rows of the table are part of the condition: a row without a partner may be left out."""
+        """Add the table's rows to the conditions: the join may drop a row without a partner."""
         added: dict[str, Meaning] = {}
         conditions: list[Meaning] = []
         for table in self.branches(relation.table):
@@ -161,7 +161,7 @@ class Definitions:
         )
 
     def _output(self, name: str, columns: tuple[str, ...], definition: OperatorDefinition) -> Branch:
-        """An operator's output: what is computed or passed on by the meaning of its inputs, the rest by its name."""
+        """Output of an operator: computed and passed columns by the meaning of its inputs, other columns by name."""
         inputs = [self.branches(each.rows) for each in definition.inputs]
         known = {column.casefold(): each for column, each in definition.output.items()}
         identity = Meaning("operator", (name, *(code.identity for code in definition.code)))
@@ -183,7 +183,7 @@ class Definitions:
         return Branch(identity, found)
 
     def _grouped(self, definition: OperatorDefinition) -> Iterator[Meaning]:
-        """By which keys, and of which rows, the operator computes."""
+        """The keys and the input rows of the operator."""
         for each in definition.inputs:
             for branch in self.branches(each.rows):
                 keys = in_order(_column(branch.columns, key) for key in each.keys)
@@ -193,9 +193,9 @@ class Definitions:
 def differences(
     before: Definition, after: Definition, definitions: tuple[Definitions, Definitions]
 ) -> Iterator[Difference]:
-    """What a state table means otherwise than before. ``definitions``: of all tables of both versions.
+    """Differences in meaning between two definitions of a state table. ``definitions``: all tables of both versions.
 
-    Aggregates, argument by argument; and, on the first table of each operator, its keys and its inputs.
+    Compares aggregates by function and argument and, on the first table of each operator, its keys and inputs.
     """
     inputs = _inputs(before, definitions[0]), _inputs(after, definitions[1])
     found: dict[str, list[Difference]] = {}
@@ -214,7 +214,7 @@ def _inputs(definition: Definition, definitions: Definitions) -> tuple[Branch, .
 
 
 def _of_parts(found: Sequence[Difference]) -> Difference:
-    """One difference of an author's column from those of the aggregates in it."""
+    """Combine the differences of the aggregates of an author's column into one."""
     function = next((each for each in found if each.what == "function"), None)
     if function is not None:
         return function
@@ -268,7 +268,7 @@ def _of_keys(
     was: InputDefinition, now: InputDefinition, branches: tuple[tuple[Branch, ...], tuple[Branch, ...]]
 ) -> Iterator[Difference]:
     if len(was.keys) != len(now.keys):
-        return  # another layout, which is refused as such
+        return  # a layout change, which the layout check refuses
     for old, new in zip(was.keys, now.keys, strict=True):
         before, after = _over(branches[0], old), _over(branches[1], new)
         if not _same_all(before, after):
@@ -282,7 +282,7 @@ def _of_keys(
 def _of_read(
     was: InputDefinition, now: InputDefinition, branches: tuple[tuple[Branch, ...], tuple[Branch, ...]]
 ) -> Iterator[Difference]:
-    """Columns that the operator looks into. One that is added is read by nothing of before."""
+    """Differences of the columns that the operator reads. An added column affects no existing state."""
     keys = {name.casefold() for name in (*was.keys, *now.keys, was.time or "", now.time or "")}
     before = _read(was, branches[0])
     after = {name for branch in branches[1] for name in branch.columns}
@@ -302,7 +302,7 @@ def _read(input: InputDefinition, branches: tuple[Branch, ...]) -> set[str]:
 
 
 def _over(branches: tuple[Branch, ...], name: str) -> Counter[Meaning]:
-    """A column with the origin of its rows, of each branch."""
+    """A column with the origin of its rows, for each branch."""
     return Counter(Meaning("over", (branch.origin, _column(branch.columns, name))) for branch in branches)
 
 
@@ -311,7 +311,7 @@ def _column(columns: Mapping[str, Meaning], name: str) -> Meaning:
 
 
 def _generated(computed: Iterable[Meaning]) -> Iterator[Meaning]:
-    """Columns of which one gives several rows for one: a condition on how often a row is there."""
+    """A condition for each column that yields several rows per row: it determines the multiplicity of rows."""
     return (Meaning("rows of", (each,)) for each in computed if _multiplies(each))
 
 
@@ -346,8 +346,8 @@ def _same_all(before: Counter[Meaning], after: Counter[Meaning]) -> bool:
 
 
 def same(before: Meaning | str, after: Meaning | str) -> bool:
-    """Whether state that was computed of ``before`` is that of ``after``: leaves may have widened, and rows that code
-    reads may have more columns."""
+    """Return true if state computed from ``before`` is valid for ``after``: leaves may have widened types, and rows
+    that code reads may have additional columns."""
     if isinstance(before, str) or isinstance(after, str) or before == after:
         return before == after
     if before.tag != after.tag:
@@ -373,7 +373,7 @@ def same(before: Meaning | str, after: Meaning | str) -> bool:
 
 
 _UNORDERED = frozenset({"And", "Or", "passed", "code", "rows of code", "by code", "keys", "of"})
-"""Tags of which the parts were sorted by their digests, which a widened leaf changes."""
+"""Tags whose parts are sorted by digest; a widened leaf changes the digest."""
 
 
 def _all_described(meanings: Counter[Meaning]) -> str:
@@ -381,7 +381,7 @@ def _all_described(meanings: Counter[Meaning]) -> str:
 
 
 def _bare(meaning: Meaning) -> Meaning:
-    """Without the origin, which people know from the names of the columns."""
+    """The meaning without its origin, which the column names already show."""
     last = meaning.parts[-1] if meaning.parts else ""
     return last if meaning.tag == "over" and isinstance(last, Meaning) else meaning
 

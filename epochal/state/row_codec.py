@@ -1,6 +1,6 @@
-"""Value columns as bytes: a null bitmap, the fixed-width columns, the lengths of the others, then their bytes.
+"""Byte encoding of value columns: a null bitmap, the fixed-width columns, the lengths of the others, then their bytes.
 
-A schema of fixed-width columns gives rows of one width, which are encoded and decoded as one NumPy record array.
+If all columns have a fixed width, so have the rows; they are encoded and decoded as one NumPy record array.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RowCodec:
         self.schema = schema
         self._nested = [NestedCodec(field.type, RowCodec) if is_nested(field.type) else None for field in schema]
         self._variable = [is_variable(field.type) or is_nested(field.type) for field in schema]
-        self._names = list(schema.names)  # which Arrow makes anew each time
+        self._names = list(schema.names)  # Arrow builds a new list at each access
         self._nulls = (len(schema) + 7) // 8
         kinds = [
             np.dtype("<u4") if variable else fixed_dtype(field.type)
@@ -70,15 +70,15 @@ class RowCodec:
 
     @property
     def width(self) -> int | None:
-        """Bytes of every row; ``None`` when rows differ."""
+        """Bytes per row; ``None`` if rows differ in width."""
         return None if any(self._variable) else int(self._head.itemsize)
 
     def encode(self, columns: Columns) -> list[bytes]:
-        """The bytes of each row. Columns are found by name."""
+        """The bytes of each row. Columns are matched by name."""
         return as_list(self.encode_array(columns))
 
     def encode_array(self, columns: Columns) -> pa.BinaryArray:
-        """As :meth:`encode`, as one Arrow array."""
+        """Like :meth:`encode`, but returns one Arrow array."""
         head = np.zeros(columns.num_rows, self._head)
         tails: list[pa.BinaryArray | pa.Scalar] = []
         for position, field in enumerate(self.schema):
@@ -95,9 +95,9 @@ class RowCodec:
         return joined([binary_rows(head.view(np.uint8).reshape(len(head), self._head.itemsize)), *tails])
 
     def decode(self, rows: Sequence[bytes | None] | pa.BinaryArray) -> pa.Table:
-        """The value columns, as many rows as were given; where ``None`` was given, every column is null.
+        """The value columns, one row per input row; for ``None``, every column is null.
 
-        Raises ``SnapshotError`` for bytes that are no rows of this schema.
+        Raises ``SnapshotError`` for bytes that are not rows of this schema.
         """
         array = rows if isinstance(rows, pa.Array) else pa.array(rows, pa.binary())
         if not array.null_count:
@@ -123,7 +123,7 @@ class RowCodec:
         return result
 
     def numbers_of(self, row: bytes) -> tuple[Any, ...] | None:
-        """The values of one row of numbers and booleans, none of which is null; ``None``: it is another one."""
+        """The values of a row that has only non-null numbers and booleans; ``None`` for any other row."""
         nulls, *values = self._one.unpack_from(row)
         return tuple(values) if self._unpacked_as_is and nulls == self._no_nulls else None
 
@@ -193,11 +193,11 @@ _COUNT = np.dtype("<u4")
 
 
 class Rows(Protocol):
-    """A codec of rows; :class:`epochal.state.row_codec.RowCodec`, which is recursive through this module."""
+    """A codec of rows: :class:`epochal.state.row_codec.RowCodec`, which contains nested codecs recursively."""
 
     @property
     def width(self) -> int | None:
-        """Bytes of every row; ``None`` when rows differ."""
+        """Bytes per row; ``None`` if rows differ in width."""
 
     def encode_array(self, columns: Columns) -> pa.BinaryArray: ...
 
@@ -205,7 +205,7 @@ class Rows(Protocol):
 
 
 class NestedCodec:
-    """Encodes and decodes values of one array, map or struct type. ``rows`` makes the codec of the rows within."""
+    """Encodes and decodes values of one array, map or struct type. ``rows`` creates the codec of the nested rows."""
 
     def __init__(self, type: pa.DataType, rows: Callable[[pa.Schema], Rows]) -> None:
         self._type = type
@@ -220,7 +220,7 @@ class NestedCodec:
         self._rows = rows(self._schema)
 
     def encode(self, array: pa.Array) -> pa.BinaryArray:
-        """The bytes of each value; those of null mean nothing."""
+        """The bytes of each value; the bytes of a null value are undefined."""
         if pa.types.is_struct(self._type):
             return self._rows.encode_array(pa.table(array.flatten(), schema=self._schema))
         counts, columns = elements(array)
@@ -234,7 +234,7 @@ class NestedCodec:
         return joined([binary_rows(counts.astype(_COUNT).view(np.uint8).reshape(-1, _COUNT.itemsize)), lengths, body])
 
     def decode(self, values: pa.BinaryArray, mask: Mask | None) -> pa.Array:
-        """The inverse of :meth:`encode`; null where ``mask``. Raises ``SnapshotError`` for foreign bytes."""
+        """The inverse of :meth:`encode`; null where ``mask`` is true. Raises ``SnapshotError`` for invalid bytes."""
         nulls = None if mask is None else pa.array(mask)
         if pa.types.is_struct(self._type):
             columns = [column.combine_chunks() for column in self._rows.decode(values).columns]
@@ -250,7 +250,7 @@ class NestedCodec:
     def _fixed(self, values: pa.BinaryArray) -> tuple[npt.NDArray[np.int64], pa.BinaryArray]:
         data, offsets = data_and_offsets(values)
         width = self._rows.width
-        assert width is not None  # else the bytes say how long each row is
+        assert width is not None  # otherwise the bytes contain the length of each row
         counts, rest = np.divmod(np.diff(offsets), width)
         _check(not rest.any())
         whole = data[int(offsets[0]) : int(offsets[-1])]

@@ -1,6 +1,6 @@
-"""What people see of an aggregate that is kept as something else: a deviation of sums of squares, a count of a sketch.
+"""Displayed values of aggregates whose stored form differs: a deviation from sums of squares, a count from a sketch.
 
-The same functions serve look-ups, histories and ``read_state``. Columns are Arrow arrays, the result has the shown
+Look-ups, histories and ``read_state`` use the same functions. Columns are Arrow arrays; the result has the displayed
 type.
 """
 
@@ -20,6 +20,7 @@ from epochal.state.type_names import BeyondType, decimal_of, nested_type
 from epochal.state.types import arrow_type
 
 AnyArray: TypeAlias = Any
+"""``pyarrow.Array`` or ``ChunkedArray``."""
 Options: TypeAlias = Mapping[str, Any]
 Function: TypeAlias = Callable[[Sequence[AnyArray], str, Options], AnyArray]
 
@@ -39,7 +40,10 @@ def _total(columns: Sequence[AnyArray], type: str, options: Options) -> AnyArray
 
 
 def _spread(columns: Sequence[AnyArray], type: str, options: Options) -> AnyArray:
-    """Of count and a sum of squares or products; ``sample``: by one less than the count; ``root``: its square root."""
+    """Variance or covariance from a count and a sum of squares or products.
+
+    ``sample``: divide by the count minus one; ``root``: return the square root.
+    """
     count, squares = columns
     degrees = pc.subtract(count, 1 if options["sample"] else 0)
     degrees = pc.if_else(pc.greater(degrees, 0), degrees, pa.scalar(None, pa.int64())).cast(pa.float64())
@@ -55,7 +59,7 @@ def _correlation(columns: Sequence[AnyArray], type: str, options: Options) -> An
 
 
 def _distinct(columns: Sequence[AnyArray], type: str, options: Options) -> AnyArray:
-    from datasketches import hll_sketch  # Most who look up have no sketches.
+    from datasketches import hll_sketch  # Most look-ups involve no sketches.
 
     def estimate(sketch: bytes | None) -> int:
         return 0 if sketch is None else int(np.floor(hll_sketch.deserialize(sketch).get_estimate() + 0.5))
@@ -80,14 +84,14 @@ def _percentiles(columns: Sequence[AnyArray], type: str, options: Options) -> An
 
 
 def _quantile(sketch: Any, share: float) -> float:
-    """As Spark's library: the ends are exact, whatever the sketch has kept between them."""
+    """A quantile as in Spark's library: minimum and maximum are exact, independent of the sketch's samples."""
     if 0 < share < 1:
         return float(sketch.get_quantile(share, True))
     return float(sketch.get_max_value() if share else sketch.get_min_value())
 
 
 def _from_double(type: str) -> Callable[[float], Any]:
-    """As Spark makes a value of a type of the doubles that a sketch holds."""
+    """Conversion of a sketch's doubles to values of a type, as in Spark."""
     decimal = decimal_of(type)
     if decimal is not None:
         unit = Decimal(1).scaleb(-decimal[1])
@@ -111,16 +115,13 @@ FUNCTIONS: dict[str, Function] = {
     "percentiles": _percentiles,
 }
 
-
-"""``pyarrow.Array`` or ``ChunkedArray``."""
-
 COUNT_PRECISION = 20
 """Spark divides by the count as ``decimal(20,0)``."""
 _EXACT = Context(prec=120, rounding=ROUND_HALF_UP)
 
 
 def average_type(argument: str) -> str:
-    """The Spark type of ``avg`` over ``argument``: ``decimal(10,2)`` -> ``decimal(14,6)``, a number -> ``double``."""
+    """Spark's type of ``avg`` over ``argument``: ``decimal(10,2)`` -> ``decimal(14,6)``, others -> ``double``."""
     decimal = decimal_of(argument)
     if decimal is None:
         return "double"
@@ -129,15 +130,15 @@ def average_type(argument: str) -> str:
 
 
 def quotients(dividend: AnyArray, divisor: AnyArray, type: str) -> AnyArray:
-    """``dividend / divisor`` per row, as ``type``; null where the divisor is 0 or one of them is null.
+    """``dividend / divisor`` per row, as ``type``; null where the divisor is 0 or either operand is null.
 
-    Raises ``OverflowError`` when a quotient does not fit into ``type``.
+    Raises ``OverflowError`` if a quotient does not fit into ``type``.
     """
     decimal = decimal_of(type)
     divisor = pc.if_else(pc.equal(divisor, 0), pa.scalar(None, divisor.type), divisor)
     if decimal is None:
         return pc.divide(dividend.cast(pa.float64()), divisor.cast(pa.float64()))
-    # Arrow keeps all digits of a quotient that 76 can hold, and cuts off the others; half up needs the next one only.
+    # Arrow truncates quotients to 76 digits; rounding half up needs only one digit beyond the scale.
     wide = pa.decimal256(dividend.type.precision, dividend.type.scale)
     exact = pc.divide(dividend.cast(wide), divisor.cast(pa.decimal256(COUNT_PRECISION, 0)))
     try:
@@ -147,7 +148,7 @@ def quotients(dividend: AnyArray, divisor: AnyArray, type: str) -> AnyArray:
 
 
 def quotient(dividend: Any, divisor: int | None, type: str) -> Any:
-    """As :func:`quotients`, of two Python values."""
+    """Like :func:`quotients`, for two Python values."""
     if dividend is None or not divisor:
         return None
     decimal = decimal_of(type)

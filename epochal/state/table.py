@@ -19,7 +19,7 @@ from epochal.state.types import arrow_type
 
 
 class StateKind(StrEnum):
-    """How the author sees the state. All kinds are stored alike: full key -> value columns."""
+    """Kind of state that the author declares. All kinds are stored alike: full key -> value columns."""
 
     VALUE = "value"
     LIST = "list"
@@ -28,31 +28,32 @@ class StateKind(StrEnum):
 
 
 class StateScope(StrEnum):
-    """Whose a row is: which subtasks read it, which one writes it, and what follows for its key group (thesis 4.2).
+    """Owner of the rows: the subtasks that read a row, the subtask that writes it, and its key group (thesis 4.2).
 
-    More may come: code asks the methods of the scope and of its table, and never whether it is the only other one.
+    Scopes may be added. Code calls the methods of the scope and of its table; it never assumes that a scope which is
+    not one member must be another.
     """
 
     KEYED = "keyed"
-    """Of one key: read and written by the owner of the key's key group."""
+    """Rows of one key, read and written by the owner of the key's key group."""
     OPERATOR = "operator"
-    """Of one subtask, which spreads its rows over its key groups: rescaled, they go round-robin to the others."""
+    """Rows of one subtask, which spreads them over its key groups. A rescale distributes them round-robin."""
     UNION = "union"
-    """As operator, but every subtask reads the rows of all."""
+    """Like operator scope, but every subtask reads the rows of all subtasks."""
     BROADCAST = "broadcast"
-    """Of all subtasks, which write the same: subtask 0 does so for all of them, into key group 0."""
+    """Rows of all subtasks, which write identical rows: subtask 0 writes them for all, into key group 0."""
     PARTIAL = "partial"
-    """One instance of the whole state for each subtask: instance i is key group i. Where there are fewer subtasks than
-    instances, subtask s makes one of the instances s, s + parallelism, .. (SDG 3.2)."""
+    """One instance of the whole state for each subtask: instance i is key group i. With fewer subtasks than instances,
+    subtask s merges the instances s, s + parallelism, .. into one (SDG 3.2)."""
 
     @property
     def has_key(self) -> bool:
-        """Whether the operator's key is the rows' address; otherwise it is their key group, in column ``_group``."""
+        """True if the operator's key addresses the rows; otherwise their key group does, in column ``_group``."""
         return self is StateScope.KEYED
 
     @property
     def read_like(self) -> StateScope:
-        """The scope whose key groups are read as those of this one, at every parallelism."""
+        """The scope whose key groups are read in the same way as those of this scope, at every parallelism."""
         return StateScope.KEYED if self in (StateScope.OPERATOR, StateScope.PARTIAL) else self
 
     def groups_read(self, subtask: int, parallelism: int, max_parallelism: int) -> range:
@@ -69,8 +70,8 @@ class StateScope(StrEnum):
 class Column(BaseModel):
     """A column with its Spark type as Spark spells it: ``bigint``, ``decimal(10,2)``, ``timestamp``.
 
-    ``default``, in the form of :mod:`epochal.state.json_form`, is what rows from before the column was there have.
-    ``since``, of an aggregate that was added to existing keys: it counts rows from this epoch on.
+    ``default``: the value in rows that are older than the column, in the form of :mod:`epochal.state.json_form`.
+    ``since``: for an aggregate that was added to existing keys, the first epoch whose rows it counts.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -90,17 +91,17 @@ class Column(BaseModel):
 
 
 GROUP = Column(name="_group", type="int")
-"""The key of a state table without a key of its own: the row's key group, which with the sub-key is its address."""
+"""Key column of a state table without a key: the row's key group. With the sub-key, it forms the row's address."""
 
 
 TOUCHED = Column(name="_touched", type="timestamp")
-"""The value column of a state with a time to live: when the row was last refreshed, which it expires by."""
+"""Value column of a state with a time to live: the time of the row's last refresh, by which the row expires."""
 DELETED_AT = Column(name="_deleted_at", type="timestamp")
-"""The value column of a state whose deleted keys expire: the last refresh of a deleted key, null for other keys."""
+"""Value column of a state whose deleted keys expire: the last refresh of a deleted key, null for other keys."""
 
 
 class Quotient(BaseModel):
-    """A column that look-ups show beside the kept ones: an average is kept as sum and count, people want the average.
+    """A column that look-ups compute from two stored columns: an average is stored as sum and count.
 
     ``dividend / divisor`` as ``type``, double or a decimal; null where the divisor is 0 or one of them is null.
     """
@@ -114,7 +115,7 @@ class Quotient(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_usual_type(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Manifests that have no other type stay as they were."""
+        """Omit ``double``, so that the manifests of such columns stay byte-identical."""
         fields: dict[str, Any] = serialize(self)
         return {name: value for name, value in fields.items() if name != "type" or value != "double"}
 
@@ -132,7 +133,7 @@ class Quotient(BaseModel):
 
 
 class Shown(BaseModel):
-    """A column that look-ups show: ``function`` of :mod:`epochal.state.shown` over kept ``columns``."""
+    """A column that look-ups compute: ``function`` of :mod:`epochal.state.shown` over the stored ``columns``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -142,7 +143,7 @@ class Shown(BaseModel):
     columns: tuple[str, ...]
     options: dict[str, Any] = {}
     kept: tuple[str, ...] = ()
-    """All columns that are kept for it; some may only serve the merge."""
+    """All columns that are stored for it, including those that only the merge needs."""
 
     def over(self, rows: pa.Table) -> Any:
         """The values in many rows of value columns, as an Arrow array."""
@@ -150,15 +151,15 @@ class Shown(BaseModel):
 
 
 ANY: Final = "any"
-"""The function of columns that are the same in all instances: one of them will do."""
+"""Merge function for columns that are equal in all instances: takes the value of any instance."""
 SUM_OR_NULL: Final = "sum_or_null"
-"""The function of columns of which instances hold parts of a sum; null, in one of them too: it has left its type."""
+"""Merge function for columns whose instances hold parts of a sum. Null, also in one instance, means overflow."""
 ZERO_IS_NONE: Final = "zero_is_none"
-"""The option of it that says: a row whose parts add up to zero is gone."""
+"""Option of :data:`SUM_OR_NULL`: a row whose parts add up to zero does not exist."""
 
 
 class MergedColumns(BaseModel):
-    """Value columns that merge as one, by their names within an aggregate: ``function`` with ``options`` of
+    """Value columns that merge together, by their names within an aggregate: ``function`` with ``options`` of
     :mod:`epochal.aggregates.kept_merges`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -169,23 +170,23 @@ class MergedColumns(BaseModel):
 
 
 BY_PROGRAM: Final = "program"
-"""How instances become one: by the author's code."""
+"""Value of ``reconcile``: the author's code merges the instances."""
 
 
 CACHED_SCOPES: Final = (StateScope.KEYED, StateScope.OPERATOR)
-"""Of what need not be durable: rows that one subtask alone reads and writes."""
+"""Scopes of state that need not be durable: a single subtask reads and writes each row."""
 
 
 class StateTable(BaseModel):
-    """The declaration of a state table, as it stands in every manifest.
+    """The declaration of a state table, as every manifest stores it.
 
-    The full key is ``key`` (the operator's key columns; :data:`GROUP` in a scope without a key) and then ``sub_key`` (a
-    map's own key; a list's ``_index`` bigint; empty otherwise). ``id`` is the name people use: ``delays`` for an
+    The full key is ``key`` (the operator's key columns; :data:`GROUP` in a scope without a key) followed by ``sub_key``
+    (a map's own key; a list's ``_index`` bigint; empty otherwise). ``id`` is the name for users: ``delays`` for an
     aggregate, ``streaks.current`` for a declared state of a process operator.
 
     A *time-ordered* table (windows, rows that wait for a partner, timers) has a ``time``, never null, first in its full
-    key: each key group lies in the order of time, and is its own index of what is due. The key group is by ``key``
-    alone. People name a row by its ``address``, in which the time comes after the key.
+    key. Each key group is therefore sorted by time and serves as the index of due rows. The key group depends on
+    ``key`` alone. Users name a row by its ``address``, in which the time follows the key.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
@@ -199,30 +200,30 @@ class StateTable(BaseModel):
     time: Column | None = None
     value: tuple[Column, ...]
     shown: tuple[Quotient | Shown, ...] = ()
-    """What look-ups compute from the value columns; not stored."""
+    """Columns that look-ups compute from the value columns; not stored."""
     expires: Expiry | None = None
     windows: dict[str, Any] | None = None
-    """Of which windows its rows are, as JSON: those that are open lie by them."""
+    """The windows that its rows belong to, as JSON. The layout of open windows depends on them."""
     merges: tuple[MergedColumns, ...] | None = None
-    """Of windows that are kept as panes: how look-ups make windows of them. ``None``: only the program can."""
+    """For windows that are stored as panes: how look-ups merge panes into windows. ``None``: only the program can."""
     joined: dict[str, str] | None = None
-    """How rows of a stream that is joined find partners, as JSON: what waits, and what has come out, is by that."""
+    """The condition of a stream join, as JSON. Waiting rows and emitted rows depend on it."""
     ranked: dict[str, Any] | None = None
-    """Which rows of a key are kept, the first so many in an order, as JSON: all others are gone."""
+    """The rows retained for each key, a fixed number of the first rows in an order, as JSON. Other rows are dropped."""
     changes_of: str | None = None
-    """The operator whose changes it aggregates: it has counted all that this one has given."""
+    """The operator whose changes the table aggregates. The table has counted all changes that this operator emitted."""
     definition: Definition | None = None
-    """What its author wrote; ``None`` in tables of versions that stored no definitions."""
+    """The author's definition; ``None`` in tables of versions that stored no definitions."""
     reconcile: tuple[MergedColumns, ...] | Literal["program"] | None = None
-    """Of partial state: how the rows that two instances have of one key become one. ``None``: they never do."""
+    """For partial state: how the rows of two instances for one key are merged. ``None``: they are never merged."""
     queryable: bool = True
     durable: bool = True
-    """Whether its rows are in snapshots. Otherwise they are in the cache of the machine that a subtask ran on, alone:
-    where that is gone the subtask's rows are, too."""
+    """True if snapshots contain its rows. Otherwise only the cache of the machine that ran the subtask contains them;
+    losing that cache loses the subtask's rows."""
 
     @model_serializer(mode="wrap")
     def _without_what_is_usual(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Manifests of keyed tables without time stay as they were."""
+        """Omit default values, so that the manifests of keyed tables without time stay byte-identical."""
         fields: dict[str, Any] = serialize(self)
         absent = dict.fromkeys(
             ("time", "expires", "windows", "joined", "ranked", "changes_of", "definition", "merges", "reconcile")
@@ -247,18 +248,18 @@ class StateTable(BaseModel):
         return self
 
     def without_definition(self) -> StateTable:
-        """The declaration as tasks need it."""
+        """The declaration without its definition, which tasks do not need."""
         return self if self.definition is None else self.model_copy(update={"definition": None})
 
     @property
     def unreadable(self) -> str | None:
-        """Why nobody but the program can read it, and what to do; ``None`` where others can."""
+        """The reason why only the program can read the table, and the remedy; ``None`` if others can read it."""
         if not self.durable:
             return "is not durable, and in no snapshot; declare it without durable=False to read it"
         return None if self.queryable else "is not queryable; declare it with queryable=True"
 
     def __copy__(self) -> Self:
-        """``model_copy(update=..)`` is a copy that is changed: what was computed of this one may not hold for it."""
+        """Drop cached properties: ``model_copy(update=..)`` changes the copy, so cached values may be wrong there."""
         copied = super().__copy__()
         for name in copied.__dict__.keys() - type(self).model_fields.keys():
             del copied.__dict__[name]
@@ -266,17 +267,17 @@ class StateTable(BaseModel):
 
     @cached_property
     def full_key(self) -> tuple[Column, ...]:
-        """In the order in which a key group's rows lie."""
+        """Key columns in the sort order of a key group's rows."""
         return (*self._time, *self.key, *self.sub_key)
 
     @cached_property
     def address(self) -> tuple[Column, ...]:
-        """The columns of the full key in the order in which people name them."""
+        """The columns of the full key in the order in which users name them."""
         return self.key + self.entry_key
 
     @cached_property
     def entry_key(self) -> tuple[Column, ...]:
-        """What tells the rows of one operator's key apart: time, map key or list position; empty where it has one."""
+        """Columns that distinguish the rows of one operator key: time, map key or list position. Empty for one row."""
         return (*self._time, *self.sub_key)
 
     @property
@@ -284,17 +285,17 @@ class StateTable(BaseModel):
         return () if self.time is None else (self.time,)
 
     def horizon(self, clock: StateClock | None) -> int | None:
-        """As :meth:`Expiry.horizon`; ``None``, too, where rows never expire."""
+        """See :meth:`Expiry.horizon`; also ``None`` where rows never expire."""
         return None if self.expires is None else self.expires.horizon(clock)
 
     @cached_property
     def implied(self) -> dict[str, Any]:
-        """Leading key columns that are the same in every row, so that people leave them out."""
+        """Leading key columns that have the same value in every row; users omit them."""
         return {GROUP.name: 0} if self.scope is StateScope.BROADCAST and self.sub_key else {}
 
     @cached_property
     def hidden(self) -> frozenset[str]:
-        """Value columns that are kept for the rows' expiry alone: neither look-ups nor comparisons show them."""
+        """Value columns that only serve expiry: neither look-ups nor comparisons show them."""
         column = None if self.expires is None else self.expires.column
         return frozenset({TOUCHED.name, DELETED_AT.name} & {column})
 
@@ -305,25 +306,24 @@ class StateTable(BaseModel):
 
     @cached_property
     def partials(self) -> frozenset[str]:
-        """Value columns that are kept for the sake of what is ``shown``; people look at that."""
+        """Value columns that only serve the computation of ``shown`` columns."""
         return frozenset(name for shown in self.shown for name in shown.kept)
 
     def author_column(self, name: str) -> str:
-        """The author's column that a value column is kept for: ``mean`` of ``mean_sum``, ``r`` of ``r_1``."""
+        """The author's column that a value column belongs to: ``mean`` for ``mean_sum``, ``r`` for ``r_1``."""
         defined = None if self.definition is None else self.definition.columns.get(name)
         if defined is not None and defined.column is not None:
             return defined.column
         return next((shown.name for shown in self.shown if name in shown.kept), name)
 
     def since(self, name: str) -> int | None:
-        """The epoch from which a value column, or an author's column that values are kept for, counts rows; ``None``:
-        it counts all."""
+        """The first epoch whose rows a value column, or an author's column, counts; ``None``: it counts all rows."""
         kept = (each for each in self.value if name in (each.name, self.author_column(each.name)))
         return max((each.since for each in kept if each.since is not None), default=None)
 
     @cached_property
     def partial_since(self) -> Mapping[str, int]:
-        """The columns that look-ups show and that do not count all rows, each with its :meth:`since`; usually none."""
+        """Columns in look-ups that do not count all rows, each with its :meth:`since`; usually empty."""
         if all(column.since is None for column in self.value):
             return {}
         counted = {column.name: self.since(column.name) for column in (*self.visible, *self.shown)}
@@ -336,7 +336,7 @@ class StateTable(BaseModel):
 
     @cached_property
     def address_schema(self) -> pa.Schema:
-        """The columns of the address. In the order of its bytes, the rows of a key lie together."""
+        """The columns of the address. Sorted by its bytes, the rows of a key are adjacent."""
         return pa.schema([*self.owner_schema, *self.time_schema, *self.sub_key_schema])
 
     @cached_property
@@ -346,16 +346,16 @@ class StateTable(BaseModel):
 
     @cached_property
     def owner_schema(self) -> pa.Schema:
-        """The operator's key columns. Any of them may be null, as Spark groups nulls together."""
+        """The operator's key columns. All of them are nullable: Spark groups nulls together."""
         return pa.schema([column.to_arrow() for column in self.key])
 
     @cached_property
     def sub_key_schema(self) -> pa.Schema:
-        """The columns of a map's own key, or of a list's position; never null."""
+        """The columns of a map's own key or of a list's position; never null."""
         return pa.schema([column.to_arrow(nullable=False) for column in self.sub_key])
 
     def key_groups(self, keys: Columns, max_parallelism: int) -> Groups:
-        """The key group of each row of ``keys``, which has at least the columns of ``key``."""
+        """The key group of each row of ``keys``, which contains at least the columns of ``key``."""
         if self.scope.has_key:
             return key_groups(keys, self.owner_schema, max_parallelism)
         groups: Groups = column(keys, self.owner_schema.field(GROUP.name)).fill_null(-1).to_numpy()
@@ -366,7 +366,7 @@ class StateTable(BaseModel):
         return pa.schema([column.to_arrow() for column in self.value])
 
     def shown_of(self, row: Mapping[str, Any]) -> Iterator[tuple[Quotient | Shown, Any]]:
-        """What is shown beside one row of value columns, as Python values."""
+        """The ``shown`` columns of one row of value columns, as Python values."""
         for shown in self.shown:
             if isinstance(shown, Quotient):
                 yield shown, shown.of(row)

@@ -1,6 +1,6 @@
-"""Spark's names of types, taken apart and put together: ``array<struct<a:int,b:map<string,date>>>``.
+"""Parsing and formatting of Spark's type names: ``array<struct<a:int,b:map<string,date>>>``.
 
-Names are spelled as ``DataType.simpleString`` spells them, but that a field's name is quoted where it would be misread.
+The spelling is that of ``DataType.simpleString``, except that ambiguous field names are quoted.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class NestedType:
     kind: Literal["array", "map", "struct"]
     types: tuple[str, ...]
     names: tuple[str, ...] = ()
-    """Of a struct's fields."""
+    """Names of a struct's fields."""
 
 
 @cache
 def nested_type(name: str) -> NestedType | None:
-    """The outermost layer of a nested type; ``None`` for any other name, or one that is not well formed."""
+    """The outermost layer of a nested type; ``None`` for any other type and for a malformed name."""
     match = _NESTED.fullmatch(name)
     if match is None:
         return None
@@ -76,7 +76,7 @@ def type_name(type: Any) -> str:
 
 
 def split_outside_brackets(text: str) -> list[str]:
-    """Parts between the commas that stand outside brackets and quotation marks."""
+    """Split at the commas outside brackets and quotation marks."""
     parts, depth, quote, part = [], 0, "", ""
     for character in text:
         if quote:
@@ -96,12 +96,12 @@ def split_outside_brackets(text: str) -> list[str]:
 
 
 def quoted(name: str) -> str:
-    """A name as Spark parses it, whatever is in it."""
+    """A name in backticks, with any characters, as Spark parses it."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def unquoted(name: str) -> str:
-    """What stands between the backticks of a quoted name, as it is called."""
+    """The name denoted by the text between the backticks of a quoted name."""
     return name.replace("``", "`")
 
 
@@ -113,11 +113,11 @@ _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 KeyText = Callable[[int], str]
-"""The key of a row as messages show it; called only when a computation has failed."""
+"""Returns the key of a row for messages; called only after a computation has failed."""
 
 
 class BeyondType(OverflowError):
-    """A number that does not fit into its type. ``type`` is Spark's name of it."""
+    """A number that does not fit into its type. ``type``: the Spark name of the type."""
 
     def __init__(self, what: str, type: str) -> None:
         super().__init__(f"{what} does not fit into {type}")
@@ -132,7 +132,7 @@ def is_number(type: str) -> bool:
 
 
 def wider_argument(type: str | None) -> str:
-    """What to do about an aggregate that leaves ``type``, as a sentence; ``None``: the type is not known."""
+    """Remedy for an aggregate that overflows ``type``, as a sentence; ``None``: the type is unknown."""
     decimal = None if type is None else decimal_of(type)
     if type in _INTEGERS:
         return "Cast the argument to decimal(38,0), or to double, which is not exact."

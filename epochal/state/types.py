@@ -1,7 +1,7 @@
-"""The types that columns of state can have: Spark's names for them, and their Arrow types.
+"""Types of state columns: Spark's names and their Arrow types.
 
-They are what Spark hands to Python as Arrow and takes back from it. A key is flat: its bytes are in the order of its
-columns, and its hash is Spark's.
+These are the Arrow types that Spark exchanges with Python. Key columns have flat types: the encoded bytes sort like the
+columns, and the hash is Spark's.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _VARIANT_ARROW = pa.struct(
         pa.field("metadata", pa.binary(), metadata={b"variant": b"true"}),
     ]
 )
-"""How Spark hands over a variant: the metadata says that the struct is one."""
+"""Spark's Arrow form of a variant: the field metadata identifies the struct as a variant."""
 
 _REFUSED = {
     "interval year": "keep the number of months as int",
@@ -78,7 +78,7 @@ _EXACT = Context(prec=40)
 def arrow_type(name: str) -> pa.DataType:
     """The Arrow type of a Spark type, named as :mod:`epochal.state.type_names` spells it. Raises ``SchemaError``.
 
-    Whatever is nested in it may be null, but for the keys of a map.
+    All nested values are nullable, except the keys of a map.
     """
     known = _ARROW.get(name)
     if known is not None:
@@ -97,7 +97,7 @@ def arrow_type(name: str) -> pa.DataType:
 
 
 def spark_type(arrow: pa.DataType) -> str:
-    """The Spark name of an Arrow type, as Spark hands it to Python. Raises ``SchemaError``."""
+    """The Spark name of an Arrow type that Spark passes to Python. Raises ``SchemaError``."""
     if pa.types.is_dictionary(arrow):
         return spark_type(arrow.value_type)
     if pa.types.is_timestamp(arrow):
@@ -147,7 +147,7 @@ _NAMED = re.compile(
 
 
 def shown_type(arrow: pa.DataType) -> str:
-    """The name of any Arrow type in a message: Spark's, and Arrow's own where Spark has no such type."""
+    """The name of an Arrow type for messages: Spark's name, or Arrow's own if Spark has no such type."""
     if pa.types.is_decimal(arrow):
         return f"decimal({arrow.precision},{arrow.scale})"
     try:
@@ -157,7 +157,7 @@ def shown_type(arrow: pa.DataType) -> str:
 
 
 def with_spark_types(error: object) -> str:
-    """What Arrow says of a failed conversion, with Spark's names of types in place of its own."""
+    """Arrow's message for a failed conversion, with Spark's type names in place of Arrow's."""
 
     def name(match: re.Match[str]) -> str:
         if match["name"] is not None:
@@ -170,16 +170,16 @@ def with_spark_types(error: object) -> str:
 
 
 def is_variant(arrow: pa.DataType) -> bool:
-    """Whether a struct is a variant, by the metadata that Spark gives it."""
+    """Return true if a struct is a variant, according to the metadata that Spark sets."""
     if not pa.types.is_struct(arrow) or [field.name for field in arrow] != ["value", "metadata"]:
         return False
     return (arrow.field("metadata").metadata or {}).get(b"variant") == b"true"
 
 
 def nullable_within(arrow: pa.DataType) -> pa.DataType:
-    """The type with everything nullable that is nested in it, but for the keys of maps.
+    """The type with all nested fields nullable, except the keys of maps.
 
-    Spark leaves nulls in fields that cannot be null where the whole value is null, and Arrow refuses to cast these.
+    If a whole value is null, Spark leaves nulls in its non-nullable fields, and Arrow refuses to cast these.
     """
     if pa.types.is_struct(arrow):
         return pa.struct([field.with_type(nullable_within(field.type)).with_nullable(True) for field in arrow])
@@ -192,7 +192,7 @@ def nullable_within(arrow: pa.DataType) -> pa.DataType:
 
 
 def check_column(table: str, column: str, type: str, *, key: bool) -> None:
-    """Can a state table have this column? Raises ``SchemaError`` that names the table, the column and the fix."""
+    """Check that a state table can have this column. Raises ``SchemaError`` with the table, the column and the fix."""
     where = f"The {'key column' if key else 'column'} {column!r} of state {table!r}"
     try:
         arrow_type(type)
@@ -203,15 +203,15 @@ def check_column(table: str, column: str, type: str, *, key: bool) -> None:
 
 
 def is_key_type(type: str) -> bool:
-    """Whether a column of this type can be a key.
+    """Return true if a column of this type can be a key.
 
-    Floating point cannot: NaN and the two zeros compare and hash differently from system to system.
+    Floating-point columns cannot: the comparison and hash of NaN and the two zeros differ between systems.
     """
     return type not in FLOATING and (type in _ARROW or decimal_of(type) is not None)
 
 
 def key_fix(type: str) -> str:
-    """What to do about a key column of a type that cannot be a key."""
+    """Remedy for a key column whose type cannot be a key."""
     if type in FLOATING:
         return "Equal floating point numbers may differ in their last bit: cast it to decimal(p,s), bigint or string."
     if nested_type(type) is not None or type == VARIANT:
@@ -242,7 +242,7 @@ def _nested_arrow(nested: NestedType) -> pa.DataType:
 
 
 def unheld_fix(type: str) -> str | None:
-    """What to do about a column of a type that no state has; ``None`` where nothing is known of the type."""
+    """Remedy for a column whose type state cannot hold; ``None`` for an unknown type."""
     for refused, fix in _REFUSED.items():
         if type == refused or re.match(rf"{refused}\b", type):
             return fix
@@ -258,7 +258,7 @@ def _refusal(type: str) -> str:
 
 
 def integer_of(type: pa.DataType) -> Callable[[Any], int]:
-    """From a Python value to the integer of an integer, date or time column."""
+    """Conversion of a Python value to the integer stored in an integer, date or time column."""
     if pa.types.is_date32(type):
         return _days
     if pa.types.is_timestamp(type):
@@ -267,7 +267,7 @@ def integer_of(type: pa.DataType) -> Callable[[Any], int]:
 
 
 def value_of(type: pa.DataType) -> Callable[[Any], Any]:
-    """From what ``struct`` unpacks of a fixed-width column to its Python value."""
+    """Conversion of the value that ``struct`` unpacks from a fixed-width column to its Python value."""
     if pa.types.is_date32(type):
         return lambda days: date.fromordinal(days + _FIRST_DAY)
     if pa.types.is_timestamp(type):
@@ -282,7 +282,7 @@ def value_of(type: pa.DataType) -> Callable[[Any], Any]:
 
 
 def unscaled(value: Decimal, scale: int) -> int:
-    """The decimal times ``10 ** scale``. Raises ``InvalidKey`` when that is no integer."""
+    """The decimal times ``10 ** scale``. Raises ``InvalidKey`` if the product is not an integer."""
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int) or exponent < -scale:
         raise InvalidKey(f"The decimal {value} has more than {scale} digits after the point.")

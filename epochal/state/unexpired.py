@@ -1,4 +1,4 @@
-"""Views without the rows that are gone. Tables whose rows never expire have no such view."""
+"""Views that hide expired rows. Tables whose rows never expire need no such view."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from epochal.state.types import integer_of
 
 
 def unexpired(table: StateTable, view: StateView, horizon: int | None) -> StateView:
-    """``view``, without what is gone. ``horizon``: of ``StateTable.horizon``, by the clock that is to count."""
+    """``view`` without expired rows. ``horizon``: the result of ``StateTable.horizon`` for the applicable clock."""
     if horizon is None or table.expires is None:
         return view
     if table.time is not None and table.expires.column == table.time.name:
@@ -27,7 +27,7 @@ def unexpired(table: StateTable, view: StateView, horizon: int | None) -> StateV
 
 
 class _ByKey(StateView):
-    """What is gone lies before all else in each key group: keys begin with the time."""
+    """Expiry by the key's time: keys begin with the time, so expired rows come first in each key group."""
 
     def __init__(self, view: StateView, horizon: int) -> None:
         self._view = view
@@ -61,7 +61,7 @@ class _ByValue(StateView):
     def ranges(
         self, groups: KeyGroups, low: pa.BinaryArray, high: pa.BinaryArray, limit: int | None = None
     ) -> StateRows:
-        # With a limit, the places of rows that are gone are filled with later ones of the same range.
+        # With a limit, later rows of the same range replace expired rows.
         parts: list[StateRows] = []
         missing = np.zeros(len(groups), np.int64) if limit is None else np.full(len(groups), limit)
         asked = np.arange(len(groups))
@@ -88,7 +88,7 @@ class _ByValue(StateView):
 
 
 def first_key(horizon: int) -> bytes:
-    """The bytes that no key of a time-ordered table is below whose time is after ``horizon``."""
+    """The lower bound of the keys of a time-ordered table whose time is after ``horizon``."""
     return (min(horizon + 1, END) + (1 << 63)).to_bytes(8, "big")
 
 

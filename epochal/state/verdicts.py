@@ -1,8 +1,8 @@
-"""What an upgrade may do to the meaning of state: which differences are refused, and which ones can be accepted.
+"""Verdicts on changes of meaning in an upgrade: refused differences, and differences that can be accepted.
 
-Another merge function is refused: the state holds partial values of the old one. Another argument, filter, key
-expression or input can be accepted by name; the state then holds rows of both meanings. Code of the author that differs
-is reported. Where the older version stored no definition, nothing can be said, which is noted.
+A changed merge function is refused: the state holds partial values of the old function. A changed argument, filter, key
+expression or input can be accepted by name; the state then holds rows of both meanings. Changed code of the author is
+reported. If the older version stored no definition, meanings cannot be compared, and a note reports this.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class MeaningChange(BaseModel):
-    """One difference in meaning between what computed the state and what would continue it.
+    """One difference in meaning between the version that computed the state and the version that continues it.
 
     ``column``: the value column, the key or the column of an input; ``None``: the rows of an input. ``before`` and
-    ``after`` are texts for people, ``accepted`` whether the upgrade accepts the difference by name.
+    ``after`` are texts for display. ``accepted``: true if the upgrade accepts the difference by name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -40,7 +40,7 @@ class MeaningChange(BaseModel):
 
 @dataclass(frozen=True)
 class Meanings:
-    """What becomes of the meaning of one state table."""
+    """Comparison of the meanings of one state table."""
 
     changed: tuple[MeaningChange, ...] = ()
     code_changed: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Meanings:
 
     @property
     def refused(self) -> bool:
-        """Whether a difference cannot be accepted."""
+        """True if a difference cannot be accepted."""
         return any(change.what == "function" for change in self.changed)
 
 
@@ -59,7 +59,7 @@ SAME_MEANING = Meanings()
 
 @dataclass(frozen=True)
 class Versions:
-    """The state tables of two versions by id, for comparisons that look at upstream operators too."""
+    """The state tables of two versions by id, for comparisons that include upstream operators."""
 
     before: Mapping[str, StateTable]
     after: Mapping[str, StateTable]
@@ -72,7 +72,7 @@ class Versions:
 
     @cached_property
     def _definitions(self) -> tuple[Definitions, Definitions]:
-        from epochal.state.meaning import Definitions  # loads a SQL parser, which most comparisons do without
+        from epochal.state.meaning import Definitions  # loads a SQL parser, which most comparisons do not need
 
         before, after = (
             Definitions.of((table.operator, table.definition) for table in side.values())
@@ -81,7 +81,7 @@ class Versions:
         return before, after
 
     def meanings(self, id: str, acceptance: Acceptance) -> Meanings:
-        """Of a table that both versions have."""
+        """Compare the meanings of a table that exists in both versions."""
         old, new = self.before[id], self.after[id]
         if old.definition is None or new.definition is None:
             return _not_known(old) if old.definition is None and new.definition is not None else SAME_MEANING
@@ -162,7 +162,7 @@ def _what(change: MeaningChange) -> str:
 
 
 def _instead(table: StateTable, change: MeaningChange) -> str:
-    """Columns of an aggregate are independent of each other; keys and inputs belong to the operator as a whole."""
+    """The alternative to acceptance. An aggregate's columns are independent; keys and inputs concern the operator."""
     of_column = change.what in ("function", "argument") and table.id == table.operator
     what = "the column" if of_column else f"operator {table.operator!r}"
     name = f" {table.id}.{change.column}" if of_column else f" {table.id}" if table.id == table.operator else ""

@@ -1,16 +1,17 @@
-"""Watermarks as pure functions: what an epoch runs with, from its parent's clock and what opens it (design/time.md).
+"""Watermarks as pure functions: an epoch's clock, from its parent's clock and its opening (design/time.md).
 
-Of each place a watermark *w* says: rows with event times before *w* have come. A row is late where its time is before
-*late*; a window closes, and a timer is due, where *fire* has reached it (``at <= fire``); nothing more can come at a
-time that *fire* has passed (``at < fire``). An epoch takes its rows by *late*, and then fires by *fire*, so that the
-rows that made the watermark advance, and those that came with them, are never late by it.
+At each place, a watermark *w* asserts that all rows with event times before *w* have arrived. A row is late if its time
+is before *late*. A window closes, and a timer is due, when *fire* has reached its time (``at <= fire``). No row arrives
+at a time that *fire* has passed (``at < fire``). An epoch first accepts rows by *late* and then fires by *fire*. The
+rows that advanced the watermark, and the rows of the same epoch, are therefore never late because of it.
 
-An epoch runs with a clock that is chosen when it opens (step E1, :func:`opened`); what its rows were seen to hold is
-added when it is prepared (E4, :func:`observed`) and moves the watermarks of the next. The clock stands in the manifest:
-every retry of an epoch runs with the same one, and a replay over the same openings and rows comes to the same.
+The clock of an epoch is determined when the epoch opens (step E1, :func:`opened`). The event times of its rows are
+added when it is prepared (E4, :func:`observed`) and advance the watermarks of the next epoch. The manifest stores the
+clock: every retry of an epoch runs with the same clock, and a replay over the same openings and rows yields the same
+results.
 
 Low watermarks: Li et al., "Out-of-order processing", and Akidau et al., "The dataflow model": references [22] and [21]
-of the thesis. All times are microseconds from the Unix epoch; *epoch time* is the driver's clock, which never falls.
+of the thesis. All times are microseconds since the Unix epoch; *epoch time* is the driver's monotonic clock.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from epochal.contracts.conditions import PartitionClock as PartitionClock
 from epochal.contracts.conditions import Watermarks as Watermarks
 
 WHOLE: Final = ""
-"""The one partition of a source that has none."""
+"""The single partition of an unpartitioned source."""
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """``with_watermark`` somewhere in the graph. ``idle_after``: microseconds of epoch time; ``None``: never idle."""
+    """A ``with_watermark`` call in the graph. ``idle_after``: microseconds of epoch time; ``None``: never idle."""
 
     name: str
     delay: int
@@ -41,9 +42,9 @@ class Declaration:
 
 @dataclass(frozen=True)
 class TimedOperator:
-    """An operator that reads streams with event time: the places that its inputs' watermarks come from, and its hold.
+    """An operator that reads streams with event time. ``inputs``: the places that provide its inputs' watermarks.
 
-    ``hold``: so far behind its own watermarks are those of its output, in microseconds.
+    ``hold``: the distance by which its output's watermarks lag behind its own, in microseconds.
     """
 
     name: str
@@ -55,7 +56,7 @@ class TimedOperator:
 class TimeGraph:
     """The places of a program that have watermarks, in the order in which rows pass them.
 
-    Raises ``ValueError`` for names that are not unique, inputs that do not come before, and negative lengths.
+    Raises ``ValueError`` for duplicate names, inputs that do not precede their operator, and negative durations.
     """
 
     places: tuple[Declaration | TimedOperator, ...]
@@ -82,17 +83,18 @@ class TimeGraph:
 
 
 WITHOUT_TIME: Final = TimeGraph(())
-"""Of a program without event time."""
+"""The graph of a program without event time."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """What an epoch opens with, all of it known at E1.
+    """Inputs of an epoch's clock, all available at E1.
 
-    ``now``: the driver's clock. ``attempt_began``: its attempt's, by the same clock. ``slices``: for each declaration
-    the partitions that this epoch may have rows of (``{WHOLE}`` where there are none). ``known``: for each declaration
-    the partitions that its source has now; where it does not say, those that rows came from. ``ended``: declarations
-    whose sources are all bounded and have been read to their ends, by earlier epochs.
+    ``now``: the driver's clock. ``attempt_began``: the start of its attempt, by the same clock. ``slices``: for each
+    declaration, the partitions that may have rows in this epoch (``{WHOLE}`` for an unpartitioned source). ``known``:
+    for each declaration, the current partitions of its source; if the source does not list them, the partitions that
+    have delivered rows. ``ended``: declarations whose sources are all bounded and were read to the end by earlier
+    epochs.
     """
 
     now: int
@@ -103,9 +105,9 @@ class Opening:
 
 
 def opened(graph: TimeGraph, parent: Clock | None, opening: Opening) -> Clock:
-    """The clock that an epoch runs with. ``parent``: the prepared clock of its parent; ``None``: there is none.
+    """The clock of an epoch. ``parent``: the prepared clock of its parent; ``None``: no parent.
 
-    late := the parent's fire; fire := max(late, the least over the inputs that are not idle).
+    late := the parent's fire; fire := max(late, the minimum over the inputs that are not idle).
     """
     before = parent or Clock(epoch_time=opening.now)
     epoch_time = max(opening.now, before.epoch_time)
@@ -123,10 +125,10 @@ def opened(graph: TimeGraph, parent: Clock | None, opening: Opening) -> Clock:
 
 
 def observed(graph: TimeGraph, clock: Clock, latest: Mapping[str, Mapping[str, int | None]]) -> Clock:
-    """``clock``, with which the epoch ran, and what it observed: for the manifest.
+    """The epoch's ``clock`` with the observed event times, for the manifest.
 
-    ``latest``: for each declaration and partition the greatest event time of the rows that were not rejected. What is
-    missing or ``None`` was not observed, and leaves all as it was.
+    ``latest``: for each declaration and partition, the greatest event time of the rows that were not rejected. A
+    missing partition or ``None`` changes nothing.
     """
     partitions = {name: dict(clocks) for name, clocks in clock.partitions.items()}
     for declaration in graph.declarations:
@@ -140,22 +142,22 @@ def observed(graph: TimeGraph, clock: Clock, latest: Mapping[str, Mapping[str, i
 
 
 def latest_accepted(epoch_time: int, max_ahead: int | None) -> int:
-    """The last event time that is not rejected in an epoch."""
+    """The greatest event time that an epoch does not reject."""
     return LATEST if max_ahead is None else min(epoch_time + max_ahead, LATEST)
 
 
 def output_of(graph: TimeGraph, clock: Clock, name: str) -> Watermarks:
-    """The watermarks of the stream behind a place, both: its own, minus its hold."""
+    """The watermarks of the stream that a place emits: both of its own watermarks, minus its hold."""
     return _output(clock.places[name], _hold(graph, name))
 
 
 def idle_at(
     graph: TimeGraph, clock: Clock, attempt_began: int = BEGINNING, ended: frozenset[str] = frozenset()
 ) -> tuple[int, ...]:
-    """The epoch times, ascending, at which partitions that are not idle will be if nothing comes: dues of the loop.
+    """The epoch times, ascending, at which active partitions become idle without input: due times of the loop.
 
-    None is before the clock's own epoch time. What is idle already, or ended, has none. A new attempt, which began
-    after that of the clock, waits for all again.
+    No time is before the clock's own epoch time. Partitions that are idle or ended have no due time. A new attempt,
+    which began after the clock's attempt, waits for all partitions again.
     """
     began = max(attempt_began, clock.attempt_began)
     times = {
@@ -175,11 +177,11 @@ def due_at(
     attempt_began: int = BEGINNING,
     ended: frozenset[str] = frozenset(),
 ) -> int | None:
-    """The earliest epoch time at which an epoch without input would reach what some operator waits for.
+    """The earliest epoch time at which an epoch without input reaches an event time that an operator waits for.
 
-    ``clock``: of the last prepared epoch. ``waiting``: for each operator the earliest event time that its state waits
-    for; those that are no places of the graph wait for ever. It is the clock's own epoch time where what was observed
-    is enough: the loop opens an epoch at once.
+    ``clock``: the clock of the last prepared epoch. ``waiting``: for each operator, the earliest event time that its
+    state waits for; an operator that is not a place of the graph never becomes due. If the observed event times
+    suffice, the result is the clock's own epoch time, and the loop opens an epoch immediately.
     """
     waiting = {place.name: waiting[place.name] for place in graph.places if place.name in waiting}
     if not waiting:
@@ -187,7 +189,8 @@ def due_at(
     for time in (clock.epoch_time, *idle_at(graph, clock, attempt_began, ended)):
         opening = Opening(now=time, attempt_began=attempt_began, ended=ended)
         first = opened(graph, clock, opening)
-        # What the last epoch observed counts in the first; a partition that it observed can be idle only in the second.
+        # The first epoch applies the event times that the last epoch observed. A partition observed by the last epoch
+        # can become idle only in the second.
         for places in (first.places, opened(graph, first, opening).places):
             if any(at <= places[name].fire for name, at in waiting.items()):
                 return time
@@ -195,16 +198,16 @@ def due_at(
 
 
 def behind(time: int, length: int) -> int:
-    """``time - length``; what is before or after all times stays there, and nothing else gets there."""
+    """``time - length``. ``BEGINNING`` and ``END`` remain unchanged, and no other time becomes one of them."""
     return time if time in (BEGINNING, END) else max(time - length, BEGINNING + 1)
 
 
 def _advanced(before: Watermarks | None, inputs: list[Watermarks]) -> Watermarks:
-    # An input at its end holds up nobody, and moves nobody either while another one may come back from idleness: else
-    # all that this one brings would be late for ever.
+    # An ended input does not hold back the watermark. It does not advance it either while an idle input may resume:
+    # otherwise all rows of that input would be late.
     active = [one for one in inputs if not one.idle and one.fire != END]
     if before is None:
-        # A place that a new version added: it has nothing to fire yet, and what is late to its inputs is late to it.
+        # A place added by a new version has nothing to fire yet; a row that is late for its inputs is late for it.
         late = min((one.late for one in active), default=BEGINNING)
     else:
         late = before.fire
@@ -234,19 +237,19 @@ def _inputs_of_declaration(
 def _partitions(
     declaration: Declaration, before: Clock, opening: Opening, epoch_time: int, attempt_began: int
 ) -> dict[str, PartitionClock]:
-    """The partitions that the declaration waits for in this epoch, and which of them are idle."""
+    """The clocks of the partitions that the declaration waits for in this epoch, including idle ones."""
     clocks = before.partitions.get(declaration.name, {})
     slices = opening.slices.get(declaration.name, frozenset())
     names = slices | opening.known.get(declaration.name, frozenset(clocks))
     if len(names) > 1 and (WHOLE not in clocks or clocks[WHOLE].watermark == BEGINNING):
-        names -= {WHOLE}  # it stood for a source of which no partition had been seen
+        names -= {WHOLE}  # placeholder until the first partition of the source appears
     found = {}
     for name in sorted(names or {WHOLE}):
         clock = clocks.get(name)
         watermark = BEGINNING if clock is None else clock.watermark
         active_at = epoch_time if clock is None else max(clock.active_at, attempt_began)
         quiet = declaration.idle_after is not None and epoch_time - active_at >= declaration.idle_after
-        # However long the parent took: what it observed has to count once.
+        # Event times that the parent observed must count once, regardless of the parent's duration.
         quiet &= clock is None or not clock.fresh
         found[name] = PartitionClock(watermark=watermark, active_at=active_at, idle=quiet and name not in slices)
     return found
