@@ -147,9 +147,9 @@ def test_what_cannot_be_connected_is_refused(spark: SparkSession) -> None:
     connected = payments.connect(limits, broadcast=True, order_by="at").key_by("user")
     with pytest.raises(PipelineError, match=r"must define process_broadcast\(self, row, ctx\)"):
         connected.process(NoControl)
-    with pytest.raises(PipelineError, match="'waiting' of OperatorState is operator state"):
+    with pytest.raises(PipelineError, match="'waiting' of OperatorState has the scope 'operator'"):
         connected.process(OperatorState)
-    with pytest.raises(PipelineError, match=r"state 'limits' of Alerts is broadcast state; .*connect\(control"):
+    with pytest.raises(PipelineError, match=r"state 'limits' of Alerts has the scope 'broadcast'; .*connect\(control"):
         payments.key_by("user").process(Alerts)
 
     def problem(order_by: str = "at", change: Any = lambda payments, limits: (payments, limits)) -> str:
@@ -164,5 +164,5 @@ def test_what_cannot_be_connected_is_refused(spark: SparkSession) -> None:
         return refused.value.message
 
     assert "'alerts', order_by: there is no column 'when'" in problem("when")
-    assert "holds rand()" in problem(change=lambda payments, limits: (payments, limits.with_columns(x="rand()")))
+    assert "contains rand()" in problem(change=lambda payments, limits: (payments, limits.with_columns(x="rand()")))
     assert "'_kg', a reserved name" in problem(change=lambda payments, limits: (payments, limits.with_columns(_kg="1")))
