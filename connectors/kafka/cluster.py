@@ -32,7 +32,7 @@ class Selection:
 
 
 class Cluster:
-    """The driver's connection, opened on first use. Each method sends one request for all partitions."""
+    """The driver's connection, opened on first use. A request covers all partitions."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
