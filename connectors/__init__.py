@@ -1,1 +1,1 @@
-"""Sources, tables and sinks that authors name: ``from epochal.connectors import files, nexmark, console``."""
+"""Sources, tables and sinks of pipelines: ``from epochal.connectors import files, nexmark, console``."""

@@ -1,4 +1,4 @@
-"""The console sink, for the author's loop: ``delays.write("look", console.sink())``."""
+"""Console sink, for development: ``delays.write("look", console.sink())``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from epochal.pipeline.definitions import SinkDefinition, check_options, check_po
 
 
 def sink(rows: int = 20, *, delivery: Delivery | None = None, **options: Any) -> SinkDefinition:
-    """Print at most ``rows`` rows of each epoch to the driver's standard output, when the epoch commits."""
+    """Print up to ``rows`` rows of each epoch to the driver's standard output when the epoch commits."""
     check_options("console.sink", options, ("rows", "delivery"))
     check_delivery("console.sink", delivery, EXACTLY_ONCE, "it prints an epoch when it commits")
     check_positive("console.sink", "rows", rows, whole=True)

@@ -1,8 +1,8 @@
-"""Headers of CSV files: where each declared column is in a file, found by name.
+"""Headers of CSV files: mapping of declared columns to positions in a file, by name.
 
-Spark reads the columns of a CSV file by position, also with ``header=True``, and only logs that a header differs. The
-driver therefore reads the first record of each file, and Spark reads each file with the columns that its own header
-names. Spark parses the headers, so that a name means here what it means there.
+Spark reads the columns of a CSV file by position, even with ``header=True``, and only logs a warning if a header
+differs. The driver therefore reads the first record of each file, and Spark reads each file with the columns in its
+header. Spark parses the headers too, so that names are interpreted identically.
 """
 
 from __future__ import annotations
@@ -29,30 +29,32 @@ if TYPE_CHECKING:
 _FIRST_BYTES = 16 * 1024
 _LONGEST_HEADER = 4 * 1024 * 1024
 _REQUESTS: Final = 16
-"""Headers that are read at the same time from a file system that is not local."""
+"""Maximum number of headers read concurrently from a remote file system."""
 _CACHED_HEADERS: Final = 1_000
 _SHOWN_NAMES = 20
 _END: Final = "end of the header"
 _SPACE = "".join(map(chr, range(33)))
-"""What Java's ``trim`` removes."""
+"""Characters that Java's ``trim`` removes."""
 _MARK = "\ufeff"
 _UNESCAPED = {"\\t": "\t", "\\r": "\r", "\\b": "\b", "\\f": "\f", '\\"': '"', "\\'": "'", "\\\\": "\\"}
 
 Names = tuple[str | None, ...]
-"""The names of a header in their order; ``None`` for a column without a name."""
+"""The names in a header, in order; ``None`` for a column without a name."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of a file in their order, of which ``declared`` have been declared. All names are distinct."""
+    """The columns of a file in order, with distinct names. ``declared`` lists the declared ones."""
 
     columns: tuple[str, ...]
     declared: tuple[str, ...]
 
     @classmethod
     def of(cls, path: str, names: Names, declared: Sequence[str], keys: Iterable[str] = ()) -> Layout:
-        """Where the ``declared`` columns are among ``names``; ``keys`` are names of columns that do not come from the
-        file. Raises ``SchemaError`` for a declared column that the header does not have, or has twice."""
+        """Find the ``declared`` columns among ``names``. ``keys`` are names of columns that are not in the file.
+
+        Raises ``SchemaError`` for a declared column that is missing from the header, or occurs twice.
+        """
         positions: dict[str, list[int]] = {}
         for position, name in enumerate(names):
             if name is not None:
@@ -77,7 +79,7 @@ class Layout:
         return self.columns == self.declared
 
     def schema(self, declared: StructType) -> StructType:
-        """The columns of the file: those of ``declared`` with their types, others as text."""
+        """The schema of the file: declared columns with their types, the others as text."""
         from pyspark.sql.types import StringType, StructField
 
         fields = {each.name: each for each in declared.fields}
@@ -116,11 +118,11 @@ def _missing(path: str, missing: Sequence[str], names: Names) -> SchemaError:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How Spark finds the first record of a CSV file, by the options of a source."""
+    """Rules by which Spark finds the first record of a CSV file, from the options of a source."""
 
     encoding: str
     separator: str | None
-    """The end of a record; ``None``: any line break."""
+    """Record separator; ``None``: any line break."""
     comment: str | None
     multi_line: bool
     delimiter: str
@@ -141,7 +143,7 @@ class Dialect:
         )
 
     def header(self, path: str, pieces: Iterable[bytes]) -> str | None:
-        """The text of the first record, ``None`` if there is none. Takes no more of ``pieces`` than it needs."""
+        """The text of the first record; ``None`` if the file has none. Reads only as many ``pieces`` as necessary."""
         decoder = codecs.getincrementaldecoder(self.encoding)(errors="replace")
         text = ""
         for piece in pieces:
@@ -161,7 +163,7 @@ class Dialect:
         while position < len(text):
             match = self._record.match(text, position)
             if match is None:
-                return text[position:] if whole else None  # a quotation mark without its end
+                return text[position:] if whole else None  # an unterminated quotation
             if not match["end"] and not whole:
                 return None
             record = match["record"]
@@ -193,7 +195,7 @@ class Dialect:
 
 
 class Pieces(Protocol):
-    """The content of a file, not compressed, piece by piece."""
+    """Reader of the uncompressed content of a file, in pieces."""
 
     def __call__(self, path: str) -> Iterator[bytes]: ...
 
@@ -208,7 +210,7 @@ class CsvHeaders:
     _parsed: dict[str, Names] = field(default_factory=dict)
 
     def of(self, spark: SparkSession, paths: Sequence[str]) -> dict[str, Names]:
-        """The names in the header of each file, without the files that have no header and so no rows.
+        """The names in the header of each file. Omits files without a header, which have no rows.
 
         Raises ``SchemaError`` for a header that cannot be parsed, ``SourceError`` for a file that cannot be read.
         """
@@ -238,7 +240,7 @@ class CsvHeaders:
         return Dialect.of(self.options)
 
     def _parse(self, spark: SparkSession, files: Mapping[str, str]) -> dict[str, Names]:
-        """The names in each text, a key of ``files``. Spark evaluates this in the driver, without a job."""
+        """The names in each header text, a key of ``files``. Spark evaluates this in the driver, without a job."""
         import pyspark.sql.functions as F
 
         delimiter = self._dialect.delimiter
@@ -262,7 +264,7 @@ def _names(path: str, values: list[str | None]) -> Names:
 
 
 def file_pieces(path: str) -> Iterator[bytes]:
-    """The content of a file, decompressed by its name's extension as Spark does. Raises ``SourceError``."""
+    """The content of a file, decompressed according to its extension, as in Spark. Raises ``SourceError``."""
     import fsspec
 
     suffix = compression_of(path)
@@ -289,10 +291,10 @@ def _growing(read: Callable[[int], bytes]) -> Iterator[bytes]:
 
 
 def _decompressed(pieces: Iterator[bytes], suffix: str) -> Iterator[bytes]:
-    """Members of one file follow each other, as programs that append write them."""
+    """Decompress a file that may consist of several concatenated members, as written by programs that append."""
     make: Callable[[], Any] = bz2.BZ2Decompressor
     if suffix != "bz2":
-        make = lambda: zlib.decompressobj(zlib.MAX_WBITS | 32)  # noqa: E731  # gzip or zlib, by what the file says
+        make = lambda: zlib.decompressobj(zlib.MAX_WBITS | 32)  # noqa: E731  # detects gzip or zlib
     current = make()
     for piece in pieces:
         while piece:

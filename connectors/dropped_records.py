@@ -1,4 +1,4 @@
-"""How many malformed records a source has dropped, said in the driver's log once their epoch is committed."""
+"""Number of malformed records that a source has dropped, logged by the driver after the epoch's commit."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _log = logging.getLogger(__name__)
 
 
 class DroppedRecords:
-    """Counts by slice, for one source at ``location``."""
+    """Counts of dropped records per slice, for the source at ``location``."""
 
     def __init__(self, location: str) -> None:
         self._location = location
         self._observed: dict[int, Observation] = {}
 
     def of(self, slice: Slice) -> Observation:
-        """What Spark shall count into, as ``rows``, when it reads the slice."""
+        """The observation in which Spark counts dropped records, as ``rows``, when it reads the slice."""
         from pyspark.sql import Observation
 
         observation = self._observed[slice.start["files"]] = Observation()
         return observation
 
     def log(self, slice: Slice) -> None:
-        """Say it, if there were some. Does not wait: of a slice that nothing read, Spark never gives an answer."""
+        """Log the count in the background, if it is not 0. The observation of an unread slice never completes."""
         observation = None if slice.has_no_rows else self._observed.pop(slice.start["files"], None)
         if observation is not None:
             BackgroundTask("dropped-records", lambda: _log_dropped(self._location, slice, observation))

@@ -1,7 +1,7 @@
-"""Files at a location: a path, a glob or a folder, on a local file system or any that fsspec knows.
+"""Listing of files by path, glob or folder, on a local file system or any file system supported by fsspec.
 
-Of a folder, the files in it and in its partition folders (``dt=2026-05-01/``) are read; with ``recursive`` those of
-every subfolder. What a pattern finds is treated as what a folder contains.
+A folder contributes its own files and those of its partition folders (``dt=2026-05-01/``); with ``recursive``, those of
+every subfolder. The matches of a pattern are treated like the contents of a folder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAGIC = frozenset("*?[")
 
 @dataclass(frozen=True, order=True)
 class FileRecord:
-    """A file as a slice records it. Ordered by modification time, then path: the order in which files are taken."""
+    """A file as recorded in a slice. Records are ordered by modification time, then path, as the source takes files."""
 
     modified_ns: int
     path: str
@@ -38,10 +38,11 @@ class FileRecord:
 
 
 def list_files(location: str, recursive: bool = False) -> list[FileRecord]:
-    """All files at ``location`` (absolute) that a source reads, oldest first.
+    """List all files at ``location`` (absolute) that a source reads, oldest first.
 
-    A path that exists is taken as it is, also with ``[``; any other with ``*``, ``?`` or ``[`` is a pattern.
-    Names that start with ``_`` or ``.`` are skipped, as Spark does. Raises ``SourceError`` when the folder is missing.
+    An existing path is taken literally, even if it contains ``[``. Any other path with ``*``, ``?`` or ``[`` is a
+    pattern. Names that start with ``_`` or ``.`` are skipped, as in Spark. Raises ``SourceError`` if the folder is
+    missing.
     """
     try:
         records = _list_remote(location, recursive) if "://" in location else _list_local(location, recursive)
@@ -52,7 +53,7 @@ def list_files(location: str, recursive: bool = False) -> list[FileRecord]:
 
 
 def list_first(location: str, recursive: bool) -> list[FileRecord]:
-    """:func:`list_files` for a reader that has read nothing yet. Raises ``SourceError`` if data lies elsewhere only."""
+    """First :func:`list_files` of a reader. Raises ``SourceError`` if only subfolders that are not read have data."""
     found = list_files(location, recursive)
     return check_not_elsewhere(location, found, recursive, partial(list_files, location, True))
 
@@ -60,9 +61,9 @@ def list_first(location: str, recursive: bool) -> list[FileRecord]:
 def check_not_elsewhere(
     location: str, found: list[FileRecord], recursive: bool, every: Callable[[], list[FileRecord]]
 ) -> list[FileRecord]:
-    """``found``, unless it is empty and a subfolder that is not read has data: an empty result would be wrong.
+    """Return ``found``. Raises ``SourceError`` if it is empty and a subfolder that is not read has data.
 
-    ``every`` lists the files of every subfolder. Raises ``SourceError``.
+    ``every`` lists the files of every subfolder.
     """
     other = [] if found or recursive else every()
     if other:
@@ -74,7 +75,7 @@ def check_not_elsewhere(
 
 
 def current(path: str) -> FileRecord | None:
-    """The file as it is now, ``None`` when it is missing. Raises ``SourceError`` when that cannot be known."""
+    """The current record of a file; ``None`` if it is missing. Raises ``SourceError`` if the file is not accessible."""
     try:
         if "://" in path:
             filesystem, inner = _filesystem(path)
@@ -149,7 +150,7 @@ def _list_remote(location: str, recursive: bool) -> Iterator[FileRecord]:
         if info["type"] == "file" and is_visible(name):
             yield _remote_record(filesystem.unstrip_protocol(path), info)
         elif info["type"] == "directory" and is_read(name, recursive):
-            # One request for the folder and all below, where the file system has such a request.
+            # One request for the whole subtree, if the file system supports it.
             for found, detail in filesystem.find(path, detail=True).items():
                 folders = _between(path, found).split("/")
                 if is_visible(found.rpartition("/")[2]) and all(is_read(each, recursive) for each in folders if each):
@@ -162,7 +163,7 @@ def _between(folder: str, path: str) -> str:
 
 
 def _leads(folders: str, recursive: bool) -> bool:
-    """Whether files are read in folders that a pattern has found: not if one of them is hidden."""
+    """Check that none of the folders matched by a pattern is hidden, so that their files are read."""
     names = [each for each in folders.split("/") if each not in ("", ".", "..")]
     return all(is_visible(each) or is_read(each, recursive) for each in names)
 

@@ -1,8 +1,9 @@
-"""Partition folders (``dt=2026-05-01/``): their names, and their values as columns that the schema declares.
+"""Partition folders (``dt=2026-05-01/``): their names, and their values as declared columns.
 
-A folder ``key=value`` holds rows of one value of a column. The column is part of a result only if the declared schema
-has it, with the declared type; the value of the folder's name then takes precedence over a column of that name in the
-files, as in Spark. Escaped characters (``%3A``) and ``__HIVE_DEFAULT_PARTITION__`` (null) have Hive's meaning.
+A folder ``key=value`` holds the rows with one value of a column. The result contains the column only if the schema
+declares it, and then with the declared type. The value in the folder's name takes precedence over a column of the same
+name in the files, as in Spark. Escaped characters (``%3A``) and ``__HIVE_DEFAULT_PARTITION__`` (null) have the same
+meaning as in Hive.
 """
 
 from __future__ import annotations
@@ -22,29 +23,29 @@ if TYPE_CHECKING:
 
 _MAGIC = frozenset("*?[")
 _COPYING = "._COPYING_"
-"""The end of a name that ``hdfs dfs -put`` gives to an incomplete file."""
+"""Suffix that ``hdfs dfs -put`` appends to the name of an incomplete file."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile("%([0-9A-Fa-f]{2})")
 
 
 def is_visible(name: str) -> bool:
-    """Whether a file of this name is data. Spark and Hive skip names that start with ``_`` or ``.``."""
+    """Check whether a file of this name is data. Spark and Hive skip names that start with ``_`` or ``.``."""
     return not name.startswith(("_", ".")) and not name.endswith(_COPYING)
 
 
 def is_partition(name: str) -> bool:
-    """Whether a folder of this name holds one value of a column. Spark reads ``_key=value`` as well."""
+    """Check whether a folder of this name is a partition folder. As in Spark, ``_key=value`` is one."""
     key, equals, _ = name.partition("=")
     return bool(equals and key) and not name.startswith(".")
 
 
 def is_read(name: str, recursive: bool) -> bool:
-    """Whether a source reads the files of a subfolder of this name."""
+    """Check whether a source reads the files of a subfolder of this name."""
     return is_partition(name) or (recursive and is_visible(name))
 
 
 def fixed_part(location: str) -> str:
-    """The folders of a location before the first one with a wildcard; the whole location if it has none."""
+    """The folders of a location before the first wildcard; the whole location if it has none."""
     if not _MAGIC & set(location):
         return location
     fixed = []
@@ -57,7 +58,7 @@ def fixed_part(location: str) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the partition folders of some files begin, and the keys of these folders from the outermost inwards."""
+    """Base folder of the partition folders of some files, and the folders' keys from the outermost inwards."""
 
     base: str
     keys: tuple[str, ...]
@@ -68,7 +69,7 @@ NOT_PARTITIONED = Place("", ())
 
 @dataclass(frozen=True)
 class Partitioning:
-    """Which partition folders of a location become columns. ``declared``: names of declared columns, case-folded."""
+    """Selection of the partition folders that become columns. ``declared``: case-folded names of declared columns."""
 
     root: str
     declared: frozenset[str]
@@ -94,7 +95,7 @@ class Partitioning:
         return Place("/".join([self.root, *folders[:first]]), keys)
 
     def places(self, paths: Iterable[str]) -> dict[Place, list[str]]:
-        """The paths by their place, in their order."""
+        """Group the paths by place, preserving their order."""
         found: dict[Place, list[str]] = {}
         for path in paths:
             found.setdefault(self.place(path), []).append(path)
@@ -102,7 +103,7 @@ class Partitioning:
 
 
 def folder_texts(path: str, keys: Sequence[str], chosen: Iterable[str]) -> dict[str, str | None]:
-    """The unescaped values of the ``chosen`` among ``keys``, all the keys of the folders directly above a file."""
+    """Unescaped values of the keys ``chosen``. ``keys`` lists all keys of the folders directly above the file."""
     folders = path.split("/")[-1 - len(keys) : -1]
     values = dict(zip(keys, (folder.partition("=")[2] for folder in folders), strict=True))
     return {key: None if values[key] == _NULL else _ESCAPED.sub(_character, values[key]) for key in chosen}
@@ -114,10 +115,10 @@ def _character(escaped: re.Match[str]) -> str:
 
 @dataclass(frozen=True)
 class PartitionColumns:
-    """A declared schema over files of one place: the columns of the files, and those of the folders.
+    """A declared schema for the files of one place, split into columns of the files and columns of the folders.
 
-    ``keys``: of the folders, by the name of the declared column. Readers return these columns as text, called as the
-    key; :meth:`typed` converts them.
+    ``keys`` maps declared columns to folder keys. Readers return these columns as text, under the name of the key;
+    :meth:`typed` converts them.
     """
 
     schema: StructType
@@ -125,7 +126,7 @@ class PartitionColumns:
 
     @classmethod
     def of(cls, schema: StructType, place: Place) -> PartitionColumns:
-        """Raises ``SchemaError`` if no column is left for the files, or a column has a type without text."""
+        """Split the schema. Raises ``SchemaError`` if the files have no column, or for a type without a text form."""
         keys = {key.casefold(): key for key in place.keys}
         found = cls(schema, {name: keys[name.casefold()] for name in schema.names if name.casefold() in keys})
         if found.keys and not found.files.names:
@@ -148,13 +149,13 @@ class PartitionColumns:
 
     @property
     def texts(self) -> StructType:
-        """The columns of the folders, as a reader returns them."""
+        """The columns of the folders, as text."""
         from pyspark.sql.types import StringType, StructField, StructType
 
         return StructType([StructField(key, StringType()) for key in self.keys.values()])
 
     def typed(self, frame: DataFrame, file: Column, others: Collection[str] = ()) -> DataFrame:
-        """The declared columns in their order, then the columns ``others``. ``file``: of a row, for messages."""
+        """The declared columns in order, then the columns ``others``. ``file``: path of a row's file, for messages."""
         import pyspark.sql.functions as F
 
         if not self.keys:
@@ -165,7 +166,7 @@ class PartitionColumns:
             if field.name in self.keys:
                 value = column.try_cast(field.dataType)
                 refused = F.raise_error(_complaint(field, column, file)).cast("boolean")
-                # A filter: whether a folder is refused does not depend on the columns that a pipeline uses.
+                # A filter, so that the check does not depend on the columns that the pipeline uses.
                 frame = frame.where(F.when(column.isNotNull() & value.isNull(), refused).otherwise(F.lit(True)))
                 column = value.alias(field.name)
             columns.append(column)
@@ -179,7 +180,7 @@ def _has_text(type: DataType) -> bool:
 
 
 def _complaint(field: StructField, text: Column, file: Column) -> Column:
-    """The failure as the engine reads it from Spark's exception: one line of JSON."""
+    """The failure as one line of JSON, which the engine parses from Spark's exception."""
     import pyspark.sql.functions as F
 
     message = F.concat(

@@ -1,8 +1,8 @@
-"""Reading recorded files with Spark, and what happens to records that do not fit the schema.
+"""Reading of recorded files with Spark, and handling of records that do not fit the schema.
 
 A malformed record either fails the epoch, with a message that names the file and shows the record, or is dropped and
-counted. Every column takes part in the decision, whichever columns the pipeline uses: Spark would otherwise not look at
-columns that nobody reads, and the same file would be malformed for one pipeline and not for another.
+counted. The check covers every column, not only those that the pipeline uses. Otherwise Spark would skip unused
+columns, and the same file would be malformed for one pipeline and valid for another.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ OPTIONS: dict[Format, frozenset[str]] = {
     "csv": _TEXT_OPTIONS | _CSV_OPTIONS | _CSV_SPACE,
     "parquet": frozenset({"mergeSchema"}),
 }
-"""Spark's reader options that a source may set. Those that decide about malformed records are the source's own."""
+"""Spark's reader options that a source may set. The source itself sets those for malformed records."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """How a source or table reads its files. ``schema`` is ``None`` only for Parquet: the files' own."""
+    """Options with which a source or table reads files. ``schema`` ``None``: the schema of the files (Parquet only)."""
 
     format: Format
     schema: str | None
@@ -69,40 +69,40 @@ class Reader:
 
     @property
     def multi_line(self) -> bool:
-        """Whether a file is one JSON value, and not one object a line."""
+        """True if records may span several lines (option ``multiLine``)."""
         return text_option(self.options.get("multiLine", False)) == "true"
 
     @property
     def is_lines(self) -> bool:
-        """Whether the files are JSON, one object a line."""
+        """True if the files are JSON with one object per line."""
         return self.format == "json" and not self.multi_line
 
     @property
     def has_header(self) -> bool:
-        """Whether the files begin with the names of their columns."""
+        """True if the files are CSV and begin with a header."""
         return self.format == "csv" and text_option(self.options.get("header", False)) == "true"
 
     @property
     def described(self) -> dict[str, Any]:
-        """JSON for people, beside format and path."""
+        """The reader's part of a description, without format and path."""
         return {"recursive": True} if self.recursive else {}
 
     @property
     def declared(self) -> list[str]:
-        """The names of the declared columns that may be the keys of partition folders."""
+        """The declared columns that can be keys of partition folders."""
         return [] if self.schema is None or self.recursive else declared_schema("the files", self.schema).names
 
     def infer(self, spark: SparkSession, paths: Sequence[str]) -> StructType:
-        """The schema that the files themselves carry."""
+        """The schema stored in the files."""
         return spark.read.format(self.format).options(**self.options).load(list(map(_for_spark, paths))).schema
 
 
 @dataclass(frozen=True, eq=False)
 class Frames:
-    """What ``reader`` makes of files with the columns ``schema``, in one session.
+    """DataFrames of files with the columns ``schema``, read by ``reader`` in one session.
 
-    ``partitioning`` says which folders' values are columns. What is the same for any files is made once, as every
-    column and every option costs calls into the JVM.
+    ``partitioning`` selects the folders whose values are columns. Objects that do not depend on the files are created
+    once, as every column and every option costs calls into the JVM.
     """
 
     reader: Reader
@@ -112,7 +112,7 @@ class Frames:
     _frames: dict[FileGroup, _FramesOfGroup] = field(default_factory=dict)
 
     def of(self, paths: Sequence[str], dropped: Observation | None = None) -> DataFrame:
-        """The records of ``paths`` that fit the schema; ``dropped`` then learns how many did not, as ``rows``."""
+        """The records of ``paths`` that fit the schema. ``dropped`` counts the others, as ``rows``."""
         if not paths:
             return self.spark.createDataFrame([], self.schema)
         groups = self._groups(paths)
@@ -172,7 +172,7 @@ class Frames:
 class FileGroup:
     """Files that one scan reads: their folders have the same keys, and their headers the same columns in one order.
 
-    ``layout`` ``None``: the files have the declared columns in their order.
+    ``layout`` ``None``: the files have the declared columns in the declared order.
     """
 
     place: Place
@@ -182,7 +182,7 @@ class FileGroup:
 def groups_by_header(
     headers: Mapping[str, Names], places: Mapping[Place, Sequence[str]], schema: StructType
 ) -> dict[FileGroup, list[str]]:
-    """The files that have a header. Raises ``SchemaError`` for a header without a declared column."""
+    """Group the files that have a header. Raises ``SchemaError`` for a header without a declared column."""
     groups: dict[FileGroup, list[str]] = {}
     layouts: dict[tuple[Place, Names], Layout] = {}
     for place, paths in places.items():
@@ -201,7 +201,7 @@ def groups_by_header(
 
 @dataclass(frozen=True, eq=False)
 class _FramesOfGroup:
-    """Records of the files of one group."""
+    """DataFrames of the files of one group."""
 
     reader: Reader
     spark: SparkSession
@@ -209,8 +209,10 @@ class _FramesOfGroup:
     group: FileGroup
 
     def records(self, paths: Sequence[str], with_file: bool = False) -> DataFrame:
-        """The declared columns and, of text, those that fit and the others, as ``_malformed``. With ``_file`` for JSON
-        lines; ``with_file``: always."""
+        """The declared columns and, for text formats, ``_malformed`` with the records that do not fit.
+
+        JSON lines also have ``_file``; with ``with_file``, all formats do.
+        """
         import pyspark.sql.functions as F
 
         malformed = () if self.reader.format == "parquet" else (MALFORMED,)
@@ -236,14 +238,14 @@ class _FramesOfGroup:
     def _loading(self) -> DataFrameReader:
         reading = self._partitioned(self.spark.read.format(self.reader.format).options(**self.reader.options))
         files, layout = self.columns.files, self.group.layout
-        if layout is not None:  # without pruning, a row is malformed by all of its values
+        if layout is not None:  # without pruning, Spark checks all values of a row
             files, reading = layout.schema(files), reading.option("columnPruning", "false")
         if self.reader.format == "parquet":
             return reading.schema(self._with_texts(files))
         return reading.schema(self._with_texts(with_malformed(files))).options(**KEEP_MALFORMED)
 
     def _partitioned(self, reading: DataFrameReader) -> DataFrameReader:
-        """Spark reads the values of folders below ``basePath``."""
+        """Set ``basePath``, below which Spark reads the values of folders."""
         return reading.option("basePath", _as_url(self.group.place.base)) if self.columns.keys else reading
 
     def _with_texts(self, schema: StructType) -> StructType:
@@ -254,9 +256,9 @@ class _FramesOfGroup:
         return JsonRecords.of(self.columns.files, text_options(self.reader.options), self.columns.texts.names)
 
     def _lines(self, paths: Sequence[str]) -> DataFrame:
-        """The lines of text files, as ``_file`` and ``_line``, and the folders' values; blank lines are none."""
+        """The lines of text files, as ``_file`` and ``_line``, and the folders' values. Skips blank lines."""
         format = LineFormat.of(self.reader.format, self.reader.options)
-        if codecs.lookup(format.encoding).name != "utf-8":  # which Spark's reader of lines takes every file for
+        if codecs.lookup(format.encoding).name != "utf-8":  # Spark's text reader supports UTF-8 only
             tasks = self.spark.range(0, len(paths), 1, len(paths))
             texts = self.columns.texts
             return tasks.mapInArrow(
@@ -278,7 +280,7 @@ class _FramesOfGroup:
 
     @cached_property
     def _line(self) -> tuple[list[Column], Column]:
-        """The columns of a line, and whether it is one."""
+        """The columns of a line, and the condition that it is not blank."""
         import pyspark.sql.functions as F
 
         line = F.ltrim("value", F.lit(codecs.BOM_UTF8.decode())).alias("_line")
@@ -296,10 +298,10 @@ def checked_reader(
     without: Collection[str] = (),
     recursive: bool = False,
 ) -> Reader:
-    """A reader from what an author gives ``what`` (``files.source``); ``options`` beyond the format's are refused.
+    """Create a reader from the arguments of ``what`` (such as ``files.source``). Raises ``OptionError``.
 
-    ``others`` are named among the options to choose from; ``without`` are Spark's that ``what`` does not have. Raises
-    ``OptionError``.
+    Accepts only ``options`` of the format. ``others`` are further option names for the error message; ``without`` are
+    Spark options that ``what`` does not support.
     """
     check_flag(what, "recursive", recursive)
     check_choice(what, "format", format, FORMATS)
@@ -311,7 +313,7 @@ def checked_reader(
 
 
 def declared_schema(of: str, schema: str) -> StructType:
-    """A schema written as DDL. Raises ``SchemaError`` saying what it is the schema ``of``."""
+    """Parse a schema in DDL. Raises ``SchemaError``, with ``of`` as the schema's owner in the message."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
@@ -327,7 +329,7 @@ def declared_schema(of: str, schema: str) -> StructType:
 
 
 def check_distinct(what: str, names: Iterable[str]) -> None:
-    """Raises ``SchemaError`` for two names that are equal or differ by case alone: a reference would be ambiguous."""
+    """Raise ``SchemaError`` for two names that are equal or differ only by case, as references would be ambiguous."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(name.casefold(), name)
@@ -339,7 +341,7 @@ def check_distinct(what: str, names: Iterable[str]) -> None:
 
 
 def estimated_rows(path: str, size: int, sample: bytes) -> int:
-    """How many lines a text file of ``size`` bytes has, from the lines of its beginning."""
+    """Estimate the number of lines of a text file of ``size`` bytes from ``sample``, its beginning."""
     lines = sample.count(b"\n")
     if size <= len(sample):
         return lines + (0 if sample.endswith(b"\n") or not sample else 1)
@@ -347,7 +349,7 @@ def estimated_rows(path: str, size: int, sample: bytes) -> int:
 
 
 def _for_spark(path: str) -> str:
-    """A path that Spark takes literally: it reads paths as patterns."""
+    """Escape a path, as Spark interprets paths as patterns."""
     literal = re.sub(r"([\\{}\[\]*?])", r"\\\1", path) if glob.has_magic(path) or re.search(r"[\\{}]", path) else path
     return _as_url(literal)
 

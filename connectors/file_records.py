@@ -1,4 +1,4 @@
-"""Records of text files: lines, JSON objects parsed from lines, and which records fit the declared schema."""
+"""Records of text files: lines, JSON objects parsed from lines, and the check against the declared schema."""
 
 from __future__ import annotations
 
@@ -24,39 +24,41 @@ Malformed = Literal["fail", "drop"]
 
 MALFORMED = "_malformed"
 KEEP_MALFORMED = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
-"""Spark's options for :func:`with_malformed`."""
+"""Spark's reader options for :func:`with_malformed`."""
 COMPRESSIONS = frozenset({"gz", "bz2", "deflate", "zst", "lz4", "snappy"})
 _SHOWN = 200
 
 
 def compression_of(path: str) -> str | None:
-    """The extension by which Spark decompresses a text file; ``None``: it is not compressed."""
+    """The extension from which Spark determines the compression of a text file; ``None``: not compressed."""
     _, dot, suffix = path.rpartition("/")[2].rpartition(".")
     return suffix if dot and suffix in COMPRESSIONS else None
 
 
 def with_malformed(schema: StructType) -> StructType:
-    """The schema with the column into which Spark puts a record that does not fit it (:data:`KEEP_MALFORMED`)."""
+    """The schema with the column in which Spark stores records that do not fit (:data:`KEEP_MALFORMED`)."""
     return type(schema)([*schema.fields]).add(MALFORMED, "string")
 
 
 def line_schema() -> StructType:
-    """The columns of lines before they are parsed."""
+    """The schema of unparsed lines."""
     from pyspark.sql.types import StringType, StructType
 
     return StructType().add("_file", StringType()).add("_line", StringType())
 
 
 def batch_of_lines(path: str, lines: pa.Array, texts: Mapping[str, str | None]) -> pa.RecordBatch:
-    """Lines of one file, with the values of its folders by name."""
+    """A batch of lines of one file, with the values of its folders by name."""
     values = {name: pa.repeat(pa.scalar(value, pa.string()), len(lines)) for name, value in texts.items()}
     return pa.RecordBatch.from_pydict({"_file": pa.repeat(path, len(lines)), "_line": lines, **values})
 
 
 @dataclass(frozen=True)
 class ReadLines:
-    """A task: the lines of its files, as ``_file`` and ``_line``, and the values of ``texts`` among the folders'
-    ``keys``."""
+    """Task that reads the lines of its files, as ``_file`` and ``_line``, and folder values.
+
+    ``texts`` selects the values among the folders' ``keys``.
+    """
 
     paths: Sequence[str]
     format: LineFormat
@@ -75,19 +77,21 @@ class ReadLines:
 
 @dataclass(frozen=True, eq=False)
 class JsonRecords:
-    """Lines (``_file``, ``_line``) of one JSON object each, parsed; ``parsed`` and ``found`` are the columns of the two
-    steps, for any number of frames."""
+    """Parser of lines (``_file``, ``_line``) with one JSON object each.
+
+    ``parsed`` and ``found`` are the columns of the two steps, reusable for any number of DataFrames.
+    """
 
     parsed: list[Column]
     found: list[Column]
 
     @classmethod
     def of(cls, schema: StructType, options: Mapping[str, str], others: Sequence[str] = ()) -> JsonRecords:
-        """``others``: further columns of the lines, which stay as they are."""
+        """Create the columns for ``schema``. ``others``: further columns of the lines, passed through unchanged."""
         import pyspark.sql.functions as F
 
         file, line, parsed = F.col("_file"), F.col("_line"), F.col("_parsed")
-        # The row's number keeps Spark from parsing twice: it moves no filter past a column that is not deterministic.
+        # The row number prevents Spark from parsing twice: Spark moves no filter past a nondeterministic column.
         number = F.monotonically_increasing_id().alias("_number")
         fields = [json_objects.record(parsed)[name].alias(name) for name in schema.names]
         fits = json_objects.fits(parsed, line, options) & F.is_valid_utf8(line)
@@ -97,12 +101,12 @@ class JsonRecords:
         return cls([file, line, own, number, *kept], [file, *fields, malformed, *kept])
 
     def records(self, lines: DataFrame) -> DataFrame:
-        """``_file`` and the columns of :func:`with_malformed`."""
+        """Parse lines into ``_file`` and the columns of :func:`with_malformed`."""
         return lines.select(*self.parsed).where("_number >= 0").select(*self.found)
 
 
 def text_options(options: Mapping[str, Any]) -> dict[str, str]:
-    """Of a source's options those that say how a line is parsed, as Spark's functions take them."""
+    """The options for parsing a line among a source's options, in the form of Spark's functions."""
     of_lines = ("encoding", "lineSep", "header", "comment", "multiLine")  # see LineFormat
     return {name: text_option(value) for name, value in options.items() if name not in of_lines}
 
@@ -113,9 +117,10 @@ def text_option(value: object) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Fitting:
-    """Which records fit their schema, of frames with the columns of :func:`with_malformed` and others.
+    """Check of records against their schema, for DataFrames with at least the columns of :func:`with_malformed`.
 
-    ``counted``: how many do not; ``fits``: of a record, whether it does, or an error.
+    ``counted`` is the number of records that do not fit. ``fits`` is the condition that a record fits; it may raise an
+    error.
     """
 
     counted: Column
@@ -123,7 +128,7 @@ class Fitting:
 
     @classmethod
     def of(cls, schema: StructType, malformed: Malformed, file: Column) -> Fitting:
-        """``file`` names a record's file to people."""
+        """Create the check. ``file`` is the path of a record's file, for messages."""
         import pyspark.sql.functions as F
 
         record = F.col(MALFORMED)
@@ -138,13 +143,13 @@ class Fitting:
         )
 
     def kept(self, frame: DataFrame, dropped: Observation | None) -> DataFrame:
-        """The records that fit; ``dropped`` learns how many did not, as ``rows``."""
+        """The records that fit. ``dropped`` counts the others, as ``rows``."""
         observed = frame if dropped is None else frame.observe(dropped, self.counted)
         return observed.where(self.fits).drop(MALFORMED)
 
 
 def _complaint(file: Column, record: Column, everything: Column) -> Column:
-    """The failure as the engine reads it from the text of Spark's exception: one line of JSON."""
+    """The failure as one line of JSON, which the engine parses from Spark's exception."""
     import pyspark.sql.functions as F
 
     message = F.concat(

@@ -1,8 +1,8 @@
-"""Which files a source has taken, and which come next: what all sources of files have in common, wherever these lie.
+"""Slices of file sources: the files already taken and the files to take next, for any file system.
 
-Slices are lists of files, each with size and modification time; positions count the files taken so far. A file that was
-listed and is missing before an epoch has read it fails the attempt (``missing="fail"``), or is recorded in the next
-slice as skipped (``"skip"``). What was listed is known to one attempt only.
+A slice lists files with size and modification time; a position is the number of files taken. A file that is missing
+after it was listed and before an epoch has read it fails the attempt (``missing="fail"``), or is recorded as skipped in
+the next slice (``"skip"``). Listings are not kept across attempts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class TakenFiles:
-    """The files of all slices that were accepted, as they were then."""
+    """The files of all accepted slices, as recorded in the slices."""
 
     def __init__(self, missing: Missing = "fail") -> None:
         self._missing = missing
@@ -35,15 +35,15 @@ class TakenFiles:
         self._gone: dict[str, FileRecord] = {}
         self._available: frozenset[str] | None = None
         self.ended = False
-        """None of the files that :meth:`limit_to` named are left to take."""
+        """True once all files passed to :meth:`limit_to` are taken."""
         self.left: int | None = None
-        """Files that were new when it was last looked, and are not taken yet."""
+        """Number of new files in the last listing that are not taken yet."""
         self.skipped = 0
-        """Files that all accepted slices record as missing."""
+        """Number of files that the accepted slices record as missing."""
 
     @property
     def begun(self) -> bool:
-        """Whether a slice has been accepted."""
+        """True once a slice has been accepted."""
         return bool(self._taken or self.skipped)
 
     def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
@@ -69,13 +69,16 @@ class TakenFiles:
             self.left = max(0, self.left - len(records))
 
     def limit_to(self, there: Iterable[FileRecord]) -> None:
-        """Take no others from now on."""
+        """Restrict this source to these files."""
         self._listed = {record.path: record for record in there if record.path not in self._taken}
         self._available = frozenset(self._listed)
 
     def new_among(self, there: Iterable[FileRecord]) -> list[FileRecord]:
-        """Those that were not taken yet, in order. Raises ``SourceChanged`` for one that was, and is another now;
-        ``FilesMissing`` for one that an earlier call has found and this one does not."""
+        """The files that are not taken yet, in order.
+
+        Raises ``SourceChanged`` for a taken file that has changed, and ``FilesMissing`` for a file that an earlier call
+        found and this call does not.
+        """
         new: list[FileRecord] = []
         for record in sorted(there):
             taken = self._taken.get(record.path)
@@ -101,8 +104,10 @@ class TakenFiles:
         self._gone = {path: record for path, record in {**self._gone, **gone}.items() if path not in listed}
 
     def missing(self, records: Sequence[FileRecord]) -> SourceError:
-        """The error for files that are missing, at least one. Of a slice that was planned elsewhere, as a trial reads
-        it, or accepted, nothing can be skipped."""
+        """The error for one or more missing files.
+
+        Files of a slice that was already accepted, or planned by another process (as in a trial), cannot be skipped.
+        """
         known = [record for record in records if record.path in self._listed]
         if not known:
             return changed(records[0], None)
@@ -116,16 +121,18 @@ class TakenFiles:
         )
 
     def next_slice(self, chosen: Sequence[FileRecord], rows: int | None, punctuated: bool) -> Slice | None:
-        """:meth:`slice_of`, ``None`` if there is nothing to take and nothing to record as skipped.
+        """:meth:`slice_of`; ``None`` without files to take or to record as skipped.
 
-        With punctuation, sources are read slice by slice together: a file is then recorded with the next files only.
+        With punctuation, slices of several sources belong together, so skipped files are recorded only together with
+        the next files.
         """
         return self.slice_of(chosen, rows) if chosen or (self._gone and not punctuated) else None
 
     def up_to_punctuation(self, new: Sequence[FileRecord], pattern: str, bounded: bool) -> list[FileRecord]:
-        """The next files up to the first whose name fits ``pattern``; none while it has not come.
+        """The next files up to the first whose name matches ``pattern``; empty if there is no match.
 
-        Of a bounded source the rest; where only what is available is taken, the rest is left for the next time.
+        Without a match, a bounded source takes all remaining files. A run limited to the available files leaves them
+        for the next run.
         """
         for position, record in enumerate(new):
             if fnmatchcase(record.path.rpartition("/")[2], pattern):
@@ -136,7 +143,7 @@ class TakenFiles:
         return []
 
     def slice_of(self, chosen: Sequence[FileRecord], rows: int | None) -> Slice:
-        """The next slice: exactly these files, and those to skip. ``rows`` where they are known."""
+        """The next slice, with these files and the files to skip. ``rows``: number of rows, if known."""
         gone = {"missing": [record.as_json() for record in self._gone.values()]} if self._gone else {}
         return Slice(
             start={"files": len(self._taken)},
@@ -159,7 +166,7 @@ def skipped_in(slice: Slice) -> list[str]:
 def first_within(
     limit: int | None, new: Sequence[FileRecord], rows_of: Callable[[FileRecord], int]
 ) -> tuple[list[FileRecord], int]:
-    """The first files that together have at most ``limit`` rows, at least one file; and how many rows they have."""
+    """The longest prefix of the files with at most ``limit`` rows (at least one file), and its number of rows."""
     chosen: list[FileRecord] = []
     total = 0
     for record in new:
@@ -172,7 +179,7 @@ def first_within(
 
 
 def check_punctuation(what: str, punctuation: str | None, max_files: int | None) -> None:
-    """Raises ``OptionError`` for a pattern that fits no file's name, or beside what cuts slices elsewhere."""
+    """Raise ``OptionError`` for a pattern that cannot match a file name, or that is combined with ``max_files``."""
     if punctuation is None:
         return
     if not punctuation or "/" in punctuation or punctuation[0] in "_.":
@@ -186,7 +193,7 @@ def check_punctuation(what: str, punctuation: str | None, max_files: int | None)
 
 @dataclass(frozen=True)
 class Taking:
-    """Which files a source takes for an epoch, beside the engine's own limits."""
+    """Options that select the files of an epoch, in addition to the engine's limits."""
 
     max_files: int | None = None
     bounded: bool = False
@@ -197,7 +204,7 @@ class Taking:
     def checked(
         cls, what: str, max_files: int | None, bounded: bool, punctuation: str | None, missing: Missing
     ) -> Taking:
-        """Raises ``OptionError``, naming ``what`` (``files.source``)."""
+        """Check the options of ``what`` (such as ``files.source``). Raises ``OptionError``."""
         check_positive(what, "max_files", max_files, whole=True)
         check_flag(what, "bounded", bounded)
         check_punctuation(what, punctuation, max_files)
@@ -206,19 +213,19 @@ class Taking:
 
     @property
     def described(self) -> dict[str, Any]:
-        """JSON for people, without what is not limited."""
+        """The options that are set, for the source's description."""
         limits = {"max_files": self.max_files, "bounded": self.bounded, "punctuation": self.punctuation}
         skip = {"missing": self.missing} if self.missing == "skip" else {}
         return {**{name: limit for name, limit in limits.items() if limit}, **skip}
 
 
 def changed(recorded: FileRecord, now: FileRecord | None) -> SourceChanged:
-    """The error for a file that is not what its slice says. ``now`` ``None``: it is gone."""
+    """The error for a file that differs from its record in a slice. ``now`` is ``None`` for a missing file."""
     return SourceChanged(f"{recorded.path} {_what(recorded, now)} since its slice was recorded. {_remedy(recorded)}")
 
 
 def changed_after_commit(committed: FileRecord, now: FileRecord) -> SourceChanged:
-    """The error for a file that is not what it was when an epoch committed its rows."""
+    """The error for a file that has changed since an epoch committed its rows."""
     return SourceChanged(
         f"{committed.path} {_what(committed, now)} since an epoch committed its rows: state and sinks have what it "
         f"held then. {_remedy(committed)} To read it as it is now, begin anew: a new application, or "
@@ -248,6 +255,6 @@ def _remedy(recorded: FileRecord) -> str:
 
 
 def _time(record: FileRecord) -> str:
-    """As exactly as it is compared, and as ``touch`` reads it."""
+    """The modification time in the precision of the comparison and the format of ``touch``."""
     seconds, nanoseconds = divmod(record.modified_ns, 1_000_000_000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{nanoseconds:09} UTC"

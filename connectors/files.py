@@ -1,8 +1,8 @@
-"""Files as source, table and sink: JSON lines, CSV and Parquet.
+"""File source, table and sink: JSON lines, CSV and Parquet.
 
-``source`` follows a folder that grows. A new file must appear whole: write it under another name (``_x``, ``.x``, or in
-another folder of the same file system) and rename it. A file that was taken must stay as it is; new data goes to new
-files. Files are taken in the order of their modification times, those of one time by path.
+``source`` follows a growing folder. Files must appear atomically: write a file under another name (``_x``, ``.x``, or
+in another folder of the same file system), then rename it. Do not change a file after an epoch has taken it; write new
+data to new files. The source takes files in the order of their modification times, and files with equal times by path.
 """
 
 from __future__ import annotations
@@ -61,20 +61,22 @@ def source(
     malformed: Malformed = "fail",
     **options: Any,
 ) -> SourceDefinition:
-    """The records of a file, a glob or a folder's files, those that come later too, oldest file first.
+    """Read a file, the matches of a glob or the files of a folder, including later files, oldest first.
 
-    Subfolders named ``key=value`` are read; the key is a column if ``schema`` declares it. ``recursive`` reads every
-    subfolder, and no folder's name is a column. A folder whose files lie in other subfolders only is refused.
-    ``missing``: a file that was listed and is missing before it is read fails the attempt, or is recorded in the
-    epoch's slice and skipped (``"skip"``).
+    - ``schema``: Spark DDL; required for JSON and CSV.
+    - ``max_files``: maximum number of files per epoch.
+    - ``bounded``: read only the files that exist when the run starts, then end.
+    - ``punctuation``: pattern of file names, such as ``*.end``. Epochs end only at files whose names match it.
+    - ``recursive``: read every subfolder; folder names do not become columns. By default the source reads only
+      subfolders named ``key=value``, and the key is a column if ``schema`` declares it. A folder whose files are all in
+      other subfolders is an error.
+    - ``missing``: handling of a file that is missing after it was listed and before an epoch reads it. ``"fail"`` fails
+      the attempt; ``"skip"`` records the file in the epoch's slice and skips it.
+    - ``malformed``: handling of a record that does not fit the schema. ``"fail"`` fails the epoch; ``"drop"`` drops
+      the record and logs the number of dropped records.
+    - ``options``: Spark's options for the format (``header``, ``sep``, ``multiLine``, ``timestampFormat``, ..).
 
-    ``schema`` is Spark DDL, needed for JSON and CSV. ``max_files`` bounds an epoch's slice. ``bounded``: the files that
-    are there when the run begins are all that there are, and the source ends with them. A record that does not fit
-    the schema fails the epoch, or is dropped and counted in the log (``malformed="drop"``). ``options`` are Spark's for
-    the format (``header``, ``sep``, ``multiLine``, ``timestampFormat``, ..).
-
-    ``punctuation``: a pattern of file names, such as ``*.end``. A file with such a name ends an epoch, and nothing else
-    does. Raises ``OptionError``.
+    Raises ``OptionError``.
     """
     reader = _reader("files.source", path, format, schema, malformed, recursive, options)
     taking = Taking.checked("files.source", max_files, bounded, punctuation, missing)
@@ -95,9 +97,9 @@ def table(
     malformed: Malformed = "fail",
     **options: Any,
 ) -> TableDefinition:
-    """All records of the files that exist when an attempt starts, to join with. Arguments as :func:`source`.
+    """Read all files that exist when an attempt starts, as a static table for joins. Arguments as in :func:`source`.
 
-    ``refresh``: list the files again in the first epoch that is this much later by epoch time, such as ``"1 hour"``.
+    ``refresh``: interval in epoch time after which the next epoch lists the files again, such as ``"1 hour"``.
     """
     reader = _reader("files.table", path, format, schema, malformed, recursive, options)
     return TableDefinition(
@@ -116,12 +118,14 @@ def sink(
     delivery: Delivery | None = None,
     **options: Any,
 ) -> SinkDefinition:
-    """A folder in which an epoch's rows appear at once, as ``epoch=N/``. No row is missing or doubled, whatever fails.
+    """Write each epoch's rows to a subfolder ``epoch=N/``, which appears atomically. Delivery is exactly once.
 
-    The folder is this application's own, on a file system that driver and executors share. Spark reads it with
-    ``spark.read.parquet(path)`` and adds the column ``epoch``. ``mode``: ``append`` for rows that stay; ``updates`` for
-    those that replace earlier ones (what ``aggregate`` gives): an epoch's folder then has the rows that changed in it.
-    ``delivery`` is ``exactly_once``.
+    The folder must belong to this application alone, on a file system that the driver and the executors share. Spark
+    reads it with ``spark.read.parquet(path)``, which adds the column ``epoch``.
+
+    - ``mode``: ``append`` accepts append-only streams; ``updates`` also accepts streams whose rows replace earlier rows
+      (such as the result of ``aggregate``), and an epoch's folder then holds the rows that changed in the epoch.
+    - ``delivery``: only ``exactly_once``.
     """
     check_options("files.sink", options, ("mode", "delivery"))
     check_delivery("files.sink", delivery, EXACTLY_ONCE, "an epoch's rows appear as one folder, or not at all")
@@ -135,7 +139,7 @@ def sink(
 
 
 class FilesSource(Source):
-    """Slices are lists of files, each with size and modification time; positions count the files taken so far."""
+    """File source. A slice lists files with size and modification time; a position is the number of files taken."""
 
     def __init__(self, path: str, reader: Reader, taking: Taking) -> None:
         self._location = absolute(path)
@@ -209,7 +213,7 @@ class FilesSource(Source):
         return self._frames_of(spark).of([record.path for record in records], dropped)
 
     def most_rows(self, slice: Slice) -> int | None:
-        """A row of text has at least one byte."""
+        """The total size in bytes of uncompressed text files, as a row of text has at least one byte."""
         records = records_of(slice)
         if (
             slice.rows is not None
@@ -232,7 +236,7 @@ class FilesSource(Source):
         self._dropped.log(slice)
 
     def _within(self, limits: SliceLimits, new: Sequence[FileRecord]) -> tuple[list[FileRecord], int | None]:
-        """The first files that together keep to the limit, at least one; and their rows, where these are known."""
+        """The longest prefix of the files within the limit (at least one file), and its row count if known."""
         exact = self._reader.format == "parquet"
         if limits.max_records is None and not exact:
             return list(new), None
@@ -242,7 +246,7 @@ class FilesSource(Source):
 
 
 def read_schema(location: str, reader: Reader, spark: SparkSession) -> StructType:
-    """The declared schema, or that of the newest Parquet file. Raises ``SchemaError``, ``SourceError`` with the fix."""
+    """The declared schema, or the schema of the newest Parquet file. Raises ``SchemaError`` and ``SourceError``."""
     from pyspark.errors import PySparkException
 
     if reader.schema is not None:

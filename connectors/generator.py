@@ -1,4 +1,4 @@
-"""A source of made-up rows: the same rows each time, at a rate, up to a bound. For trying things out and for tests."""
+"""Generator source for experiments and tests: deterministic rows, at a rate, up to a bound."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 WITHOUT_LIMIT = 10_000
-"""Rows of a slice when neither a rate nor the engine says how many."""
+"""Number of rows in a slice if neither a rate nor the engine limits it."""
 
 _VARYING = re.compile(
     r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|now|current_\w+|localtimestamp|unix_timestamp|input_file_name|"
@@ -36,12 +36,16 @@ def source(
     punctuation: int | None = None,
     **options: Any,
 ) -> SourceDefinition:
-    """Rows made by SQL expressions over ``id`` (0, 1, 2, ..) and ``noise`` (a bigint from 0 on that looks random)::
+    """Generate rows from SQL expressions over ``id`` (0, 1, 2, ..) and ``noise`` (a pseudo-random bigint >= 0)::
 
         generator.source({"sensor": "noise % 100", "time": "timestamp_seconds(id)"}, rate=1000, bound=60_000)
 
-    ``rate`` is rows per second, ``bound`` the number of rows after which the source ends, ``seed`` changes ``noise``.
-    ``punctuation``: every so many-th row ends an epoch, and nothing else does. Raises ``OptionError``.
+    - ``rate``: rows per second.
+    - ``bound``: number of rows after which the source ends.
+    - ``seed``: seed of ``noise``.
+    - ``punctuation``: number of rows per epoch. Epochs then end only at multiples of this number.
+
+    Raises ``OptionError``.
     """
     check_options("generator.source", options, ("columns", "rate", "bound", "seed", "punctuation"))
     check_positive("generator.source", "punctuation", punctuation, whole=True)
@@ -70,7 +74,7 @@ def source(
 
 
 class GeneratorSource(NumberedSource):
-    """The columns' expressions over the numbers of the rows."""
+    """Generator source. Evaluates the columns' expressions over the row numbers."""
 
     without_limit = WITHOUT_LIMIT
     endless = (

@@ -1,8 +1,9 @@
-"""JSON lines, one object a line: Spark's parser takes the first value of a text and ignores whatever follows it.
+"""JSON lines with one object per line. Detects text after the object, which Spark's parser would ignore.
 
-A line is parsed inside of ``{"r": [LINE]}``. What follows the line's first value then is a comma, and the array has two
-elements; or it closes the array, and begins with ``]``. So, a line of one element is one object unless a ``]`` comes
-after a ``}`` in it; only such lines are parsed once more, inside of ``{"r": LINE}``, which a ``]`` would break.
+A line is parsed inside ``{"r": [LINE]}``. Text after the line's first value then either starts with a comma, and the
+array has two elements, or starts with ``]`` and closes the array. A line that yields one element is therefore a single
+object unless it contains a ``]`` after a ``}``. Only such lines are parsed again, inside ``{"r": LINE}``, where a ``]``
+is a syntax error.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ _CLOSED_BEFORE = r"\}[ \t\r\n]*\]"
 
 
 def parsed(text: Column, schema: StructType, options: Mapping[str, str]) -> Column:
-    """What :func:`record` and :func:`fits` take; a column of its own, as Spark would else parse for each field."""
+    """The parsed text, for :func:`record` and :func:`fits`. Select it as a column; otherwise Spark parses per field."""
     import pyspark.sql.functions as F
     from pyspark.sql.types import ArrayType, StringType, StructType
 
     inside = StructType().add("r", ArrayType(schema)).add(_CORRUPT, StringType())
-    # After a line break, as it ends a comment where these are allowed.
+    # The line break ends a comment, if comments are allowed.
     return F.from_json(F.concat(F.lit('{"r":['), text, F.lit("\n]}")), inside, _kept(options))
 
 
 def record(parsed: Column) -> Column:
-    """The line's object, a struct of the schema; null where there is none."""
+    """The line's object as a struct of the schema; null if there is none."""
     import pyspark.sql.functions as F
 
     return F.get(parsed["r"], F.lit(0))
 
 
 def fits(parsed: Column, text: Column, options: Mapping[str, str]) -> Column:
-    """Whether the text is one object that fits the schema, and nothing else. Null for null."""
+    """True if the text is a single object that fits the schema; null for null."""
     import pyspark.sql.functions as F
 
     inside = f"r struct<`_`: int>, {_CORRUPT} string"

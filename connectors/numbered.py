@@ -1,4 +1,4 @@
-"""What sources of made-up rows have in common: row n is the same whenever it is read, and rows fall due at a rate."""
+"""Base class of generating sources: row n is the same in every read, and rows fall due at a rate."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class NumberedSource(Source):
-    """Positions count rows: 0, 1, 2, .. up to ``bound``, if there is one.
+    """Source of numbered rows. A position is a row number: 0, 1, 2, .. up to ``bound``, if it is set.
 
-    With a rate, rows fall due from the first ``plan`` of an attempt on. Without one, a slice has as many as the engine
-    allows, else ``without_limit``. With ``punctuation`` every so many-th row ends a slice.
+    With a rate, rows fall due from the first ``plan`` of an attempt on. Without a rate, a slice has the number of rows
+    that the engine allows, or ``without_limit``. With ``punctuation``, a slice ends at the next multiple of it.
     """
 
     without_limit: ClassVar[int]
-    """Rows of a slice when neither a rate nor the engine says how many."""
+    """Number of rows in a slice if neither a rate nor the engine limits it."""
     endless: ClassVar[str]
-    """What to say of a run that is to take all that is available, when there is no bound."""
+    """Error message for a run limited to the available rows if the source has no bound."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class NumberedSource(Source):
         self._position = 0
         self._began: tuple[float, int] | None = None
         self._seen: int | None = None
-        """So many rows were due when ``plan`` looked."""
+        """Number of rows due at the last ``plan``."""
 
     @abstractmethod
     def rows(self, spark: SparkSession, start: int, end: int) -> DataFrame:
-        """Rows ``start`` to ``end - 1``: the same ones each time, wherever the slice is cut."""
+        """Rows ``start`` to ``end - 1``. A row depends only on its number, not on the slice that contains it."""
 
     @property
     def ended(self) -> bool:
@@ -59,7 +59,7 @@ class NumberedSource(Source):
         return {"row": self._position}
 
     def limit_to_available(self) -> None:
-        """All rows up to the bound are there, whatever the rate."""
+        """Make all rows up to the bound available, regardless of the rate. Raises ``OptionError`` without a bound."""
         if self._bound is None:
             raise OptionError(self.endless)
         self._rate = None
@@ -69,7 +69,7 @@ class NumberedSource(Source):
         return self._bound is not None
 
     def limit_to_bounds(self) -> None:
-        """The bound is a number of rows, and the rate stays."""
+        """Do nothing: the bound is already a number of rows, and the rate still applies."""
 
     @property
     def punctuated(self) -> bool:
@@ -103,7 +103,7 @@ class NumberedSource(Source):
         self._position = int(slice.end["row"])
 
     def backlog(self) -> Backlog:
-        """Rows that are due, by the rate or, without one, up to the bound. Without either there is no telling."""
+        """Rows due by the rate or, without a rate, up to the bound. Unknown without either."""
         there = self._seen if self._rate is not None else self._bound
         if there is None:
             return Backlog()
@@ -114,7 +114,7 @@ class NumberedSource(Source):
         return self.rows(spark, int(slice.start["row"]), int(slice.end["row"]))
 
     def acknowledge(self, slice: Slice) -> None:
-        """Nothing to acknowledge."""
+        """Do nothing: generated rows need no acknowledgement."""
 
     def _due(self, limits: SliceLimits) -> int:
         if self._rate is None:

@@ -1,9 +1,10 @@
-"""Which kinds of stream the sinks take: ``mode``, the same option for all of them, and what their keys add to it.
+"""Kinds of stream that sinks accept: the common option ``mode``, and the effect of a sink's keys.
 
-``append`` takes rows that stay; where the sink replaces rows by keys, also new values of exactly these keys.
-``updates`` takes rows that replace earlier ones as well, and writes them as they come. That it takes rows that stay is
-for what an author's own function gives: it may be new values of its keys, which only the author knows. Rows as they
-were and as they are (changes) are written so, too, with ``_change``; but by keys the one would replace the other.
+``append`` accepts append-only streams. A sink that replaces rows by keys also accepts upsert streams with exactly these
+keys. ``updates`` also accepts rows that replace earlier rows, and writes each row as it arrives. It accepts append-only
+streams because the output of an author's function may hold new values of keys, which the engine cannot detect. Streams
+of changes (old and new rows) are written with ``_change``, but not to a sink with keys, where one row would replace
+the other.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ Mode = Literal["append", "updates"]
 
 
 def taken_by_folder(what: str, mode: Mode) -> Accepted:
-    """A folder keeps every row. ``what`` is the connector, for messages. Raises ``OptionError``."""
+    """Kinds accepted by a folder, which keeps every row. ``what`` names the connector. Raises ``OptionError``."""
     return _taken(what, mode, partial(_folder_fix, what))
 
 
 def taken_by_keys(what: str, mode: Mode, option: str, keys: Collection[str]) -> Accepted:
-    """A target that replaces rows by ``keys``, which its ``option`` names; without keys it keeps every row."""
+    """Kinds accepted by a target that replaces rows by ``keys``, set by ``option``. Without keys it keeps every row."""
     return _taken(what, mode, partial(_keyed_fix, what, option), tuple(keys))
 
 
 def described(mode: Mode) -> dict[str, str]:
-    """What a sink's description says of it."""
+    """The mode in a sink's description; empty for the default."""
     return {"mode": mode} if mode != "append" else {}
 
 
@@ -78,7 +79,10 @@ EXACTLY_ONCE: tuple[Delivery, ...] = ("exactly_once",)
 
 
 def check_delivery(what: str, delivery: Delivery | None, can: tuple[Delivery, ...], why: str) -> None:
-    """``what`` is the connector, ``why`` the reason for which it cannot do the others. Raises ``OptionError``."""
+    """Check the option ``delivery`` of connector ``what``. Raises ``OptionError``.
+
+    ``can`` lists the supported deliveries; ``why`` is the reason that the others are not supported.
+    """
     if delivery is None:
         return
     check_choice(what, "delivery", delivery, get_args(Delivery))
@@ -87,5 +91,5 @@ def check_delivery(what: str, delivery: Delivery | None, can: tuple[Delivery, ..
 
 
 def described_delivery(delivery: Delivery | None) -> dict[str, str]:
-    """What a sink's description says of it."""
+    """The delivery in a sink's description; empty if not set."""
     return {} if delivery is None else {"delivery": delivery}

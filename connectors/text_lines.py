@@ -1,4 +1,4 @@
-"""Text files as lines, in the executors: Spark's own JSON and CSV parsers take it from there."""
+"""Splitting of text files into lines in the executors, for Spark's JSON and CSV parsers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MARK = codecs.BOM_UTF8
 
 @dataclass(frozen=True)
 class LineFormat:
-    """How a text file falls into records. ``separator`` ``None``: any line break. ``comment`` begins lines to skip."""
+    """Record format of a text file. ``separator`` ``None``: any line break. ``comment``: prefix of skipped lines."""
 
     encoding: str = "utf-8"
     separator: str | None = None
@@ -24,7 +24,7 @@ class LineFormat:
 
     @classmethod
     def of(cls, format: str, options: Mapping[str, Any]) -> LineFormat:
-        """From Spark's options for the format."""
+        """Create from Spark's options for the format."""
         csv = format == "csv"
         return cls(
             encoding=str(options.get("encoding", "utf-8")),
@@ -34,7 +34,7 @@ class LineFormat:
         )
 
     def lines(self, pieces: Iterable[bytes]) -> Iterator[pa.Array]:
-        """The records of one file, as arrays of text; blank lines are none."""
+        """The records of one file, as arrays of text. Skips blank lines."""
         first = True
         for whole in self._whole_lines(self._utf8(pieces)):
             lines = whole.split(self.separator.encode()) if self.separator else whole.splitlines()
@@ -59,7 +59,7 @@ class LineFormat:
         yield decoder.decode(b"", final=True).encode()
 
     def _whole_lines(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """The pieces, cut at line ends only."""
+        """Regroup the pieces so that each ends at a line end."""
         end = self.separator.encode() if self.separator else b"\n"
         begun: list[bytes] = []
         for piece in pieces:
@@ -75,5 +75,5 @@ class LineFormat:
 def _text(lines: list[bytes]) -> pa.Array:
     try:
         return pa.array(lines, pa.string())
-    except pa.ArrowInvalid:  # not UTF-8 somewhere: readable for the message, as Spark has it
+    except pa.ArrowInvalid:  # invalid UTF-8: readable in messages, as in Spark
         return pa.array([line.decode(errors="replace") for line in lines], pa.string())

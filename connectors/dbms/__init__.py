@@ -1,7 +1,7 @@
-"""Databases as source, table and sink: PostgreSQL, SQLite, MariaDB and MySQL.
+"""Database source, table and sinks: PostgreSQL, SQLite, MariaDB and MySQL.
 
-``url`` never holds a password: ``password=secret("env:NAME")`` names where it is. Rows are read through the database's
-Python driver, in the executors where a slice is large; no JDBC driver is needed.
+``url`` must not contain a password; ``password=secret("env:NAME")`` refers to it. The connectors use the database's
+Python driver and need no JDBC driver. Executors read slices, a large one in several tasks.
 """
 
 from __future__ import annotations
@@ -52,22 +52,24 @@ def sink(
     password: Secret | None = None,
     **options: Any,
 ) -> SinkDefinition:
-    """Rows into a table, an epoch in one transaction. No row is missing or doubled, whatever fails.
+    """Write rows to a table, with one transaction per epoch. Delivery is exactly once by default.
 
-    Without ``keys`` rows are inserted. With ``keys`` a row replaces the one with the same keys; ``operation`` names a
-    column that says ``insert``, ``upsert`` or ``delete`` for each row, and is not written. Of several rows of one epoch
-    with the same keys the last counts: the greatest by ``order_by``, else the last that was written. With ``order_by``,
-    a lesser row of a later epoch neither replaces nor deletes a greater row of the table; with ``keep_newer=False``,
-    ``order_by`` orders the rows of one epoch only. ``columns`` maps the stream's names to the table's, ``None`` leaves
-    a column out. ``create`` makes a missing table. ``options`` are the database client's (``sslmode``,
-    ``connect_timeout``, ..). Raises ``OptionError``.
+    - ``keys``: key columns. A row replaces the row with the same keys. Without keys, rows are inserted. If an epoch
+      contains several rows with the same keys, the greatest by ``order_by`` is written; without ``order_by``, the last.
+    - ``operation``: column with ``insert``, ``upsert`` or ``delete`` for each row, not written. Requires ``keys``.
+    - ``order_by``: column that orders the rows with the same keys. A row of a later epoch that orders lower neither
+      replaces nor deletes a row of the table. ``keep_newer=False`` limits ``order_by`` to the rows of one epoch.
+      Requires ``keys``.
+    - ``columns``: maps column names of the stream to column names of the table; ``None`` omits a column.
+    - ``mode``: ``append`` accepts append-only streams and, if ``keys`` are their key columns, upsert streams (such as
+      the result of ``aggregate``). ``updates`` accepts any changed rows; without ``keys``, each is inserted.
+    - ``create``: create the table if it is missing.
+    - ``delivery``: ``at_least_once`` and, with ``keys``, ``idempotent`` bypass the write-ahead log: tasks write to the
+      table as they run, and rows of an epoch that is run again are written again. Default: the application's
+      ``guarantee``.
+    - ``options``: options of the database client (``sslmode``, ``connect_timeout``, ..).
 
-    ``mode`` ``append`` takes rows that stay, and new values of keys (what ``aggregate`` gives) where ``keys`` are their
-    key columns. ``updates`` takes any rows that changed: without ``keys`` each is inserted.
-
-    ``delivery``: ``at_least_once`` and, with ``keys``, ``idempotent`` leave the write-ahead log out: tasks write to the
-    table as they run, and rows of an epoch that is run again are written again. Without it, as the application's
-    ``guarantee`` says.
+    Raises ``OptionError``.
     """
     what = "dbms.sink"
     deliveries: tuple[Delivery, ...] = ("exactly_once", "at_least_once", *(("idempotent",) if keys else ()))
@@ -100,11 +102,11 @@ def two_phase_sink(
     password: Secret | None = None,
     **options: Any,
 ) -> SinkDefinition:
-    """As :func:`sink`, for PostgreSQL alone: the database checks all rows of an epoch before the epoch is decided.
+    """Write rows to a PostgreSQL table with two-phase commit. Arguments as in :func:`sink`.
 
-    Tasks write in transactions that they prepare; the commit commits these, one subtask after the other. The server
-    needs ``max_prepared_transactions`` above 0. Rows with the same keys must come from one subtask. ``delivery`` is
-    ``exactly_once``.
+    The database checks all rows of an epoch before the commit decision. Tasks write in prepared transactions, and the
+    commit commits them one subtask after the other. The server requires ``max_prepared_transactions`` above 0. Rows
+    with the same keys must come from one subtask. ``delivery``: only ``exactly_once``. Raises ``OptionError``.
     """
     what = "dbms.two_phase_sink"
     check_delivery(what, delivery, EXACTLY_ONCE, "its rows are prepared before the decision; dbms.sink can do less")
@@ -134,15 +136,20 @@ def source(
     password: Secret | None = None,
     **options: Any,
 ) -> SourceDefinition:
-    """The rows of a table by slices of an increasing column: a number, a time or a date, never null.
+    """Read the rows of a table in slices of an increasing column: a number, a time or a date, never null.
 
-    Rows may only be added, each with a greater value than all that were there before. A value counts as settled, and
-    may end a slice, once it has been seen for ``settle_seconds``: as long as a writer may take from drawing the value
-    to its commit. A row that comes later still is not skipped in silence: the source stops, naming it.
-    ``columns`` limits what is read; ``partitions`` is how many tasks read a large slice. ``bounded``: the rows that are
-    there when the run begins are all that there are, and the source ends with them. ``punctuation`` is a condition in
-    the database's SQL (``kind = 'end of day'``): a row that fulfils it ends an epoch, and nothing else does. Raises
-    ``OptionError``.
+    Writers may only add rows, each with a greater value of the column than all existing rows. A row that appears later
+    with a value of a past slice is not skipped silently: the source fails with an error that names the range.
+
+    - ``columns``: columns to read. Default: all.
+    - ``settle_seconds``: maximum time that a writer takes between assigning a value and committing it. A value can end
+      a slice once it has been visible for this time.
+    - ``partitions``: number of tasks that read a large slice.
+    - ``bounded``: read only the rows that exist when the run starts, then end.
+    - ``punctuation``: condition in the database's SQL, such as ``kind = 'end of day'``. Epochs end only at rows that
+      satisfy it.
+
+    Raises ``OptionError``.
     """
     from epochal.backends.dbms import DatabaseAddress
     from epochal.connectors.dbms.table_source import DbmsSource, Reading
@@ -182,10 +189,14 @@ def table(
     password: Secret | None = None,
     **options: Any,
 ) -> TableDefinition:
-    """All rows that a table holds when an attempt starts, to join with. They are read by the driver, in one query.
+    """Read all rows that a table holds when an attempt starts, as a static table for joins.
 
-    More than ``max_rows`` are an error: they pass through the driver's memory. ``refresh``: read it again in the first
-    epoch that is this much later by epoch time, such as ``"1 hour"``. Raises ``OptionError``.
+    The driver reads the rows in one query.
+
+    - ``max_rows``: maximum number of rows, as they pass through the driver's memory. More rows are an error.
+    - ``refresh``: interval in epoch time after which the next epoch reads the table again, such as ``"1 hour"``.
+
+    Raises ``OptionError``.
     """
     from epochal.backends.dbms import DatabaseAddress
     from epochal.connectors.dbms.reading import Reading, read_table
@@ -232,7 +243,7 @@ def _arguments(
 
 
 def _check_spelling(what: str, options: Mapping[str, Any]) -> None:
-    """A misspelt option of the sink itself is answered with the one that was meant, not with the client's."""
+    """Raise ``OptionError`` for a misspelt option of the sink, with the closest of the sink's own options."""
     from epochal.declarations.names import closest
 
     own = ("keys", "operation", "order_by", "keep_newer", "columns", "create", "delivery", "password")

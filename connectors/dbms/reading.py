@@ -1,4 +1,4 @@
-"""Reading a table into Arrow: in the driver when it is small, in the executors by ranges of a column."""
+"""Reading of tables into Arrow: static tables in the driver, slices in the executors by ranges of a column."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BATCH_ROWS = 10_000
 
 @dataclass(frozen=True)
 class Reading:
-    """Which table to read, and which of its columns (``None``: all). Serialisable; connects when asked."""
+    """A table to read, and its columns (``None``: all). Serialisable; holds no connection."""
 
     address: DatabaseAddress
     table: str
@@ -38,7 +38,7 @@ class Reading:
         return f"Table {self.table} at {self.address.place}"
 
     def reflect(self, connection: Connection) -> Table:
-        """The table as it is. Raises ``SourceError`` when there is none."""
+        """Reflect the table's current definition. Raises ``SourceError`` if the table does not exist."""
         schema, _, name = self.table.rpartition(".")
         if not sa.inspect(connection).has_table(name, schema=schema or None):
             raise SourceError(f"{self.name} does not exist. Create it, or correct its name.")
@@ -46,11 +46,11 @@ class Reading:
         with_exact_types(table, self.address.dialect)
         for column in table.columns:
             if isinstance(column.type, sa.Float):
-                column.type.asdecimal = False  # MySQL's would come as decimals
+                column.type.asdecimal = False  # otherwise MySQL returns decimals
         return table
 
     def chosen(self, table: Table) -> list[sa.Column[Any]]:
-        """The columns to read. Raises ``SchemaError`` for one that is not there."""
+        """The columns to read. Raises ``SchemaError`` for a missing column."""
         known = [column.name for column in table.columns]
         for name in self.columns or ():
             if name not in known:
@@ -58,7 +58,7 @@ class Reading:
         return [table.c[name] for name in self.columns or known]
 
     def schema(self, table: Table) -> pa.Schema:
-        """What reading gives. Raises ``SchemaError`` for a type that has no counterpart."""
+        """The Arrow schema of the columns to read. Raises ``SchemaError`` for a type without an Arrow equivalent."""
         fields = []
         for column in self.chosen(table):
             try:
@@ -72,7 +72,7 @@ class Reading:
         return column_type(column.type, self.address.dialect)
 
     def batches(self, connection: Connection, query: sa.Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The query's rows, never all of them at once."""
+        """Stream the query's rows in batches of ``BATCH_ROWS``."""
         result = connection.execution_options(stream_results=True, yield_per=BATCH_ROWS).execute(query)
         for partition in result.partitions():
             columns = list(zip(*partition, strict=True))
@@ -81,7 +81,7 @@ class Reading:
 
 
 def read_table(reading: Reading, max_rows: int, spark: SparkSession) -> DataFrame:
-    """The whole table, as it is now."""
+    """Read the whole table. Raises ``SourceError`` for more than ``max_rows`` rows."""
     engine = reading.address.engine()
     try:
         with (
@@ -120,7 +120,7 @@ def _text(value: Any) -> str | None:
 
 
 def _instant(value: datetime | None) -> datetime | None:
-    """A time without a zone is UTC: so the sessions are set."""
+    """A time without a zone is UTC, the time zone of the sessions."""
     return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
 
 
@@ -129,13 +129,13 @@ Value = int | float | Decimal | datetime | date
 
 @dataclass(frozen=True)
 class Positions:
-    """How values of one column are written down and taken apart."""
+    """Encoding of the values of the slice column, and division of their ranges."""
 
     family: Family
 
     @classmethod
     def of(cls, name: str, type: ColumnType) -> Positions:
-        """Raises ``SourceError`` for a column whose values have no order that every client agrees on."""
+        """Positions of the column ``name``. Raises ``SourceError`` for a type without a portable order."""
         if type.family not in _READ or type.shown.startswith("decimal_text"):  # ordered as text
             raise SourceError(
                 f"Column {name!r} is {type.shown}; slices are cut by a whole number, a decimal, a time or a date."
@@ -143,7 +143,7 @@ class Positions:
         return cls(type.family)
 
     def encode(self, value: Value | None) -> dict[str, Any]:
-        """As it stands in a slice: JSON. ``None`` is before every row."""
+        """The value as JSON for a slice. ``None`` is the position before the first row."""
         plain = value if value is None or isinstance(value, int) else _written(value)
         return {"value": plain}
 
@@ -152,7 +152,7 @@ class Positions:
         return None if value is None else _READ[self.family](value)
 
     def cut(self, first: Value, last: Value, parts: int) -> list[Value]:
-        """The upper ends of at most ``parts`` ranges of like width that together end at ``last``."""
+        """Upper ends of at most ``parts`` ranges of equal width, the last of which ends at ``last``."""
         width: Any = last - first  # type: ignore[operator]
         if isinstance(width, int):
             inner: list[Any] = [first + width * part // parts for part in range(1, parts)]  # type: ignore[operator]

@@ -1,9 +1,9 @@
-"""The DBMS source: slices of an increasing column, each with the number of rows that it had when it was cut.
+"""DBMS source: slices are ranges of an increasing column, recorded with their numbers of rows.
 
-A slice is ``(start, end]``: values above the last taken one, up to one that has been seen for a while (``settled``).
-That the rows of a slice are the same each time rests on the table: rows are only added, with greater values. It is
-checked by their number: each range is counted when the slice is cut, and again by the task that reads it; and the last
-slice is counted once more when the next is cut, which finds a row that came late.
+A slice is ``(start, end]``: the values above the last position, up to a settled value (one that has been visible for
+``settle_seconds``). Reads of a slice are repeatable only if writers add rows with greater values and change no others.
+The source verifies this by row counts: it counts each range when it plans the slice, the task counts the rows that it
+reads, and the source counts the last slice again when it plans the next one, which detects rows committed late.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 __all__ = ["DbmsSource", "Reading"]
 
 SMALL_SLICE_ROWS = 20_000
-"""A slice of no more rows is read by one task."""
+"""Maximum number of rows in a slice that one task reads."""
 
 
 class DbmsSource(Source):
-    """Positions are ``{"value": v}``: all rows whose column is at most ``v`` are taken; ``null``: none."""
+    """DBMS source. The position ``{"value": v}`` means that all rows up to ``v`` are taken; ``null``: no rows."""
 
     def __init__(
         self,
@@ -132,10 +132,10 @@ class DbmsSource(Source):
         return frame.mapInArrow(_RangeReader(self._reading, self._column, tuple(ranges)), _struct(layout.schema))
 
     def acknowledge(self, slice: Slice) -> None:
-        """Nothing to acknowledge."""
+        """Do nothing: a table needs no acknowledgement."""
 
     def _end(self, connection: Connection, layout: _Layout, after: Value | None, limits: SliceLimits) -> Value | None:
-        """The greatest settled value, or an earlier one that keeps to the limit."""
+        """The end of the next slice: the greatest settled value, or a lower one within the limits."""
         settled = self._settled(connection.execute(sa.select(sa.func.max(layout.column))).scalar())
         if self._available is not None:
             settled = self._available.of(settled)
@@ -155,7 +155,7 @@ class DbmsSource(Source):
     def _up_to_punctuation(
         self, connection: Connection, layout: _Layout, within: sa.ColumnElement[bool], settled: Value
     ) -> Value | None:
-        """The value of the next punctuation row; without one, of a bounded source, that of the last row."""
+        """The value of the next punctuation row. For a bounded source without further punctuation, the last value."""
         first = sa.select(sa.func.min(layout.column)).where(within, _condition(self._punctuation or ""))
         found: Value | None = connection.execute(first).scalar()
         if found is None and self._bounded and self._available is not None and settled == self._available.upto:
@@ -180,7 +180,7 @@ class DbmsSource(Source):
         return old[-1] if old else None
 
     def _ranges(self, connection: Connection, layout: _Layout, after: Value | None, end: Value) -> list[dict[str, Any]]:
-        """The slice in parts that tasks read at once, each with its rows."""
+        """The parts of the slice that tasks read in parallel, with their numbers of rows."""
         within = layout.within(after, end)
         first, rows = connection.execute(sa.select(sa.func.min(layout.column), sa.func.count()).where(within)).one()
         if not rows:
@@ -219,20 +219,20 @@ class DbmsSource(Source):
 
 @dataclass
 class _Available:
-    """Rows up to ``upto``, the greatest value that was there (``None``: no rows), taken once they have settled."""
+    """Rows available to a limited run: those up to ``upto`` (``None``: no rows), read once they have settled."""
 
     upto: Any
     settled_at: float
     ended: bool = False
 
     def of(self, settled: Any) -> Any:
-        """The part of what has settled that was there."""
+        """The settled value, limited to the available rows."""
         return None if settled is None or self.upto is None else min(settled, self.upto)
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """The table, the column it is sliced by, and what is read of it."""
+    """The table, its slice column, and the schema of the columns to read."""
 
     table: Table
     column: sa.Column[Any]
@@ -258,7 +258,7 @@ class _Layout:
 
 @dataclass(frozen=True)
 class _RangeReader:
-    """Runs in executors: each row of the input is the number of a range, whose rows it gives."""
+    """Executor task. Each input row is the number of a range, whose rows the task returns."""
 
     reading: Reading
     column: str

@@ -1,8 +1,9 @@
-"""HDFS as source, table and sink: JSON lines, CSV and Parquet, over WebHDFS with the ``hdfs`` package.
+"""HDFS source, table and sink: JSON lines, CSV and Parquet, over WebHDFS with the ``hdfs`` package.
 
-``url`` is the NameNode's HTTP address (``http://namenode:9870``), or all of them with ``;`` between: the one that is
-active is found. Neither driver nor executors need Hadoop or its settings. Who asks: ``user`` on a cluster without
-security; ``kerberos=True`` with the ticket of each process; ``token=secret("env:NAME")``, a delegation token.
+``url`` is the NameNode's HTTP address (``http://namenode:9870``), or the addresses of all NameNodes separated by ``;``;
+the connector finds the active one. Neither the driver nor the executors need Hadoop or its configuration.
+Authentication: ``user`` on a cluster without security; ``kerberos=True`` with the ticket of each process;
+``token=secret("env:NAME")`` with a delegation token.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 _WHO = ("user", "token", "kerberos", "timeout_seconds")
 _NOT_HERE = ("multiLine", "mergeSchema")
-"""Spark's options that need it to see whole files."""
+"""Spark options that these connectors do not support, as they require that Spark reads whole files."""
 
 
 def source(
@@ -57,12 +58,12 @@ def source(
     timeout_seconds: float = 60.0,
     **options: Any,
 ) -> SourceDefinition:
-    """The records of a folder's files, of a file, or of what a pattern (``/days/*/*.json``) finds; later ones too.
+    """Read a file, the files of a folder or the matches of a pattern (``/days/*/*.json``), including later files.
 
-    As ``files.source``: oldest file first, a file must appear whole (a rename; ``hdfs dfs -put`` does so) and stay as
-    it is; ``bounded``: those that are there when the run begins are all; ``punctuation``: a file whose name fits this
-    pattern ends an epoch; subfolders, ``recursive`` and ``missing`` as there. ``timeout_seconds`` is how long HDFS may
-    take to answer. Raises ``OptionError``.
+    Behaves as ``files.source``: reads the oldest file first. Files must appear atomically (by a rename, as with
+    ``hdfs dfs -put``) and must not change. The options ``schema``, ``max_files``, ``bounded``, ``punctuation``,
+    ``recursive``, ``missing`` and ``malformed`` have the same meaning. ``timeout_seconds``: timeout for a response of
+    HDFS. Raises ``OptionError``.
     """
     where = _address("hdfs.source", url, user, token, kerberos, timeout_seconds)
     reader = _reader("hdfs.source", format, schema, malformed, recursive, options)
@@ -89,8 +90,10 @@ def table(
     timeout_seconds: float = 60.0,
     **options: Any,
 ) -> TableDefinition:
-    """All records of the files that exist when an attempt starts, to join with. Arguments as :func:`source`;
-    ``refresh`` as in ``files.table``."""
+    """Read all files that exist when an attempt starts, as a static table for joins.
+
+    Arguments as in :func:`source`; ``refresh`` as in ``files.table``.
+    """
     where = _address("hdfs.table", url, user, token, kerberos, timeout_seconds)
     reader = _reader("hdfs.table", format, schema, malformed, recursive, options)
     return TableDefinition(
@@ -114,10 +117,11 @@ def sink(
     timeout_seconds: float = 60.0,
     **options: Any,
 ) -> SinkDefinition:
-    """A folder in which an epoch's rows appear at once, as ``epoch=N/``. No row is missing or doubled, whatever fails.
+    """Write each epoch's rows to a subfolder ``epoch=N/``, which appears atomically. Delivery is exactly once.
 
-    The folder is this application's own, and is made when it is missing. ``mode`` as in ``files.sink``: ``updates`` for
-    rows that replace earlier ones. ``delivery`` is ``exactly_once``. Raises ``OptionError``.
+    The folder must belong to this application alone; the sink creates it if it is missing. ``mode`` as in
+    ``files.sink``: ``updates`` accepts streams whose rows replace earlier rows. ``delivery``: only ``exactly_once``.
+    Raises ``OptionError``.
     """
     check_options("hdfs.sink", options, ("url", "path", "format", "mode", "delivery", *_WHO))
     check_delivery("hdfs.sink", delivery, EXACTLY_ONCE, "an epoch's rows appear as one folder, or not at all")

@@ -1,4 +1,4 @@
-"""The source that follows a folder of HDFS, and the table of all its files."""
+"""HDFS source, which follows a growing folder, and HDFS table."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _log = logging.getLogger(__name__)
 
 
 class NameNodesAway(SourceError):
-    """No NameNode answers now."""
+    """No NameNode responds."""
 
 
 class HdfsSource(Source):
-    """Slices are lists of files, each with size and modification time; positions count the files taken so far."""
+    """HDFS source. A slice lists files with size and modification time; a position is the number of files taken."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class HdfsSource(Source):
             self._taken.limit_to(self._list())
 
     def plan(self, limits: SliceLimits) -> Slice | None:
-        """While no NameNode answers there is nothing new; at the start of an attempt that is an error."""
+        """The next slice; ``None`` while no NameNode responds. Raises ``NameNodesAway`` at the start of an attempt."""
         try:
             slice = self._plan(limits)
         except NameNodesAway as error:
@@ -153,7 +153,7 @@ class HdfsSource(Source):
 
 
 def read_table(hdfs: WebHdfs, path: str, reader: Reader, spark: SparkSession) -> DataFrame:
-    """All records of the files that are there now."""
+    """Read all records of the existing files."""
     who = f"Table hdfs:{hdfs.address.authority}{path}"
     schema = _schema(hdfs, who, path, reader)
     with _translated(who, "be listed"):
@@ -170,7 +170,7 @@ def _translated(who: str, what: str) -> AbstractContextManager[None]:
 
 
 def _schema(hdfs: WebHdfs, who: str, path: str, reader: Reader) -> StructType:
-    """The declared schema, or that of the newest Parquet file. Raises ``SchemaError``, ``SourceError`` with the fix."""
+    """The declared schema, or the schema of the newest Parquet file. Raises ``SchemaError`` and ``SourceError``."""
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructField, StructType
 

@@ -1,4 +1,4 @@
-"""Which files there are in HDFS: under a path, a pattern or a folder."""
+"""Listing of files in HDFS by path, pattern or folder."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MAGIC = frozenset("*?[")
 
 
 def list_files(hdfs: WebHdfs, location: str, recursive: bool = False) -> list[FileRecord]:
-    """All files at ``location``, oldest first; which subfolders are read: :mod:`epochal.connectors.file_listing`.
+    """List all files at ``location``, oldest first. :mod:`epochal.connectors.file_listing` selects the subfolders.
 
-    A path that exists is taken as it is; any other with ``*``, ``?`` or ``[`` is a pattern, matched folder by folder.
-    Names that start with ``_`` or ``.`` are skipped, as Spark does. Raises ``SourceError`` when the folder is missing,
-    and the errors of HDFS.
+    An existing path is taken literally. Any other path with ``*``, ``?`` or ``[`` is a pattern, matched folder by
+    folder. Names that start with ``_`` or ``.`` are skipped, as in Spark. Raises ``SourceError`` if the folder is
+    missing, and the errors of HDFS.
     """
     status = hdfs.status(location)
     if status is None and _MAGIC & set(location):
@@ -35,13 +35,13 @@ def list_files(hdfs: WebHdfs, location: str, recursive: bool = False) -> list[Fi
 
 
 def list_first(hdfs: WebHdfs, location: str, recursive: bool) -> list[FileRecord]:
-    """:func:`list_files` for a reader that has read nothing yet. Raises ``SourceError`` if data lies elsewhere only."""
+    """First :func:`list_files` of a reader. Raises ``SourceError`` if only subfolders that are not read have data."""
     found = list_files(hdfs, location, recursive)
     return check_not_elsewhere(location, found, recursive, partial(list_files, hdfs, location, True))
 
 
 def _read(hdfs: WebHdfs, found: Iterable[FileStatus], recursive: bool) -> Iterator[FileStatus]:
-    """The files that a source reads of the entries of a folder."""
+    """The files that a source reads among the entries of a folder and below its subfolders."""
     for status in found:
         name = posixpath.basename(status.path)
         if not status.is_folder and is_visible(name):
@@ -51,14 +51,14 @@ def _read(hdfs: WebHdfs, found: Iterable[FileStatus], recursive: bool) -> Iterat
 
 
 def current(hdfs: WebHdfs, records: Iterable[FileRecord]) -> dict[str, FileRecord]:
-    """The files as they are now, by path, those that are still there. One request for each of their folders."""
+    """The current records of the existing files, by path. Sends one request per folder."""
     folders = {posixpath.dirname(record.path) for record in records}
     found = (status for folder in sorted(folders) for status in hdfs.list(folder).values())
     return {status.path: record_of(status) for status in found if not status.is_folder}
 
 
 def record_of(status: FileStatus) -> FileRecord:
-    """The file as a slice records it."""
+    """The slice record of a file."""
     return FileRecord(modified_ns=status.modified_ms * 1_000_000, path=status.path, size=status.length)
 
 

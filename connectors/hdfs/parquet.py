@@ -1,4 +1,4 @@
-"""Parquet files of HDFS, read by ranges: footers in the driver, columns in the executors."""
+"""Parquet files in HDFS, read by byte ranges: the driver reads footers, the executors read columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BATCH_ROWS = 50_000
 
 
 class HdfsFile(io.RawIOBase):
-    """A file that can be read from anywhere: each read is a request of its own."""
+    """A seekable file in HDFS. Each read is a separate request."""
 
     def __init__(self, hdfs: WebHdfs, path: str, size: int) -> None:
         super().__init__()
@@ -49,22 +49,23 @@ class HdfsFile(io.RawIOBase):
 
 
 def parquet_schema(hdfs: WebHdfs, record: FileRecord) -> pa.Schema:
-    """The columns that the file says it has. Raises ``SourceError`` when it is no Parquet."""
+    """The columns in the file's footer. Raises ``SourceError`` for an invalid Parquet file."""
     with _opened(hdfs, record) as file:
         check_distinct(record.path, file.schema_arrow.names)
         return file.schema_arrow
 
 
 def parquet_rows(hdfs: WebHdfs, record: FileRecord) -> int:
-    """Raises ``SourceError`` when it is no Parquet."""
+    """The number of rows in the file's footer. Raises ``SourceError`` for an invalid Parquet file."""
     with _opened(hdfs, record) as file:
         return int(file.metadata.num_rows)
 
 
 def parquet_batches(hdfs: WebHdfs, record: FileRecord, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The file's rows with exactly the columns of ``schema``, by name; one that the file lacks is null.
+    """Read the file's rows with the columns of ``schema``, matched by name. Columns missing in the file are null.
 
-    Raises ``SchemaError`` naming the file and the column that is of another type, ``SourceError`` for a damaged file.
+    Raises ``SchemaError``, which names the file and the column, for a column of another type, and ``SourceError`` for a
+    damaged file.
     """
     with _opened(hdfs, record) as file:
         names = [field.name for field in _columns_of(record, file.schema_arrow, schema)]
@@ -86,10 +87,10 @@ def parquet_batches(hdfs: WebHdfs, record: FileRecord, schema: pa.Schema) -> Ite
 
 
 def _columns_of(record: FileRecord, there: pa.Schema, schema: pa.Schema) -> list[pa.Field]:
-    """The file's columns that are declared, found by name whatever its case.
+    """The declared columns of the file, matched by name without regard to case.
 
-    Raises ``SchemaError`` for a declared name that two columns have, and for a type that Spark does not read as the
-    declared one: what is accepted may not depend on values.
+    Raises ``SchemaError`` for a declared name that matches two columns, and for a type that Spark does not read as the
+    declared type. The decision depends on types only, never on values.
     """
     found = []
     for field in schema:
@@ -111,7 +112,7 @@ def _columns_of(record: FileRecord, there: pa.Schema, schema: pa.Schema) -> list
 
 
 def _is_readable(there: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether every value of one type is a value of the other."""
+    """Check whether every value of the file's type is a value of the declared type."""
     types = pa.types
     if types.is_dictionary(there):
         return _is_readable(there.value_type, declared)
@@ -147,7 +148,7 @@ _SAME = (
     (pa.types.is_string, pa.types.is_binary),
     (pa.types.is_binary, pa.types.is_string),
 )
-"""Pairs of types of which the second one holds every value of the first; text may be declared binary, as in Spark."""
+"""Pairs of types where the second holds every value of the first. Text can be declared binary, as in Spark."""
 
 
 def _conformed(record: FileRecord, field: pa.Field, column: pa.Array | None, rows: int) -> pa.Array:

@@ -1,7 +1,7 @@
-"""Recorded files of HDFS as a DataFrame: the executors fetch them, Spark parses what is text.
+"""Recorded files in HDFS as a DataFrame: the executors fetch the files, and Spark parses text.
 
-JSON and CSV are cut into lines in Python and parsed by Spark, with Spark's options: so a record means here what it
-means to ``files.source``. Every file is looked at again once it has been read: only what its slice recorded counts.
+Python splits JSON and CSV files into lines, and Spark parses the lines with Spark's options, so records have the same
+meaning as in ``files.source``. After reading a file, the task checks that it still matches its record in the slice.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from epochal.tasks.reporting import as_failure, encode
 
 _FIRST_BYTES = 64 * 1024
 FILE = StructField("_file", StringType())
-"""The column that names a row's file, where a folder's value may have to be refused."""
+"""Column with the path of a row's file, for errors about invalid values in folder names."""
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
@@ -58,7 +58,7 @@ def frame_of(
     dropped: Observation | None,
     headers: CsvHeaders,
 ) -> DataFrame:
-    """The records of these files that fit ``schema``; ``dropped`` then learns how many did not, as ``rows``."""
+    """The records of these files that fit ``schema``. ``dropped`` counts the others, as ``rows``."""
     import pyspark.sql.functions as F
 
     if not records:
@@ -81,7 +81,7 @@ def frame_of(
 
 
 def header_pieces(hdfs: WebHdfs, path: str) -> Iterator[bytes]:
-    """The content of a file from its beginning; a caller takes what it needs."""
+    """The content of a file from its beginning, in pieces. The caller may stop early."""
     with translated("Source", f"read {path}", SourceError, SourceError):
         yield from hdfs.pieces(path, _FIRST_BYTES)
 
@@ -94,7 +94,7 @@ def _frame_of_group(
     group: FileGroup,
     records: Sequence[FileRecord],
 ) -> DataFrame:
-    """The declared columns; of text, also ``_malformed`` and ``_file``."""
+    """The declared columns and, for text formats, ``_malformed`` and ``_file``."""
     import pyspark.sql.functions as F
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -117,7 +117,7 @@ def _frame_of_group(
 
 @dataclass(frozen=True)
 class ReadLines:
-    """A task: the lines of its share of the files, as ``_file`` and ``_line``, and values of the folders."""
+    """Task that reads the lines of its files, as ``_file`` and ``_line``, and the values of their folders."""
 
     hdfs: WebHdfs
     tasks: Sequence[Sequence[FileRecord]]
@@ -139,7 +139,7 @@ class ReadLines:
 
 @dataclass(frozen=True)
 class ReadParquet:
-    """A task: the rows of its share of the files, with the columns of ``schema``, and values of the folders."""
+    """Task that reads the rows of its files, with the columns of ``schema``, and the values of their folders."""
 
     hdfs: WebHdfs
     tasks: Sequence[Sequence[FileRecord]]
@@ -163,7 +163,7 @@ class ReadParquet:
 
 
 def _shared_out(records: Sequence[FileRecord], tasks: int) -> list[list[FileRecord]]:
-    """The files over at most ``tasks`` tasks, the largest first, each to the task that has the least."""
+    """Distribute the files over at most ``tasks`` tasks: the largest first, each to the task with the fewest bytes."""
     shares: list[list[FileRecord]] = [[] for _ in range(min(tasks, len(records)))]
     sizes = [0] * len(shares)
     for record in sorted(records, key=lambda record: record.size, reverse=True):
@@ -180,7 +180,7 @@ def _records(tasks: Sequence[Sequence[FileRecord]], batches: Iterable[pa.RecordB
 
 
 def _unchanged(hdfs: WebHdfs, record: FileRecord, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches; then an error, if the file was replaced while it was being read."""
+    """Pass the batches on, then raise ``SourceChanged`` if the file was replaced during the read."""
     with translated("Source", f"read {record.path}", SourceError, SourceError):
         yield from batches
         status = hdfs.status(record.path)
@@ -190,7 +190,7 @@ def _unchanged(hdfs: WebHdfs, record: FileRecord, batches: Iterator[pa.RecordBat
 
 
 def _parsed(lines: DataFrame, reader: Reader, columns: PartitionColumns, group: FileGroup) -> DataFrame:
-    """The columns of files and folders, ``_file`` and ``_malformed``."""
+    """Parse lines into the columns of files and folders, ``_file`` and ``_malformed``."""
     import pyspark.sql.functions as F
 
     options = text_options(reader.options)
@@ -199,7 +199,7 @@ def _parsed(lines: DataFrame, reader: Reader, columns: PartitionColumns, group: 
     texts = [quoted(name) for name in columns.texts.names]
     found = columns.files if group.layout is None else group.layout.schema(columns.files)
     record = F.from_csv("_line", _ddl(with_malformed(found)), options | KEEP_MALFORMED)
-    # The row's number keeps Spark from parsing twice: it moves no filter past a column that is not deterministic.
+    # The row number prevents Spark from parsing twice: Spark moves no filter past a nondeterministic column.
     parsed = lines.select("_file", *texts, record.alias("_record"), F.monotonically_increasing_id().alias("_number"))
     fields = [f"_record.{quoted(name)}" for name in (*columns.files.names, MALFORMED)]
     return parsed.where("_number >= 0").select("_file", *texts, *fields)
@@ -211,7 +211,7 @@ def _ddl(schema: StructType) -> str:
 
 @contextmanager
 def _reported() -> Iterator[None]:
-    """Inside the block, Epochal's errors end with the line by which the driver knows them again."""
+    """Append to Epochal's errors raised in the block the line from which the driver restores them."""
     try:
         yield
     except EpochalError as error:

@@ -1,4 +1,4 @@
-"""Kafka topics as source and sink: ``from epochal.connectors import kafka``."""
+"""Kafka source and sink: ``from epochal.connectors import kafka``."""
 
 from epochal.connectors.kafka.sink import sink
 from epochal.connectors.kafka.source import source

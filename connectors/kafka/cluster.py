@@ -1,4 +1,4 @@
-"""What the driver asks Kafka: which topics and partitions there are, and where they begin and end."""
+"""The driver's requests to Kafka: existing topics and partitions, and their first and last offsets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from epochal.errors import SourceError
 
 @dataclass(frozen=True)
 class Selection:
-    """Topics by name, or those whose whole name a pattern matches."""
+    """Topics by name, or by a pattern that must match the whole name."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
@@ -32,14 +32,14 @@ class Selection:
 
 
 class Cluster:
-    """The driver's connection, opened when it is first used. One question is one request, however many partitions."""
+    """The driver's connection, opened on first use. A request covers all partitions."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._topics: Topics | None = None
 
     def find(self, selection: Selection) -> dict[str, Topic]:
-        """The topics that are there now. Raises ``SourceError`` where Kafka does not answer."""
+        """Find the existing topics of the selection. Raises ``SourceError`` if Kafka does not respond."""
         try:
             names: Sequence[str] = selection.names
             if selection.pattern is not None:
@@ -50,7 +50,7 @@ class Cluster:
             raise
 
     def earliest(self, partitions: Sequence[tuple[str, int]]) -> Offsets:
-        """The first offset that is still there."""
+        """The first existing offset of each partition."""
         return self._list(
             partitions,
             OffsetSpec.earliest(),  # type: ignore[no-untyped-call]
@@ -58,7 +58,7 @@ class Cluster:
         )
 
     def latest(self, partitions: Sequence[tuple[str, int]]) -> Offsets:
-        """The end of what is committed: the first record of an open transaction, or the next record to come."""
+        """The end of the committed records: the start of the first open transaction, or the next offset."""
         return self._list(
             partitions,
             OffsetSpec.latest(),  # type: ignore[no-untyped-call]
@@ -66,7 +66,7 @@ class Cluster:
         )
 
     def at(self, partitions: Sequence[tuple[str, int]], moment: datetime) -> Offsets:
-        """The first record of ``moment`` or later; the end where there is none."""
+        """The offset of the first record at or after ``moment``; the end of the partition if there is none."""
         milliseconds = int(moment.timestamp() * 1000)
         found = self._list(partitions, OffsetSpec.for_timestamp(milliseconds), f"find {moment} in")
         ends = self.latest(partitions)
@@ -110,7 +110,7 @@ class Cluster:
 
 
 class _Failed(Exception):
-    """An answer that is an error, and of which partition."""
+    """An error response for one partition."""
 
     def __init__(self, place: TopicPartition, error: KafkaError) -> None:
         super().__init__(place, error)
@@ -119,7 +119,7 @@ class _Failed(Exception):
 
 
 def missing(connection: Connection, names: Sequence[str]) -> SourceError:
-    """The error for topics that are not there."""
+    """The error for missing topics."""
     return SourceError(
         f"Kafka at {connection.servers} has no topic {', '.join(map(repr, names))}. Create it, or correct the name."
     )

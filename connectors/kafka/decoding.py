@@ -1,4 +1,4 @@
-"""Kafka records to Arrow columns, in the tasks. A value that does not fit is marked, not raised: see ``source``."""
+"""Decoding of Kafka records to Arrow columns, in tasks. Values that do not fit are marked or raised: see ``source``."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from epochal.errors import MalformedRecord
 VALUE, CORRUPT = "_epochal_value", "_epochal_corrupt"
 TOPIC, PARTITION, OFFSET = "_epochal_topic", "_epochal_partition", "_epochal_offset"
 MISFIT = "A record does not fit, at %s. Correct the schema, or let the source drop such records (malformed='drop')."
-"""With the record's place and why."""
+"""Message format; the argument is the record's place and the reason."""
 TOMBSTONE = (
     "The record at %s has no value (a tombstone), and the source has tombstones='fail'. Use tombstones='drop' to skip "
     "such records, or tombstones='row' to read them as rows whose value columns are null."
 )
-"""With the record's place."""
+"""Message format; the argument is the record's place."""
 Tombstones = Literal["row", "drop", "fail"]
 TOMBSTONES = ("row", "drop", "fail")
 
@@ -37,7 +37,7 @@ METADATA: dict[str, pa.DataType] = {
 
 
 class ValueDecoder(ABC):
-    """One format. ``schema`` are the columns that the task gives for the value. Serialisable."""
+    """Decoder of one format. ``schema``: the columns that the task returns for the value. Serialisable."""
 
     @property
     @abstractmethod
@@ -45,12 +45,12 @@ class ValueDecoder(ABC):
 
     @abstractmethod
     def columns(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None] | None]:
-        """The columns of the records' values, and why each does not fit; ``None`` when all do."""
+        """The columns of the records' values, and the reason for each that does not fit; ``None`` if all fit."""
 
 
 @dataclass(frozen=True)
 class BytesDecoder(ValueDecoder):
-    """The value as it is, under ``name``."""
+    """The unchanged value, in the column ``name``."""
 
     name: str
 
@@ -64,7 +64,7 @@ class BytesDecoder(ValueDecoder):
 
 @dataclass(frozen=True)
 class TextDecoder(ValueDecoder):
-    """The value as UTF-8 text, under ``name``."""
+    """The value as UTF-8 text, in the column ``name``."""
 
     name: str
 
@@ -79,7 +79,7 @@ class TextDecoder(ValueDecoder):
 
 @dataclass(frozen=True)
 class AvroDecoder(ValueDecoder):
-    """The value's record, each field a column."""
+    """The value as an Avro record, with a column per field."""
 
     avro: str
 
@@ -95,7 +95,7 @@ class AvroDecoder(ValueDecoder):
             reason = None
             try:
                 record = {} if value is None else decode(value)
-            except Exception as error:  # noqa: BLE001  whatever bytes do to fastavro: they are not such a record
+            except Exception as error:  # noqa: BLE001  fastavro raises many types for invalid bytes
                 record, reason = {}, f"it does not fit the Avro schema ({type(error).__name__}: {error})"
             records.append(record)
             reasons.append(reason)
@@ -105,12 +105,13 @@ class AvroDecoder(ValueDecoder):
 
 @dataclass(frozen=True)
 class Columns:
-    """What a task gives of each message: the value's columns, ``metadata`` as (name, what), and why it does not fit.
+    """Columns that a task returns: those of the value, ``metadata`` as (name, what), and the reason for a misfit.
 
-    ``located``: also where it was, in columns, for what only Spark can find not to fit; null where nothing is left to
-    Spark. Else the reason says it. ``refusing``: what does not fit is raised, and there is no column for it.
-    ``unread``: the columns that are not given; what is in them has to fit as well. ``tombstones``: what becomes of a
-    record without a value; it is decided by the record, whatever its format and whichever columns are read.
+    - ``located``: also return columns with the record's place, for records that only Spark can check. The columns are
+      null if Spark has nothing to check. If not ``located``, the reason contains the place.
+    - ``refusing``: raise an error for a record that does not fit, instead of returning a column with the reason.
+    - ``unread``: columns that are not returned. Their contents must fit as well.
+    - ``tombstones``: handling of records without a value. It does not depend on the format or the columns read.
     """
 
     value: ValueDecoder
@@ -134,31 +135,34 @@ class Columns:
 
     @property
     def marking(self) -> bool:
-        """Whether there is a column that says why a record does not fit."""
+        """True if a column holds the reason that a record does not fit."""
         return self.may_not_fit and not self.refusing
 
     @property
     def may_not_fit(self) -> bool:
-        """Bytes always fit: then nobody asks where a record was."""
+        """True if records may not fit. Bytes always fit."""
         return not isinstance(self.value, BytesDecoder) or any(
             what == "key" and self.key_format != "raw" for _, what in self.metadata
         )
 
     def type_of(self, what: str) -> pa.DataType:
-        """The type of one of ``METADATA``."""
+        """The Arrow type of one of ``METADATA``."""
         return pa.binary() if what == "key" and self.key_format == "raw" else METADATA[what]
 
     @property
     def parts(self) -> frozenset[str]:
-        """What has to be read of records beside their values."""
+        """The parts of records to read in addition to their values."""
         return frozenset(what for name, what in self.metadata if self._is_looked_at(name, what))
 
     def _is_looked_at(self, name: str, what: str) -> bool:
         return name not in self.unread or (what == "key" and self.key_format != "raw")
 
     def batch(self, records: Records) -> pa.RecordBatch:
-        """All of it for these records. Raises ``MalformedRecord`` where it is ``refusing``, and for a tombstone where
-        ``tombstones`` is ``fail``."""
+        """Decode these records.
+
+        Raises ``MalformedRecord`` for a record that does not fit if ``refusing``, and for a tombstone if ``tombstones``
+        is ``fail``.
+        """
         records = self._with_tombstones_handled(records)
         decoded, reasons = self.value.columns(records.values)
         arrays = dict(zip(self.value.schema.names, decoded, strict=True))
@@ -173,7 +177,7 @@ class Columns:
         elif self.may_not_fit:
             columns.append(self._reasons(records, reasons))
         if self.located:
-            left = arrays[VALUE]  # of these only Spark can say that they do not fit
+            left = arrays[VALUE]  # only Spark can check these
             columns += self._locations(records, needed=reasons is not None or left.null_count < len(left))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -223,12 +227,12 @@ class Columns:
 
 
 def place(topic: str, partition: int, offset: int) -> str:
-    """Where a record is, for a message."""
+    """The place of a record, for messages."""
     return f"offset {offset} of topic {topic}, partition {partition}"
 
 
 def as_texts(values: pa.Array) -> tuple[pa.Array, list[str | None] | None]:
-    """As text; where some are not UTF-8, those are null, and the reasons say so."""
+    """The values as text, and the reasons for invalid ones. Values that are not valid UTF-8 are null."""
     try:
         return values.cast(pa.string()), None
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""A slice's ranges as a DataFrame: read by tasks in parallel, JSON that they leave parsed by Spark."""
+"""A slice's ranges as a DataFrame. Tasks read the ranges in parallel; Spark parses the JSON that tasks leave to it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FORMATS = ("json", "string", "raw", "avro")
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """Which columns a record becomes. ``ddl`` is JSON's schema, ``None`` for the formats that the tasks decode."""
+    """The columns of a record. ``ddl``: schema for JSON; ``None`` for the formats that tasks decode."""
 
     value: ValueDecoder
     ddl: str | None
@@ -58,7 +58,7 @@ class RecordFormat:
     tombstones: Tombstones = "row"
 
     def schema(self, spark: SparkSession) -> StructType:
-        """Raises ``SchemaError`` for DDL that Spark cannot read, and for a column twice."""
+        """The columns of the source. Raises ``SchemaError`` for invalid DDL and for a duplicate column."""
         from pyspark.sql.pandas.types import from_arrow_schema
         from pyspark.sql.types import StructType
 
@@ -79,9 +79,9 @@ class RecordFormat:
         dropped: Observation | None,
         unread: frozenset[str] = frozenset(),
     ) -> DataFrame:
-        """The records of exactly these ranges; how many of them did not fit goes to ``dropped``, if they are.
+        """The records of exactly these ranges. ``dropped`` counts the dropped records, which do not fit the schema.
 
-        ``unread``: the columns in whose place is an error.
+        ``unread``: columns that are not read; reading them raises an error.
         """
         from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -102,14 +102,14 @@ class RecordFormat:
         dropped: Observation | None,
         unread: frozenset[str] = frozenset(),
     ) -> DataFrame:
-        """As :meth:`frame`, with the topic and the number of each record's partition."""
+        """As :meth:`frame`, with an additional column: topic and number of each record's partition."""
         located = replace(self, metadata=(*self.metadata, (_OF_TOPIC, "topic"), (_OF_PARTITION, "partition")))
         frame = located.frame(spark, connection, ranges, dropped, unread)
         partition = f"concat_ws('/', {_OF_TOPIC}, {_OF_PARTITION}) AS {SOURCE_PARTITION}"
         return frame.selectExpr(*map(quoted, self.schema(spark).names), partition)
 
     def _columns(self, unread: frozenset[str] = frozenset()) -> Columns:
-        """What tasks give. Of JSON the fields, as Spark does not read them itself; and whatever Spark has to check."""
+        """Columns of the tasks. For JSON, the fields that tasks can decode, and the texts that Spark has to parse."""
         value, fields, json = self.value, self._read_in_tasks(), self.ddl is not None
         if fields is not None:
             value = JsonDecoder(fields)
@@ -127,7 +127,7 @@ class RecordFormat:
         )
 
     def _read_in_tasks(self) -> pa.Schema | None:
-        """The fields that the tasks read of JSON that they can; ``None`` where Spark reads all."""
+        """The JSON fields that tasks decode; ``None`` if Spark parses all values."""
         return None if self.ddl is None else arrow_fields(self._json_schema())
 
     def _parsed(self, frame: DataFrame, unread: frozenset[str] = frozenset()) -> DataFrame:
@@ -184,7 +184,10 @@ def record_format(
     malformed: Malformed,
     tombstones: Tombstones = "row",
 ) -> RecordFormat:
-    """Raises ``OptionError`` for a combination that means nothing, ``SchemaError`` for an Avro schema that is none."""
+    """Create the format from the source's options.
+
+    Raises ``OptionError`` for an invalid combination, ``SchemaError`` for an invalid Avro schema.
+    """
     check_choice(what, "format", format, FORMATS)
     check_choice(what, "key_format", key_format, ("string", "raw"))
     check_choice(what, "malformed", malformed, ("fail", "drop"))
@@ -223,7 +226,7 @@ def _own(field: StructField) -> Column:
 
 
 def _absent(field: StructField) -> Column:
-    """In the place of a column that nothing reads. Spark leaves it out; it must never be mistaken for the column."""
+    """Placeholder for an unread column. Spark prunes it; evaluating it raises an error."""
     from pyspark.sql import functions as F
 
     error = F.raise_error(F.lit(f"Column {field.name!r} of the Kafka source is read, which was not foreseen: a bug."))
@@ -231,7 +234,7 @@ def _absent(field: StructField) -> Column:
 
 
 def _failure() -> Column:
-    """The record's error as the driver reads it back, made by Spark where the record is."""
+    """The record's error in the form that the driver parses, computed by Spark in the task."""
     from pyspark.sql import functions as F
 
     message = F.format_string(MISFIT, F.col(CORRUPT))

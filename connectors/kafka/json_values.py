@@ -1,8 +1,8 @@
-"""JSON values to columns in the tasks, by Arrow's reader, where it is certain to find what Spark's parser finds.
+"""Decoding of JSON values to columns in tasks by Arrow's reader, if it is certain to agree with Spark's parser.
 
-Spark's parser says what a value means (``connectors/json_objects.py``), and costs several times what it costs to
-fetch the record. Arrow's reader takes fewer texts. What it takes in a way of its own, :class:`JsonDecoder` keeps from
-it; what it refuses, and all that is kept from it, goes to Spark as text.
+Spark's parser defines the meaning of a value (``connectors/json_objects.py``), but costs several times as much as
+fetching the record. Arrow's reader accepts fewer texts. :class:`JsonDecoder` does not pass it texts that it might
+interpret differently. These texts, and those that Arrow rejects, are left to Spark.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 LEAST_ROWS = 1_000
-"""Lines that are refused together are tried again by halves, down to so many."""
+"""Size of a rejected batch of lines down to which its halves are tried separately."""
 SHORT_CHARACTERS, LONG_CHARACTERS = 1_000, 50_000
-"""Spark's parser limits how long numbers and names may be, and how deep values: a short text is within its limits."""
+"""Bounds for the checks of Spark's limits on the length of numbers and names and on nesting. Short texts pass them."""
 _DEEP, _LONG_NUMBER = 400, "[0-9]{400}"
 
 _UNLIKE = r"[\x00-\x1f]|\\u|[:,\[ ]-0[,}\] ]"
-"""What the two may take differently: control characters, surrogates, and the integer -0 as a double."""
+"""Text that the two parsers may interpret differently: control characters, surrogates, the integer -0 as a double."""
 
 
 @dataclass(frozen=True)
 class JsonDecoder(ValueDecoder):
-    """Gives a column ``field_column(n)`` for the n-th of ``fields``, and :data:`VALUE`, the texts left to Spark."""
+    """Returns a column ``field_column(n)`` for the n-th of ``fields``, and :data:`VALUE`, the texts left to Spark."""
 
     fields: pa.Schema
 
@@ -52,7 +52,7 @@ class JsonDecoder(ValueDecoder):
         return [*(column.take(rows) for column in found), left], reasons
 
     def _read(self, texts: pa.Array) -> tuple[npt.NDArray[np.bool_], list[pa.Array]]:
-        """Which of the texts were read here, and the columns of those."""
+        """Mask of the texts that Arrow has read, and their columns."""
         read = _alike(texts)
         lines = texts.filter(pa.array(read))
         tables, refused = self._tables(lines)
@@ -62,7 +62,7 @@ class JsonDecoder(ValueDecoder):
         return read, [column.combine_chunks() for column in whole.columns]
 
     def _tables(self, lines: pa.Array) -> tuple[list[pa.Table], npt.NDArray[np.bool_]]:
-        """Tables of the lines that Arrow takes, in order; and which it does not."""
+        """Tables of the lines that Arrow accepts, in order, and a mask of the lines that it rejects."""
         if len(lines) == 0:
             return [], np.zeros(0, np.bool_)
         table = self._table(lines)
@@ -86,24 +86,24 @@ class JsonDecoder(ValueDecoder):
             )
         except pa.ArrowException:
             return None
-        # As each line begins and ends as an object does, so many objects are one a line.
+        # Each line begins and ends as an object does, so equal numbers of objects and lines mean one object per line.
         return table if table.num_rows == len(lines) and table.schema.equals(self.fields) else None
 
 
 def field_column(number: int) -> str:
-    """What the task calls the column of a field."""
+    """The name of a field's column in the task's output."""
     return f"_epochal_field_{number}"
 
 
 def arrow_fields(schema: StructType) -> pa.Schema | None:
-    """The columns that :class:`JsonDecoder` gives for these fields; ``None`` where one is of a type that it cannot."""
+    """The columns that :class:`JsonDecoder` returns for these fields; ``None`` for an unsupported type."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema) if _readable(schema) else None
 
 
 def _readable(type: DataType) -> bool:
-    """Whether both parsers make the same of a text for it. Times, decimals and floats are read in ways of Spark's."""
+    """Check that both parsers agree on values of this type. They differ for times, decimals and floats."""
     from pyspark.sql import types
 
     match type:
@@ -119,7 +119,7 @@ def _readable(type: DataType) -> bool:
 
 
 def _alike(texts: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which texts mean the same to both, if Arrow's reader takes them."""
+    """Mask of the texts on which both parsers agree, provided that Arrow's reader accepts them."""
     objects = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}")).fill_null(False)
     found: npt.NDArray[np.bool_] = objects.to_numpy(zero_copy_only=False).copy()
     if _may_differ(texts):
@@ -135,7 +135,7 @@ def _alike(texts: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _may_differ(texts: pa.Array) -> bool:
-    """Whether :data:`_UNLIKE` can be in any of the texts at all: a look at their bytes, which costs little."""
+    """Check cheaply, on the bytes, whether :data:`_UNLIKE` can match any of the texts."""
     _, ends, data = texts.buffers()
     if data is None or len(texts) == 0:
         return False

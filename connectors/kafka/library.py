@@ -1,9 +1,9 @@
-"""librdkafka, the C library inside of confluent-kafka, as far as whole batches of records are taken from it.
+"""Bindings of librdkafka, the C library in confluent-kafka, for fetching whole batches of records.
 
-confluent-kafka makes a Python object of each record, and asks it for each of its fields: that costs more than to fetch
-it. Here a batch comes as the library's structs (``rdkafka.h``: ``rd_kafka_message_t``, which are part of its stable
-interface), of which :mod:`epochal.connectors.kafka.records` makes columns at once. Symbols are looked up in
-confluent-kafka's own module, so that it is the very library that was installed with it.
+confluent-kafka creates a Python object for each record, with a method call for each field, which costs more than
+fetching the record. These bindings return a batch as the library's structs (``rd_kafka_message_t`` of ``rdkafka.h``,
+part of its stable interface), which :mod:`epochal.connectors.kafka.records` converts to columns in bulk. Symbols are
+resolved in confluent-kafka's own module, so the bindings always use the library installed with it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MESSAGE = np.dtype(
         "itemsize": 72,
     }
 )
-"""``rd_kafka_message_t`` where pointers have 64 bits."""
+"""Layout of ``rd_kafka_message_t`` with 64-bit pointers."""
 
 _WAITING: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_consume_batch_queue": (c_ssize_t, [c_void_p, c_int, c_void_p, c_size_t]),
@@ -67,7 +67,7 @@ _AT_ONCE: dict[str, tuple[Any, list[Any]]] = {
 
 
 class Library:
-    """Its functions, by their names. Those that wait let other threads of Python run."""
+    """Functions of librdkafka, as attributes. Blocking functions release Python's global interpreter lock."""
 
     def __init__(self) -> None:
         file = str(cimpl.__file__)
@@ -91,5 +91,5 @@ class Library:
 
 @cache
 def library() -> Library:
-    """Loaded once in a process."""
+    """The library, loaded once per process."""
     return Library()

@@ -1,4 +1,4 @@
-"""Offsets: where a source stands in each partition, and what the next slice takes of each."""
+"""Offsets: the position of a source in each partition, and the ranges of the next slice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Offsets = dict[str, dict[int, int]]
 
 @dataclass(frozen=True, order=True)
 class OffsetRange:
-    """``[start, end)`` of one partition: ``end`` is the first offset that is not part of it."""
+    """The offsets ``[start, end)`` of one partition; ``end`` is exclusive."""
 
     topic: str
     partition: int
@@ -21,7 +21,7 @@ class OffsetRange:
 
     @property
     def length(self) -> int:
-        """At most so many records: commit records and compacted ones take up offsets too."""
+        """The number of offsets, an upper bound for records: commit markers and compacted records use offsets too."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -29,7 +29,7 @@ class OffsetRange:
 
 
 def ranges_between(start: Offsets, end: Offsets) -> list[OffsetRange]:
-    """What lies between two positions; nothing for a partition that did not move."""
+    """The ranges between two positions. Omits partitions whose position is the same."""
     found = []
     for topic, partitions in sorted(end.items()):
         for partition, until in sorted(partitions.items()):
@@ -40,7 +40,7 @@ def ranges_between(start: Offsets, end: Offsets) -> list[OffsetRange]:
 
 
 def limited(ranges: Sequence[OffsetRange], limit: int | None) -> list[OffsetRange]:
-    """The ranges cut to ``limit`` offsets in all, each about in proportion; every partition moves, if only by one."""
+    """Cut the ranges to about ``limit`` offsets in total, in proportion. Each partition keeps at least one offset."""
     total = sum(range.length for range in ranges)
     if limit is None or total <= limit:
         return list(ranges)
@@ -62,7 +62,7 @@ def moved(positions: Offsets, ranges: Sequence[OffsetRange]) -> Offsets:
 
 
 def grouped(ranges: Sequence[OffsetRange], tasks: int) -> list[tuple[OffsetRange, ...]]:
-    """At most ``tasks`` groups of about the same size, the largest ranges first."""
+    """Distribute the ranges over at most ``tasks`` groups of similar size, the largest ranges first."""
     groups: list[list[OffsetRange]] = [[] for _ in range(min(tasks, len(ranges)))]
     for each in sorted(ranges, key=lambda each: -each.length):
         min(groups, key=lambda group: sum(other.length for other in group)).append(each)
@@ -70,7 +70,7 @@ def grouped(ranges: Sequence[OffsetRange], tasks: int) -> list[tuple[OffsetRange
 
 
 def as_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """For a manifest: JSON's keys are strings."""
+    """Offsets for a manifest, with string keys for JSON."""
     return {
         topic: {str(partition): offset for partition, offset in sorted(partitions.items())}
         for topic, partitions in sorted(offsets.items())
@@ -85,7 +85,7 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def pairs(offsets: Offsets) -> Iterator[tuple[str, int]]:
-    """Every topic and partition."""
+    """Iterate over all pairs of topic and partition."""
     for topic, partitions in offsets.items():
         for partition in partitions:
             yield topic, partition

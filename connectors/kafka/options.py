@@ -1,4 +1,4 @@
-"""What may be said of a Kafka source: its topics, and where it starts."""
+"""Options of the Kafka source: topics and start position."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Start = Literal["earliest", "latest"] | datetime | Mapping[str, Mapping[int, int
 
 
 def selection(what: str, topics: str | Sequence[str] | None, pattern: str | None) -> Selection:
-    """Topics by name or by pattern. Raises ``OptionError``."""
+    """Check the options for topics, by name or by pattern. Raises ``OptionError``."""
     names = (topics,) if isinstance(topics, str) else tuple(topics or ())
     if bool(names) == (pattern is not None):
         raise OptionError(f"{what} needs topics, or a pattern of their names: one of the two.")
@@ -30,7 +30,7 @@ def selection(what: str, topics: str | Sequence[str] | None, pattern: str | None
 
 
 def start_position(what: str, start: Start) -> Start:
-    """Raises ``OptionError`` for what is no position."""
+    """Check the start position. Raises ``OptionError``."""
     if isinstance(start, str):
         check_choice(what, "start", start, ("earliest", "latest"))
         return start

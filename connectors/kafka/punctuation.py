@@ -1,4 +1,4 @@
-"""Where the punctuation records of a topic's partitions are: the driver reads the records once to find them."""
+"""Offsets of punctuation records. The driver reads all records once to find them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from epochal.connectors.kafka.reading import RangeReader
 
 
 class Punctuations:
-    """The records with the key ``key``. What was looked at once is not read again while the attempt lasts."""
+    """Punctuation records, which have the key ``key``. Each offset is read only once per attempt."""
 
     def __init__(self, connection: Connection, key: bytes) -> None:
         self._connection = connection
@@ -23,7 +23,7 @@ class Punctuations:
         self._ends: dict[tuple[str, int], list[int]] = defaultdict(list)
 
     def look(self, ranges: Sequence[OffsetRange]) -> None:
-        """See what is in these ranges. Raises as :class:`RangeReader` does."""
+        """Search these ranges for punctuation. Raises the errors of :class:`RangeReader`."""
         unseen = [self._unseen(range) for range in ranges]
         left = [range for range in unseen if range.length > 0]
         if not left:
@@ -39,7 +39,7 @@ class Punctuations:
             self._looked[range.topic, range.partition] = range.end
 
     def first_after(self, topic: str, partition: int, position: int) -> int | None:
-        """The offset behind the first punctuation that is not before ``position``; ``None``: none was seen."""
+        """The offset after the first punctuation at or after ``position``; ``None`` if none has been found."""
         ends = [end for end in self._ends[topic, partition] if end > position]
         self._ends[topic, partition] = ends
         return ends[0] if ends else None

@@ -1,4 +1,4 @@
-"""The tasks of a Kafka source: each reads its ranges of offsets, exactly."""
+"""Tasks of the Kafka source. Each task reads exactly its ranges of offsets."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ POLL_SECONDS = 0.02
 SILENCE_SECONDS = 60.0
 
 _kept: dict[str, RecordConsumer] = {}
-"""One consumer for each connection, kept by the Python worker: to connect takes longer than to read a small slice."""
+"""Cached consumers of the Python worker, by connection. Connecting takes longer than reading a small slice."""
 
 
 @dataclass(frozen=True)
 class ReadRanges:
-    """For ``mapInArrow`` over ids of groups of ranges."""
+    """Function for ``mapInArrow`` over indexes of groups of ranges."""
 
     connection: Connection
     groups: tuple[tuple[OffsetRange, ...], ...]
@@ -59,11 +59,12 @@ class ReadRanges:
 
 
 class RangeReader:
-    """The records of some ranges, of different partitions, as they come; in order within each.
+    """Iterator over the records of ranges of different partitions, in order within each partition.
 
-    A range is read until something at or after its end is met: commit records and aborted ones take up offsets, and
-    are never seen. ``parts``: what is read beside values, as :meth:`Fetched.records` has it. Raises ``SourceChanged``
-    where the broker has lost a part, ``SourceError`` where it does not answer.
+    Reads a range until the consumer returns a record or end of partition at or after the range's end, as commit markers
+    and aborted records use offsets but are not returned. ``parts``: parts to read in addition to values, as in
+    :meth:`Fetched.records`. Raises ``SourceChanged`` if the broker has lost records, ``SourceError`` if it does not
+    respond.
     """
 
     def __init__(self, connection: Connection, ranges: Sequence[OffsetRange], parts: Collection[str]) -> None:
@@ -90,7 +91,7 @@ class RangeReader:
             if records is not None:
                 heard = time.monotonic()
                 yield self._taken(records)
-                self._notice(events)  # after the records: what has come to its end may have come with its last ones
+                self._notice(events)  # after the records, as an end of partition may arrive together with the last ones
             elif time.monotonic() - heard > SILENCE_SECONDS:
                 waiting = next(iter(self._open.values()))
                 raise SourceError(
@@ -99,7 +100,7 @@ class RangeReader:
                 )
 
     def _taken(self, records: Records) -> Records:
-        """Those that belong to the ranges; and which ranges are at their end now."""
+        """The records that belong to the ranges. Closes the ranges that are complete."""
         kept = np.zeros(len(records), np.bool_)
         for index, place in enumerate(records.places):
             rows = np.flatnonzero(records.place == index)
@@ -107,9 +108,9 @@ class RangeReader:
         return records.only(kept)
 
     def _new(self, place: Place, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which of a partition's records are to be read: of its range, and after all that were met before."""
+        """Mask of a partition's records that are in its range and after all records already read."""
         range = self._open.get(place)
-        if range is None:  # the consumer, which lives on, was assigned it before
+        if range is None:  # left from an earlier assignment of the cached consumer
             return np.zeros(len(offsets), np.bool_)
         met = np.maximum.accumulate(np.concatenate([[self._next[place] - 1], offsets]))
         self._next[place] = int(met[-1]) + 1
@@ -138,7 +139,7 @@ class RangeReader:
         try:
             first, end = self._consumer.bounds((range.topic, range.partition), ANSWER_SECONDS)
             there = f"Kafka has offsets {first} to {end} now"
-        except Exception as error:  # noqa: BLE001  why it cannot be said does not matter: the range is lost
+        except Exception as error:  # noqa: BLE001  any failure: the range is lost in any case
             there = f"there is no such partition any more ({translated(error).message.splitlines()[0]})"
         return SourceChanged(
             f"Kafka at {self._connection.servers} has lost a part of {range}, which was not read yet: {there}. "
@@ -164,7 +165,7 @@ def _consumer(connection: Connection) -> RecordConsumer:
         settings = {
             "fetch_wait_max_ms": 50,
             "queued_min_messages": 50_000,
-            # Else a full queue is looked at again only after a second.
+            # Otherwise librdkafka checks a full queue again only after a second.
             "fetch_queue_backoff_ms": 5,
             "queued_max_messages_kbytes": 16_384,
             **connection.options,
@@ -190,9 +191,10 @@ _ERROR_BYTES = 512
 
 
 class RecordConsumer:
-    """``settings``: the library's, with ``_`` for ``.``. Raises the connection's error for one that it does not take.
+    """Consumer that returns batches of records as columns.
 
-    What goes wrong later comes as an :class:`Event`, or is raised as the ``connection`` translates it.
+    ``settings`` are librdkafka's, with ``_`` for ``.``; an invalid setting raises the connection's error. Later errors
+    are returned as an :class:`Event`, or raised as translated by the ``connection``.
     """
 
     def __init__(self, connection: Connection, **settings: Any) -> None:
@@ -208,12 +210,12 @@ class RecordConsumer:
         self._queue = library().rd_kafka_queue_get_consumer(self._client)
 
     def assign(self, places: Sequence[tuple[Place, int]]) -> None:
-        """Read these partitions from these offsets on, and nothing else."""
+        """Assign exactly these partitions, from these offsets on."""
         with _partitions(places) as partitions:
             self._check(library().rd_kafka_assign(self._client, partitions), "assign partitions")
 
     def unassign(self, place: Place | None = None) -> None:
-        """Read this partition no more, or none."""
+        """Remove this partition, or all partitions, from the assignment."""
         if place is None:
             self._check(library().rd_kafka_assign(self._client, None), "unassign all partitions")
             return
@@ -225,7 +227,7 @@ class RecordConsumer:
             self._check(code, f"unassign {place}")
 
     def take(self, most: int, seconds: float, parts: Collection[str]) -> tuple[Records | None, list[Event]]:
-        """At most so many records and events; those that came within the time. ``parts``: :meth:`Fetched.records`."""
+        """Take up to ``most`` records and events that arrive within ``seconds``. ``parts``: see :class:`Fetched`."""
         if len(self._fetched) < most:
             self._fetched = np.zeros(most, np.uint64)
         number = library().rd_kafka_consume_batch_queue(
@@ -237,7 +239,7 @@ class RecordConsumer:
             return fetched.records(parts), fetched.events()
 
     def bounds(self, place: Place, seconds: float) -> tuple[int, int]:
-        """The first offset that there is, and the end, asked of the broker."""
+        """Request the first existing offset and the end of a partition from the broker."""
         first, end = c_int64(), c_int64()
         code = library().rd_kafka_query_watermark_offsets(
             self._client, place[0].encode(), place[1], byref(first), byref(end), round(seconds * 1000)
@@ -246,14 +248,14 @@ class RecordConsumer:
         return first.value, end.value
 
     def close(self) -> None:
-        """End it, and its connections."""
+        """Close the consumer and its connections."""
         library().rd_kafka_consumer_close(self._client)
         library().rd_kafka_queue_destroy(self._queue)
         library().rd_kafka_destroy(self._client)
 
     def _configuration(self, settings: dict[str, Any]) -> c_void_p:
         configuration, reason = library().rd_kafka_conf_new(), create_string_buffer(_ERROR_BYTES)
-        # What the library would write to standard error comes as events too.
+        # Disables librdkafka's logging to standard error; the errors also arrive as events.
         library().rd_kafka_conf_set_log_cb(configuration, None)
         for name, value in settings.items():
             if name in ("logger", "error_cb"):  # confluent-kafka's own
@@ -276,7 +278,7 @@ class RecordConsumer:
 
 @contextmanager
 def _partitions(places: Sequence[tuple[Place, int]]) -> Iterator[c_void_p]:
-    """The library's list of them, within the block."""
+    """librdkafka's list of these partitions, freed at the end of the block."""
     found = library().rd_kafka_topic_partition_list_new(len(places))
     try:
         for (topic, partition), offset in places:

@@ -1,4 +1,4 @@
-"""Records of Kafka as columns, copied at once out of the memory of the library that has fetched them."""
+"""Kafka records as columns, copied in bulk from librdkafka's memory."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from epochal.connectors.kafka.library import MESSAGE, NO_TIMESTAMP, library
 HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 
 Place = tuple[str, int]
-"""A topic and the number of a partition."""
+"""Topic and partition number."""
 
 _CLOSE_BYTES = 4096
 _MOST_STRETCHES = 64
-"""With more of them, or what is further apart, a message at a time costs less."""
+"""Maximum number of memory stretches. With more stretches, copying message by message costs less."""
 
 
 @dataclass(frozen=True)
 class Records:
-    """Some records, in the order in which they came: a row of each array for each.
+    """A batch of records in order of arrival, with one row of each array per record.
 
-    ``place``: of each record, the index of its place in ``places``. Arrays that were not asked for are ``None``. Values
-    and keys are bytes, null where there are none; timestamps are milliseconds since 1970, null where there is none.
+    ``place`` is the index of a record's partition in ``places``. Arrays that were not requested are ``None``. Values
+    and keys are bytes, and timestamps are milliseconds since 1970; all are null if missing.
     """
 
     places: tuple[Place, ...]
@@ -46,7 +46,7 @@ class Records:
         return len(self.offsets)
 
     def only(self, kept: npt.NDArray[np.bool_]) -> Records:
-        """Those that are marked, in the same order."""
+        """The records marked in ``kept``, in the same order."""
         if kept.all():
             return self
         mask = pa.array(kept)
@@ -74,7 +74,7 @@ class Records:
 
 @dataclass(frozen=True)
 class Event:
-    """What the library says instead of a record: an error, or that a partition is at its end."""
+    """An event that librdkafka returns instead of a record: an error, or the end of a partition."""
 
     place: Place | None
     offset: int
@@ -83,7 +83,7 @@ class Event:
 
 
 class Fetched:
-    """Messages that the library has handed over. They are its memory until they are given back, at the block's end."""
+    """Messages returned by librdkafka, in the library's memory. The end of the ``with`` block frees them."""
 
     def __init__(self, addresses: npt.NDArray[np.uint64]) -> None:
         self._addresses = addresses
@@ -105,7 +105,7 @@ class Fetched:
         return [_event(message) for message in found]
 
     def records(self, parts: Collection[str]) -> Records:
-        """``parts``: of ``key``, ``timestamp`` and ``headers``, which are to be had beside the values."""
+        """The records. ``parts``: which of ``key``, ``timestamp`` and ``headers`` to read in addition to the values."""
         good = self._messages["error"] == 0
         messages, addresses = self._messages, self._addresses
         if not good.all():
@@ -123,7 +123,7 @@ class Fetched:
 
 
 def _places(messages: npt.NDArray[Any]) -> tuple[tuple[Place, ...], npt.NDArray[np.int64]]:
-    """Each place once; and which of them each message has."""
+    """The distinct places, and the index of each message's place among them."""
     topics, partitions = messages["topic"], messages["partition"]
     if len(messages) == 0:
         return (), np.zeros(0, np.int64)
@@ -146,7 +146,7 @@ def _event(message: Any) -> Event:
 
 
 def _bytes(starts: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint64]) -> pa.Array:
-    """The bytes at each address; null where there is no address."""
+    """The bytes at each address; null for a null address."""
     absent = starts == 0
     if absent.all():
         return pa.nulls(len(starts), pa.binary())
@@ -156,11 +156,11 @@ def _bytes(starts: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint64]) -> p
 def _copied(
     starts: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint64], absent: npt.NDArray[np.bool_] | None = None
 ) -> pa.LargeBinaryArray:
-    """The bytes at each address, as an array of its own.
+    """Copy the bytes at each address into a new array.
 
-    Messages that were fetched together lie close to each other. So a stretch of memory is an array by itself, whose
-    elements are by turns the bytes of a message and whatever is between them and those of the next; Arrow takes every
-    other one, and what is between is never looked at.
+    Messages that were fetched together are close to each other in memory. A stretch of memory is therefore interpreted
+    as an array whose elements alternate between the bytes of a message and the gap to the next message. Arrow copies
+    every second element, and the gaps are never read.
     """
     positions = np.flatnonzero(lengths)
     positions = positions[np.argsort(starts[positions], kind="stable")]
@@ -180,7 +180,7 @@ def _copied(
 
 
 def _stretch(begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> pa.LargeBinaryArray:
-    """What lies between each two of these addresses, which rise."""
+    """Copy the bytes between each pair of ``begins`` and ``ends``, which are in ascending order."""
     offsets = np.empty(2 * len(begins), np.int64)
     offsets[0::2], offsets[1::2] = begins - begins[0], ends - begins[0]
     data = pa.foreign_buffer(int(begins[0]), int(offsets[-1]))
@@ -192,7 +192,7 @@ def _stretch(begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> pa.L
 def _one_by_one(
     starts: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint64], absent: npt.NDArray[np.bool_] | None
 ) -> pa.LargeBinaryArray:
-    """Where memory is scattered, or shared."""
+    """Copy message by message, for memory that is scattered or shared."""
     found = [
         string_at(start, length) if length else b""
         for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""``kafka.sink``: options to a backend."""
+"""``kafka.sink``: checks the options and creates the backend."""
 
 from __future__ import annotations
 
@@ -44,24 +44,27 @@ def sink(
     transaction_records: int = 10_000_000,
     **options: Any,
 ) -> SinkDefinition:
-    """Records in a topic; those of an epoch appear at once to a ``read_committed`` reader, whatever fails.
+    """Write records to a topic. The records of an epoch become visible atomically to ``read_committed`` consumers.
 
-    ``value`` names the columns of the value: one for ``format`` ``string`` and ``raw``, any number for ``json`` and
-    ``avro`` (which needs ``schema``); none means all that are nothing else. ``key`` is one column (as text, or bytes),
-    or several (as JSON). ``headers`` is a map column, ``timestamp`` a timestamp, ``partition`` an int; without one, the
-    key decides as in Kafka's Java producer. ``topic_column`` names each row's topic; ``topic`` is for its nulls.
+    - ``value``: columns of the record's value. One column for the formats ``string`` and ``raw``, any number for
+      ``json`` and ``avro`` (which requires ``schema``). Default: all columns without another role.
+    - ``key``: one column, written as text or bytes, or several columns, written as JSON.
+    - ``headers``: map column. ``timestamp``: timestamp column.
+    - ``partition``: int column. Default: the key determines the partition, as in Kafka's Java producer.
+    - ``topic_column``: column with each row's topic; ``topic`` is the default for nulls.
+    - ``mode``: ``append`` accepts append-only streams and, if ``key`` names their key columns, upsert streams (such as
+      the result of ``aggregate``): the latest record of a key is then its current value, and the topic can be
+      compacted. ``updates`` writes a record for each changed row, regardless of its key.
+    - ``delivery``: ``at_least_once`` makes tasks write records as they run; records of a slice that is run again are
+      duplicated. Default: the application's ``guarantee``.
+    - ``shards``: number of transactions per epoch. Each becomes visible separately.
+    - ``create``: number of partitions with which a missing topic is created. Default: do not create it.
+    - ``transaction_records``: maximum number of records that become visible atomically; a larger epoch becomes visible
+      in parts.
+    - ``options``: options of the Kafka client, with ``_`` for ``.`` (``security_protocol``,
+      ``sasl_password=secret('env:NAME')``, ``compression_type``, ..).
 
-    ``mode`` ``append`` takes rows that stay, and new values of keys (what ``aggregate`` gives) where ``key`` names
-    their key columns: the newest record of a key is then its value, and the topic may be compacted. ``updates`` writes
-    a record for each row that changed, whatever its key.
-
-    ``delivery`` ``at_least_once``: tasks write as they run, and a slice that is run again is there again; without it,
-    as the application's ``guarantee`` says.
-
-    ``create``: make the topic, with so many partitions, when it is missing. ``shards``: so many transactions an epoch,
-    each visible by itself. ``transaction_records``: a larger epoch appears in parts. ``options`` are the client's, with
-    ``_`` for ``.`` (``security_protocol``, ``sasl_password=secret('env:NAME')``, ``compression_type``, ..). Raises
-    ``OptionError``.
+    Raises ``OptionError``.
     """
     what = "kafka.sink"
     check_choice(what, "format", format, FORMATS)
@@ -109,7 +112,7 @@ def sink(
 
 
 def _replaced_by(shape: RecordShape) -> tuple[str, ...]:
-    """The columns by which a record takes the place of an earlier one: in one partition of one topic alone."""
+    """Columns by which a record replaces an earlier one. Records replace each other only within a partition."""
     places = {name for name in (shape.topic_column, shape.partition) if name is not None}
     return shape.key if places <= set(shape.key) else ()
 

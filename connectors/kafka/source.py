@@ -1,4 +1,4 @@
-"""``kafka.source``: slices are ranges of offsets, and stand in the manifest."""
+"""``kafka.source``: a slice is a set of offset ranges, recorded in the manifest."""
 
 from __future__ import annotations
 
@@ -57,19 +57,24 @@ def source(
     tombstones: Tombstones = "row",
     **options: Any,
 ) -> SourceDefinition:
-    """The committed records of topics, by name or by a ``pattern`` that matches the whole name; partitions and topics
-    that come later are found, and read from their beginning.
+    """Read the committed records of topics. New topics and partitions are detected and read from their beginning.
 
-    ``format``: ``json`` with ``schema`` as Spark DDL and ``avro`` with ``schema`` as Avro's JSON give a column for each
-    field, ``string`` and ``raw`` one column, named ``value``. ``metadata`` adds columns: of ``key`` (``key_format``),
-    ``topic``, ``partition``, ``offset``, ``timestamp``, ``headers``; as a mapping ``{"column": "offset"}`` under other
-    names. ``start``, where there is no state yet: ``"earliest"``, ``"latest"``, a ``datetime`` with time zone, or
-    offsets ``{"topic": {0: 17}}``. ``bounded``: the records that are there when the run begins are all that there are,
-    and the source ends with them. ``punctuation``: a key; a record with it, in every partition, ends an epoch, and
-    nothing else does. A record that does not fit fails the epoch, or is dropped and counted in the log
-    (``malformed="drop"``). ``tombstones``: a record without a value is read as a row whose value columns are null
-    (``"row"``), is skipped (``"drop"``), or fails the epoch (``"fail"``). ``options`` are the client's, with ``_`` for
-    ``.``. Raises ``OptionError``.
+    - ``topics``: names of topics. ``pattern``: regular expression that must match the whole name. Set one of the two.
+    - ``format``: ``json`` (``schema`` is Spark DDL) and ``avro`` (``schema`` is Avro's JSON) return a column per field;
+      ``string`` and ``raw`` return one column, named by ``value``.
+    - ``start``: start position if no state exists: ``"earliest"``, ``"latest"``, a ``datetime`` with time zone, or
+      offsets ``{"topic": {0: 17}}``.
+    - ``bounded``: read only the records that exist when the run starts, then end.
+    - ``punctuation``: record key. Epochs end only at records with this key, one in every partition.
+    - ``metadata``: additional columns, any of ``key`` (as ``key_format``), ``topic``, ``partition``, ``offset``,
+      ``timestamp`` and ``headers``. A mapping such as ``{"column": "offset"}`` renames them.
+    - ``malformed``: handling of a record that does not fit the schema. ``"fail"`` fails the epoch; ``"drop"`` drops
+      the record and logs the number of dropped records.
+    - ``tombstones``: handling of a record without a value. ``"row"`` returns a row whose value columns are null,
+      ``"drop"`` skips the record, ``"fail"`` fails the epoch.
+    - ``options``: options of the Kafka client, with ``_`` for ``.``.
+
+    Raises ``OptionError``.
     """
     what = "kafka.source"
     check_flag(what, "bounded", bounded)
@@ -101,7 +106,7 @@ def source(
 
 
 class KafkaSource(Source):
-    """Positions are the next offset of each partition. ``detail`` names each topic's identity at the broker."""
+    """Kafka source. A position is the next offset of each partition; ``detail`` holds the topic IDs of the broker."""
 
     def __init__(
         self,
@@ -115,7 +120,7 @@ class KafkaSource(Source):
         self._bounded = bounded
         self._punctuations = None if punctuation is None else Punctuations(connection, punctuation.encode())
         self._rest_waits = False
-        """Of what is available, the rest has no punctuation yet."""
+        """True if the remaining available records contain no punctuation yet."""
         self._connection = connection
         self._selection = selection
         self._start = start
@@ -154,7 +159,7 @@ class KafkaSource(Source):
 
     def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
         found = checkpoint or {}
-        # An import to other brokers: their offsets are others.
+        # Set by an import to another cluster, whose offsets differ.
         self._resume_at = datetime.fromisoformat(found["at"]) if "at" in found else None
         self._positions = from_json(found.get("offsets", {}))
         self._identities = dict(found.get("topics", {}))
@@ -169,7 +174,7 @@ class KafkaSource(Source):
         self._available = self._ends()
 
     def plan(self, limits: SliceLimits) -> Slice | None:
-        """While no broker answers there is nothing new; at the start of an attempt that is an error."""
+        """The next slice; ``None`` while no broker responds. Raises ``BrokersAway`` at the start of an attempt."""
         try:
             slice = self._plan(limits)
         except BrokersAway as error:
@@ -201,7 +206,7 @@ class KafkaSource(Source):
         return self._planned
 
     def most_rows(self, slice: Slice) -> int | None:
-        """Offsets count records, and markers of transactions."""
+        """The number of offsets, which count records and transaction markers."""
         ranges = ranges_between(from_json(slice.start["offsets"]), from_json(slice.end["offsets"]))
         return sum(range.length for range in ranges)
 
@@ -238,8 +243,8 @@ class KafkaSource(Source):
         return make(spark, self._connection, *self._checked(slice), unread)
 
     def _checked(self, slice: Slice) -> tuple[list[OffsetRange], Observation | None]:
-        """What to read, when it is still the same, and where to count what is dropped of it."""
-        if slice != self._planned:  # ``plan`` has looked a moment ago
+        """The offset ranges of the slice, and the counter of dropped records. Raises ``SourceChanged``."""
+        if slice != self._planned:  # ``plan`` has just checked its own slice
             self._check_identities(self._cluster.find(self._selection), slice.detail["topics"])
         dropped = None
         if self._format.malformed == "drop":
@@ -252,11 +257,11 @@ class KafkaSource(Source):
     def acknowledge(self, slice: Slice) -> None:
         observations, self._dropped = self._dropped, []
         for observation in observations:
-            # Spark's answer is there once the job has run; a slice that nothing read has none, and must not hold E6 up.
+            # The observation completes with the job. For an unread slice it never does, and must not block E6.
             BackgroundTask("dropped-records", partial(_log_dropped, str(self._selection), observation))
 
     def _ends(self) -> Offsets:
-        """The end of each partition that there is now; each has a position, and nothing from there on is gone."""
+        """The end of each existing partition. Sets missing positions and checks that no unread record was deleted."""
         topics = self._find_topics()
         self._take_up(topics)
         ends = self._cluster.latest([(topic.name, number) for topic in topics.values() for number in _numbers(topic)])
@@ -264,7 +269,7 @@ class KafkaSource(Source):
         return ends
 
     def _up_to_punctuation(self, punctuations: Punctuations, ends: Offsets) -> list[OffsetRange]:
-        """Up to the next punctuation of every partition; of a bounded source also what comes after the last ones."""
+        """Ranges up to the next punctuation of every partition; for a bounded source, also those after the last one."""
         punctuations.look(ranges_between(self._positions, ends))
         found: Offsets = {}
         for topic, number in pairs(ends):
@@ -284,7 +289,7 @@ class KafkaSource(Source):
         return topics
 
     def _take_up(self, topics: Mapping[str, Topic]) -> None:
-        """Positions for partitions that are new: at the start where there was no state, else at their beginning."""
+        """Set positions of new partitions: ``start`` if no state existed, otherwise the earliest offset."""
         new = [
             (topic.name, number)
             for topic in topics.values()
@@ -314,7 +319,7 @@ class KafkaSource(Source):
                 return found
 
     def _check_identities(self, topics: Mapping[str, Topic], known: Mapping[str, str]) -> None:
-        """A topic that was made again has other records under the same offsets."""
+        """Raise ``SourceChanged`` if a topic was deleted or recreated, as the same offsets are then other records."""
         for name, identity in known.items():
             if not self._selection.includes(name) or (name in topics and topics[name].identity == identity):
                 continue
@@ -327,7 +332,10 @@ class KafkaSource(Source):
             )
 
     def _check_kept(self, ends: Offsets) -> None:
-        """Nothing that is still to be read may be gone. Beginnings are asked for once: later, the tasks notice."""
+        """Check that no unread record was deleted. Raises ``SourceChanged``.
+
+        Requests the earliest offsets only once per attempt; later, the tasks detect deleted records.
+        """
         firsts: Offsets = {}
         if not self._beginnings_checked:
             firsts = self._cluster.earliest(list(pairs(ends)))

@@ -1,13 +1,13 @@
-"""The events of the Nexmark benchmark: people offer things in auctions, others bid for them::
+"""Nexmark benchmark events: people sell items in auctions, and other people bid::
 
     from epochal.connectors import nexmark
 
     events = pipeline.read("events", nexmark.source(events=1_000_000, events_per_second=10_000))
     bids = nexmark.bids(events)
 
-One stream holds all three kinds, as in the benchmark's SQL: ``event_type`` (0 person, 1 auction, 2 bid), the
-structs ``person``, ``auction`` and ``bid``, two of which are null, the time ``dateTime``, and ``_partition``.
-The names are those of the benchmark.
+One stream contains all three kinds of event, as in the benchmark's SQL. Its columns are ``event_type`` (0 person,
+1 auction, 2 bid), the structs ``person``, ``auction`` and ``bid``, two of which are null, the time ``dateTime``, and
+``_partition``. The names are those of the benchmark.
 """
 
 from __future__ import annotations
@@ -59,18 +59,20 @@ def source(
     in_flight_auctions: int = 100,
     **options: Any,
 ) -> SourceDefinition:
-    """Nexmark's events, numbered from 0 on: each is a function of ``seed`` and its number, in every slice and run.
+    """Generate Nexmark events, numbered from 0. An event depends only on ``seed`` and its number.
 
-    - ``events`` is their number; ``None`` is without end. ``events_per_second`` and ``first_event_at`` say when they
-      happen: event n at ``first_event_at + n / events_per_second``. ``paced`` holds them back until so much time has
-      passed since the run began; as a rule only those without end are.
-    - ``partitions``: fifty events in a row are in one partition, the next fifty in the next; ``_partition`` says which.
-      With ``skew`` the last partition's events happen so much earlier than the first's that come with them, those of
-      the partitions between in proportion.
-    - ``late_share`` of all events happened ``late_by`` before their time, and so come late.
-    - All but one in ``hot_auction_ratio`` bids go to the hot auction, all but one in ``hot_bidder_ratio`` come from the
-      hot bidder, all but one in ``hot_seller_ratio`` auctions from the hot seller; the others are of the last
-      ``in_flight_auctions`` and the last ``active_people``.
+    - ``events``: number of events; ``None``: unbounded.
+    - ``events_per_second``, ``first_event_at``: event time of event n is ``first_event_at + n / events_per_second``.
+    - ``paced``: emit events at ``events_per_second`` in real time, from the start of the run. Default: only if
+      ``events`` is ``None``.
+    - ``partitions``: number of partitions. Fifty consecutive events are in one partition, the next fifty in the next
+      partition; the column ``_partition`` holds its number.
+    - ``skew``: time by which event times of the last partition are behind those of the first. The partitions between
+      are behind in proportion.
+    - ``late_share``: share of events whose event time is ``late_by`` earlier, so that they arrive late.
+    - ``hot_auction_ratio``, ``hot_bidder_ratio``, ``hot_seller_ratio``: one in this number of bids (or auctions, for
+      sellers) does not belong to the hot auction, bidder or seller, but to one of the last ``in_flight_auctions``
+      auctions or the last ``active_people`` people.
 
     Raises ``OptionError``.
     """
@@ -117,7 +119,7 @@ def source(
 
 
 def persons(events: Stream) -> Stream:
-    """The people who register: id, name, emailAddress, creditCard, city, state, dateTime, extra."""
+    """New people: id, name, emailAddress, creditCard, city, state, dateTime, extra."""
     return events.where(f"event_type = {PERSON}").select(
         *("person.id", "person.name", "person.emailAddress", "person.creditCard", "person.city", "person.state"),
         *("dateTime", "person.extra"),
@@ -125,7 +127,7 @@ def persons(events: Stream) -> Stream:
 
 
 def auctions(events: Stream) -> Stream:
-    """The auctions that begin: id, itemName, description, initialBid, reserve, dateTime, expires, seller, category,
+    """New auctions: id, itemName, description, initialBid, reserve, dateTime, expires, seller, category,
     extra."""
     return events.where(f"event_type = {AUCTION}").select(
         *("auction.id", "auction.itemName", "auction.description", "auction.initialBid", "auction.reserve"),
@@ -134,14 +136,14 @@ def auctions(events: Stream) -> Stream:
 
 
 def bids(events: Stream) -> Stream:
-    """The bids: auction, bidder, price, channel, url, dateTime, extra."""
+    """Bids: auction, bidder, price, channel, url, dateTime, extra."""
     return events.where(f"event_type = {BID}").select(
         *("bid.auction", "bid.bidder", "bid.price", "bid.channel", "bid.url", "dateTime", "bid.extra"),
     )
 
 
 def side_input(rows: int = SIDE_INPUT_ROWS) -> TableDefinition:
-    """The benchmark's table to join with: ``key`` from 0 to ``rows - 1``, and ``value``, the key as text."""
+    """The benchmark's static table for joins: ``key`` from 0 to ``rows - 1``, and ``value``, the key as text."""
     read.whole("rows", rows, 1, 10**9)
     return TableDefinition(kind="nexmark", read=partial(_side_input, rows), description={"rows": rows})
 
@@ -151,7 +153,7 @@ def _side_input(rows: int, spark: SparkSession) -> DataFrame:
 
 
 class Parameters(BaseModel, extra="forbid"):
-    """What the queries of ``examples/nexmark`` are run with."""
+    """Parameters of the queries in ``examples/nexmark``."""
 
     events: int | None = Field(default=100_000, description="number of events; null is without end")
     events_per_second: int = Field(default=10_000, description="how many happen in a second of their time")
@@ -165,9 +167,9 @@ class Parameters(BaseModel, extra="forbid"):
     output: str | None = Field(default=None, description="folder for what comes out; printed if there is none")
 
     def source(self) -> SourceDefinition:
-        """The events."""
+        """The source of events with these parameters."""
         return source(**self.model_dump(exclude={"delay", "output"}))
 
     def sink(self, mode: Mode = "append") -> SinkDefinition:
-        """Where a query's rows go; ``mode="updates"`` is for those that replace earlier ones."""
+        """The sink of a query's result. ``mode="updates"`` accepts rows that replace earlier rows."""
         return console.sink() if self.output is None else files.sink(self.output, mode=mode)

@@ -1,4 +1,4 @@
-"""Chance that is a function of a number: what is drawn for event n does not depend on what was drawn before."""
+"""Counter-based random numbers: the values of event n do not depend on earlier draws."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Whole = NDArray[np.int64]
 Lane = NDArray[np.uint32]
 
 LANES = 8
-"""32-bit values of one block of :func:`draws`."""
+"""Number of 32-bit values in one block of :func:`draws`."""
 SEEDS = 1 << 64
 
 
 def draws(seed: int, purpose: int, first: int, count: int, blocks: int = 1) -> Lane:
     """Random 32-bit values of items ``first`` to ``first + count - 1``, of shape ``(count, blocks * LANES)``.
 
-    Philox computes each block of 256 bits from the number of the block, so an item's values are the same whichever
-    items are drawn with it; numpy keeps the streams of its bit generators from version to version.
+    Philox computes each block of 256 bits from the block's number, so an item's values do not depend on the other items
+    of the call. numpy guarantees the streams of its bit generators across versions.
     """
     philox = np.random.Philox(key=seed + (purpose << 64), counter=first * blocks)
     words = philox.random_raw(count * blocks * LANES // 2)
@@ -32,12 +32,12 @@ def below(lane: Lane, limit: int | Whole) -> Whole:
 
 
 def chance(lane: Lane, share: float) -> NDArray[np.bool_]:
-    """True for this share of the values."""
+    """True with probability ``share``."""
     return lane.astype(np.uint64) < np.uint64(round(share * (1 << 32)))
 
 
 def prices(lane: Lane) -> Whole:
-    """Prices from 100 to 100 million, the same number of them in each decade: 100 * 10^x, x uniform from 0 to 6."""
+    """Prices from 100 to 100 million, distributed equally over the decades: 100 * 10^x, x uniform from 0 to 6."""
     exponent = lane.astype(np.int64) * (6 * _STEPS)
     step = exponent >> 32
     within = (exponent >> 16) & 0xFFFF
@@ -52,8 +52,8 @@ _FRACTION_BITS = 24
 
 
 def _powers_of_ten() -> Whole:
-    # Whole numbers, and Decimal to compute them: exp() of doubles is not the same to the last bit on all processors,
-    # and an epoch that is computed again elsewhere must have the same rows.
+    # Integers, computed with Decimal: exp() of doubles differs in the last bit between processors, and an epoch that is
+    # computed again on another machine must have the same rows.
     with decimal.localcontext(decimal.Context(prec=30)):
         step = decimal.Decimal(10) ** (decimal.Decimal(1) / _STEPS)
         powers = [round(step**exponent * (1 << _FRACTION_BITS)) for exponent in range(_STEPS + 1)]

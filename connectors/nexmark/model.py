@@ -1,8 +1,9 @@
-"""The events of the Nexmark benchmark: who offers what in auctions, and who bids how much for it.
+"""Model of the Nexmark benchmark's events: people, auctions and bids.
 
-The facts (three auctions and 46 bids for each person, which of them are hot, how many are active, names, prices,
-sizes) are those of the published benchmark: https://github.com/nexmark/nexmark, and before it Apache Beam's. It draws
-one event after the other from a random generator; here each is computed from the seed and its own number.
+The distributions (three auctions and 46 bids per person, hot items, numbers of active people and auctions, names,
+prices, sizes) are those of the published benchmark, https://github.com/nexmark/nexmark, and of its predecessor in
+Apache Beam. The benchmark draws events in sequence from a random generator; this model computes each event from the
+seed and its number.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from epochal.connectors.nexmark.draws import LANES, Lane, Whole, below, chance, 
 PERSON, AUCTION, BID = 0, 1, 2
 """Values of ``event_type``."""
 AUCTIONS, GROUP = 3, 50
-"""Of 50 events in a row the first is a person, the next three are auctions, the others bids."""
+"""Layout of 50 consecutive events: the first is a person, the next three are auctions, the others are bids."""
 FIRST_ID = 1000
 FIRST_CATEGORY, CATEGORIES = 10, 5
 HOT_EVERY = 100
-"""Of so many auctions, or people, in a row one is hot for as long as they are the newest."""
+"""Number of consecutive auctions (or people) that share one hot item while they are the newest."""
 LEAD = 10
-"""Bids and auctions may name so many auctions or people that are yet to come: order cannot be relied on."""
+"""Number of future auctions or people to which bids and auctions may refer, so that consumers cannot rely on order."""
 
 _TIME = pa.timestamp("us", "UTC")
 _PERSON = pa.struct(
@@ -74,15 +75,15 @@ SCHEMA = pa.schema(
         ("_partition", pa.int32()),
     ]
 )
-"""An event is one row; of the three structs two are null."""
+"""Columns of an event. Two of the three structs are null."""
 
-# What draws() are for: a stream of chance for each, so that one more of a kind changes no other.
+# Purposes of draws(): a separate random stream each, so that a further draw for one does not change the others.
 _OF_EVENTS, _OF_PEOPLE, _OF_AUCTIONS = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class Model:
-    """What decides the events. Times are microseconds (since 1970), ratios whole numbers from 1 on."""
+    """Parameters of the events. Times are microseconds (since 1970), ratios are integers from 1 on."""
 
     seed: int
     events_per_second: int
@@ -119,7 +120,7 @@ class Model:
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
     def partitions_of(self, start: int, end: int) -> frozenset[int]:
-        """Those that events ``start`` to ``end - 1`` are in."""
+        """The partitions that contain events ``start`` to ``end - 1``."""
         groups = range(start // GROUP, -(-end // GROUP))
         return frozenset(group % self.partitions for group in groups[: self.partitions])
 
@@ -169,14 +170,14 @@ class Model:
         )
 
     def _bids(self, numbers: Whole, others: NDArray[np.bool_], pool: Words, lanes: Lane) -> pa.StructArray:
-        """A bid for every number, null where the event is none of them: most are."""
+        """A bid for every number, null where ``others`` marks another kind of event. Most events are bids."""
         newest_person = numbers // GROUP
         newest = newest_person * AUCTIONS + AUCTIONS - 1
         oldest = np.maximum(newest - self.in_flight_auctions, 0)
         some_auction = oldest + below(lanes[:, 0], newest - oldest + 1 + LEAD)
         is_hot = below(lanes[:, 1], self.hot_auction_ratio) > 0
         auction = np.where(is_hot, newest // HOT_EVERY * HOT_EVERY, some_auction)
-        # The second person of a hundred, so that hot bidders are not the hot sellers.
+        # The second person of each hundred, so that the hot bidder is not the hot seller.
         bidder = self._hot_or_active(newest_person, lanes[:, 2], lanes[:, 3], self.hot_bidder_ratio, hot=1)
         place = lanes[:, 5]
         channel = np.where(
@@ -195,20 +196,20 @@ class Model:
         )
 
     def _hot_or_active(self, newest: Whole, hotness: Lane, pick: Lane, ratio: int, hot: int) -> Whole:
-        """People: all but one of ``ratio`` are the hot one of the newest hundred, the others any active one."""
+        """People: one in ``ratio`` is any active person, the others are the hot person of the newest hundred."""
         active = np.minimum(newest + 1, self.active_people)
         any_active = newest + 1 - active + below(pick, active + LEAD)
         return np.where(below(hotness, ratio) > 0, newest // HOT_EVERY * HOT_EVERY + hot, any_active)
 
     @property
     def _horizon_milliseconds(self) -> int:
-        """How long auctions last on average: until ``in_flight_auctions`` more have begun."""
+        """Average duration of an auction: the time in which ``in_flight_auctions`` further auctions start."""
         events = self.in_flight_auctions * GROUP // AUCTIONS
         return max(events * 1000 // self.events_per_second, 1)
 
 
 def _auctions_before(number: int) -> int:
-    """How many of the events before this one are auctions."""
+    """Number of auctions among the events before event ``number``."""
     return number // GROUP * AUCTIONS + min(max(number % GROUP - 1, 0), AUCTIONS)
 
 
@@ -226,7 +227,7 @@ def _struct(kind: pa.StructType, *values: object, mask: NDArray[np.bool_] | None
 
 
 def _spread(few: pa.StructArray, where: NDArray[np.bool_]) -> pa.StructArray:
-    """The elements of ``few`` where it is true, null elsewhere."""
+    """An array with the elements of ``few`` where ``where`` is true, and null elsewhere."""
     return few.take(pa.array(np.cumsum(where) - 1, mask=~where))
 
 
@@ -242,12 +243,12 @@ LAST_NAMES = ("Shultz", "Abrams", "Spencer", "White", "Bartels", "Walton", "Smit
 _POOL = 8192
 _LONG_POOL = 2048
 _FIRST_PURPOSE = 16
-"""Pools are drawn from streams of their own: those of events are below."""
+"""First random stream of the pools of words; the streams below it belong to events."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """The pools of one seed; ``channels`` and ``urls`` belong together, the hot ones first."""
+    """Pools of texts of one seed. ``channels`` and ``urls`` correspond by index, the hot channels first."""
 
     names: pa.StringArray
     mailboxes: pa.StringArray
@@ -266,8 +267,8 @@ class Words:
 
 @lru_cache(maxsize=4)
 def words(seed: int) -> Words:
-    """The pools of ``seed``. Lengths are the published benchmark's: an average bid has 100 bytes, a person 200, an
-    auction 500."""
+    """The pools of ``seed``. Average sizes are those of the published benchmark: 100 bytes for a bid, 200 for a person,
+    500 for an auction."""
     purposes = iter(range(_FIRST_PURPOSE, 1 << 16))
 
     def text(shortest: int, longest: int, size: int = _POOL, separator: str = " ") -> pa.StringArray:
@@ -292,7 +293,7 @@ def words(seed: int) -> Words:
 
 
 def _urls(folders: list[pa.StringArray], lanes: Lane) -> pa.StringArray:
-    """A page for each channel. All hot channels are known by name; nine of ten others say in the page who they are."""
+    """A page URL for each channel. Nine in ten of the channels that are not hot have their ID in the URL."""
     pages = pc.binary_join_element_wise("https://www.nexmark.com", *folders, "item.htm?query=1", "/")
     ids = pc.binary_join_element_wise("&channel_id=", pa.array(lanes[:, 0] >> 1).cast(pa.string()), "")
     says = (below(lanes[:, 1], 10) > 0) & (np.arange(len(lanes)) >= len(HOT_CHANNELS))
@@ -300,7 +301,7 @@ def _urls(folders: list[pa.StringArray], lanes: Lane) -> pa.StringArray:
 
 
 def _pool(seed: int, purpose: int, size: int, shortest: int, longest: int, separator: str) -> pa.StringArray:
-    """Texts of random letters, one of thirteen of which is the separator, if there is one; never the first or last."""
+    """Texts of random letters. One in thirteen letters, never the first or last, is the separator, if there is one."""
     lengths = shortest + below(draws(seed, purpose, 0, size)[:, 0], longest - shortest + 1)
     ends = np.cumsum(lengths)
     total = int(ends[-1])

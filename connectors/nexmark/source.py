@@ -1,4 +1,4 @@
-"""The Nexmark source and its options: the driver counts events, tasks generate them."""
+"""Nexmark source and its options. The driver counts events, and tasks generate them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 WITHOUT_LIMIT = 50_000
 BATCH = 16_384
-"""Events of a record batch: 5 MB in Arrow, which still fit the processor's cache by column."""
+"""Number of events in a record batch: 5 MB in Arrow, small enough that a column fits the processor's cache."""
 
 
 class NexmarkSource(NumberedSource):
-    """The events of a model. With a rate they fall due as they happen, else as fast as they are taken."""
+    """Nexmark source. With a rate, events fall due at their event times; without one, as fast as they are read."""
 
     without_limit = WITHOUT_LIMIT
     endless = (
@@ -75,7 +75,7 @@ class NexmarkSource(NumberedSource):
 
 @dataclass(frozen=True)
 class MakeEvents:
-    """For ``mapInArrow`` over the numbers of batches, the first of which begins at ``start``."""
+    """Function for ``mapInArrow`` over batch numbers. The first batch begins at event ``start``."""
 
     model: Model
     start: int
@@ -96,7 +96,8 @@ _LENGTH = re.compile(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(unit[:-1] for unit in _U
 
 
 def length(name: str, value: object) -> int:
-    """Microseconds of ``"10 seconds"`` or of a ``timedelta``. Raises ``OptionError`` for none, and past a century."""
+    """Microseconds of ``"10 seconds"`` or of a ``timedelta``. Raises ``OptionError`` for an invalid length, or one of
+    more than a century."""
     found: timedelta | None = value if isinstance(value, timedelta) else None
     if isinstance(value, str) and (match := _LENGTH.fullmatch(value.lower())):
         try:
@@ -112,9 +113,9 @@ def length(name: str, value: object) -> int:
 
 
 def event_time(name: str, value: object) -> int:
-    """Microseconds since 1970 of a time as ISO 8601 or a ``datetime``, in UTC if it says no zone.
+    """Microseconds since 1970 of a time in ISO 8601 or a ``datetime``. A time without a zone is UTC.
 
-    Raises ``OptionError`` for what is no time, or is not between the years 1900 and 2999.
+    Raises ``OptionError`` for an invalid time, or one outside the years 1900 to 2999.
     """
     found: datetime | None = value if isinstance(value, datetime) else None
     if isinstance(value, str):
@@ -130,14 +131,14 @@ def event_time(name: str, value: object) -> int:
 
 
 def whole(name: str, value: object, least: int, most: int) -> int:
-    """The value. Raises ``OptionError`` when it is not a whole number between ``least`` and ``most``."""
+    """Check an integer option. Raises ``OptionError`` for a value that is no integer from ``least`` to ``most``."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise OptionError(f"nexmark.source: {name} is {value!r}; it is a whole number from {least} to {most}.")
     return value
 
 
 def share(name: str, value: object) -> float:
-    """The value. Raises ``OptionError`` when it is not a number from 0 to 1."""
+    """Check a share. Raises ``OptionError`` for a value that is not a number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise OptionError(f"nexmark.source: {name} is {value!r}; it is a share, a number from 0 to 1.")
     return float(value)
