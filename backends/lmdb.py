@@ -52,7 +52,8 @@ class LmdbBackend(DeltaBackend):
         )
 
     def _try_reads(self, scope: StateTaskScope) -> dict[int, Read] | None:
-        """Open a read transaction per key group, all at the parent; return ``None`` after catching up lagging groups."""
+        """Open a read transaction per key group, all at the parent; return ``None`` after catching up lagging
+        groups."""
         folder = boot_folder(Path(self.cache_directory) / "lmdb") / cache_identity(self.store, scope)
         tables = [table.id for table in scope.tables]
         environments = {group: _environment(folder / f"{group:05}", tables) for group in scope.groups}

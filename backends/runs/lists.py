@@ -30,8 +30,8 @@ FILE_ROWS = 16_384
 """Minimum number of rows of a run in a file."""
 _LISTS = 3
 _KEPT_EVERY = 8
-"""Interval, in epochs, at which small runs beside large ones are written to files. A new worker then need not begin at
-the base."""
+"""Interval, in epochs, at which small runs beside large ones are written to files. A new worker then need not begin
+at the base."""
 
 FAN_IN: Final = 4
 """Number of runs of similar size that are merged into one."""
@@ -51,7 +51,8 @@ class Expiry:
 
 
 class Lists:
-    """Lists of one state table. ``in_order``: whether ranges are read. :attr:`lock` guards everything except merging."""
+    """Lists of one state table. ``in_order``: whether ranges are read. :attr:`lock` guards everything except
+    merging."""
 
     def __init__(self, shelf: Shelf, in_order: bool) -> None:
         self.lock = RLock()

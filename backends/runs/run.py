@@ -49,7 +49,8 @@ class Run:
     def of(
         cls, groups: KeyGroups, keys: pa.BinaryArray, deleted: Mask, values: pa.Table, hashes: Hashes, in_order: bool
     ) -> Run:
-        """Make a run of rows in the order of (key group, key); ``in_order`` keeps that order. ``hashes``: one per row."""
+        """Make a run of rows in the order of (key group, key); ``in_order`` keeps that order. ``hashes``: one per
+        row."""
         order = np.argsort(hashes)
         columns = [as_large(one_chunk(values.column(name))) for name in values.column_names]
         values = pa.table(columns, names=values.column_names)

@@ -33,7 +33,7 @@ KEPT_LISTS = 3
 """Number of lists retained, of the latest viewed epochs: their runs serve tasks of an epoch that is run again."""
 _ABANDONED_SECONDS = 3600.0
 """Timeout after which an unchanged incomplete file counts as abandoned by a killed writer, and the folder of another
-parallelism as left over from before a rescale."""
+parallelism as left over from an earlier parallelism."""
 _FOLDER = re.compile(r"(\d+)-(\d+)-([1-9]\d*)")
 
 
@@ -152,7 +152,8 @@ def name_of(*sources: str) -> str:
 
 
 def folder_name(groups: range) -> str:
-    """Name of the folder for the key groups that a subtask reads. All subtasks of one parallelism have the same step."""
+    """Name of the folder for the key groups that a subtask reads. All subtasks of one parallelism have the same
+    step."""
     return f"{groups.start}-{groups.stop}-{groups.step}"
 
 
