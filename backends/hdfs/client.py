@@ -20,7 +20,7 @@ from epochal.backends.hdfs.address import HdfsAddress
 from epochal.errors import EpochalError, OutcomeUnknown, SinkError, SinkUnavailable, StorageFull
 
 ANSWERS = (HdfsError, requests.RequestException)
-"""How an operation ends that did not return: refused, or with an answer that never came."""
+"""Errors of an operation: refused by the server, or without an answer."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class WebHdfs:
         return self.address.connect()
 
     def status(self, path: str) -> FileStatus | None:
-        """``None`` when there is nothing."""
+        """Return the status of a path; ``None`` if it does not exist."""
         try:
             return FileStatus.from_answer(path, self.client.status(path))
         except HdfsError as error:
@@ -75,7 +75,7 @@ class WebHdfs:
             raise
 
     def list(self, folder: str) -> dict[str, FileStatus]:
-        """What is in a folder, by name; nothing when there is no such folder."""
+        """List a folder by name; empty if it does not exist."""
         try:
             found = self.client.statuses(folder)
         except HdfsError as error:
@@ -86,7 +86,7 @@ class WebHdfs:
         return {posixpath.basename(status.path): status for status in statuses}
 
     def make_folder(self, path: str) -> None:
-        """With those above it; done when it is there."""
+        """Create a folder and its parents, if missing."""
         self.client.makedirs(path)
 
     def create(self, path: str, data: bytes | Iterator[bytes | memoryview]) -> None:
@@ -102,11 +102,11 @@ class WebHdfs:
         self.client.replace(source, destination)
 
     def delete_folder(self, path: str) -> None:
-        """A folder with all that is in it; absent is done."""
+        """Delete a folder with its content, if it exists."""
         self.client.delete(path, recursive=True)
 
     def delete(self, path: str) -> bool:
-        """A file or an empty folder; ``False`` when there was none."""
+        """Delete a file or an empty folder; ``False`` if it did not exist."""
         return bool(self.client.delete(path))
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -125,7 +125,7 @@ class WebHdfs:
 
 
 def is_missing(error: HdfsError) -> bool:
-    """Does the answer say that there is no such file or folder?"""
+    """Return whether the error reports a missing file or folder."""
     return getattr(error, "exception", None) == "FileNotFoundException"
 
 
