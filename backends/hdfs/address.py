@@ -69,9 +69,10 @@ class _CheckedAdapter(HTTPAdapter):
 
 
 class ExactOperations:
-    """What the ``hdfs`` package does not offer under a public name.
+    """Operations that the ``hdfs`` package does not offer under a public name.
 
-    A request is declared in a class of the package's own kind: so every client below has ``_check_access`` of its own.
+    The package declares a request in the class that uses it: every client below therefore has its own
+    ``_check_access``.
     """
 
     _check_access: Any

@@ -1,7 +1,7 @@
-"""The operations on HDFS that the sink and the source need, each with one meaning; and what its errors mean to people.
+"""The operations on HDFS that the sink and the source need, and the translation of its errors.
 
-Over WebHDFS, with the ``hdfs`` package. What the server says is passed on as the package's ``HdfsError`` or requests'
-own errors; :func:`translated` makes them Epochal's, at the border where the caller knows what was being done.
+Over WebHDFS, with the ``hdfs`` package. Errors are the package's ``HdfsError`` or those of requests; :func:`translated`
+converts them to Epochal's, where the caller names the action.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FileStatus:
 
 
 class WebHdfs:
-    """One process's way to an HDFS. Serialisable: the connection stays behind and is made anew where it is needed."""
+    """Connection of one process to HDFS. Serialisable: each process opens its own connection."""
 
     def __init__(self, address: HdfsAddress) -> None:
         self.address = address
@@ -149,7 +149,7 @@ def translated(
 
 
 def _refusal(error: HdfsError, kind: type[EpochalError], waits: type[EpochalError]) -> tuple[str, type[EpochalError]]:
-    """What the server refused and the fix, and what it is raised as."""
+    """Return the server's refusal with the fix, and the class of the error to raise."""
     name = str(getattr(error, "exception", None) or "")
     message = error.message if isinstance(error.message, str) else bytes(error.message).decode(errors="replace")
     said = next((line.strip() for line in message.splitlines() if line.strip()), "").rstrip(".")

@@ -108,7 +108,7 @@ PIECE_BYTES = 1024 * 1024
 """Maximum size of a file that is sent in one request, in bytes."""
 PIECES_WAITING = 4
 _SENT_BYTES = 128 * 1024
-"""How much goes into the socket at once: the copies that are made on the way stay small enough to be cheap."""
+"""Maximum number of bytes per write to the socket, to keep intermediate copies small."""
 _LOOK_SECONDS = 0.2
 
 
@@ -132,7 +132,7 @@ class Upload(io.RawIOBase):
 
     @property
     def sha256(self) -> str:
-        """Of everything written before :meth:`finish`, in hexadecimal."""
+        """Hash of all data written before :meth:`finish`, in hexadecimal."""
         return self._digest.hexdigest()
 
     def writable(self) -> bool:
