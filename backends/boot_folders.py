@@ -17,10 +17,10 @@ from epochal.state.key_codec import FORM
 
 
 def boot_folder(parent: Path) -> Path:
-    """The folder below ``parent`` for this boot of the machine, which nobody but its owner can write to. Those of other
-    boots are thrown away when it is made.
+    """Return the folder below ``parent`` for this boot of the machine, writable by its owner only. Creating it deletes
+    the folders of other boots.
 
-    Raises ``SnapshotError`` where it is another user's, who could have put anything there.
+    Raises ``SnapshotError`` if it belongs to another user, whose content cannot be trusted.
     """
     folder = parent / _boot()
     if folder.is_dir() and folder.stat().st_mode & (S_IWGRP | S_IWOTH):
@@ -43,12 +43,12 @@ def boot_folder(parent: Path) -> Path:
 def _boot() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:  # no such system: then every process has its own
+    except OSError:  # other operating systems: a folder per process
         return f"process-{os.getpid()}"
 
 
 def throw_away(folder: Path) -> None:
-    """Remove a folder at once for everyone who looks, then from the disk."""
+    """Rename a folder, so that it disappears atomically, then delete it."""
     aside = folder.with_name(f"{folder.name}.{uuid4().hex[:8]}.discarded")
     try:
         os.rename(folder, aside)

@@ -1,15 +1,15 @@
-"""State tables that are not durable: what a subtask holds of one lies in the cache folder of its machine, alone.
+"""Non-durable state tables: each subtask's rows are stored only in the cache folder of its machine.
 
-What it holds at an epoch is a list of deltas, oldest first, in a file that the manifest names (``CachedState``), so
-that only what was decided counts. Whoever does not find that file, or one that it names, begins empty, and removes what
-is left there of earlier epochs. A subtask compacts its own: when the list is long, all of its rows are one delta.
+The rows at an epoch are a list of deltas, oldest first, in a file that the manifest names (``CachedState``): only
+decided epochs count. A subtask that does not find that file, or a file that it names, begins empty, and deletes the
+files of earlier epochs. A subtask compacts its own list: when the list is long, all of its rows become one delta.
 
     {cache}/undurable/{boot}/{identity}/{subtask:05}/held/{epoch:010}-{unique}.json
     {cache}/undurable/{boot}/{identity}/{subtask:05}/{branch}/epochs/..                    deltas
 
-Local stores catch up from such a list as from any chain. The marks of two lists in one place are never the same, as an
-epoch that was decided is in one of them: whoever begins anew is seen to, and the store is emptied. Nothing is synced to
-disk: a crash of the system leaves a folder that nobody looks into again.
+Local stores catch up from such a list as from any chain. The marks of two lists in one place always differ, as a
+decided epoch is in only one of them: a subtask that begins empty is detected, and its store is emptied. Files are not
+synced to disk: after a crash of the system the folder is never read again.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from epochal.snapshots.store import SnapshotStore, storage_errors
 from epochal.state.table import StateTable
 
 MOST_DELTAS = 32
-"""A longer list is compacted."""
+"""Maximum number of deltas in a list; a longer list is compacted."""
 
 _NAME = re.compile(r"\d{10,}-[0-9a-f]{32}")
 
 
 class UnsyncedStore(SnapshotStore):
-    """Files of this machine, as long as it runs."""
+    """Store of files that are valid until the machine stops."""
 
     def write(self, path: str, data: Data) -> None:
         assert self._root is not None  # it is a folder
@@ -72,7 +72,7 @@ class _Held(BaseModel):
 
 @dataclass(frozen=True)
 class CachedTable:
-    """What a subtask holds of one state table at the parent epoch. ``began_empty``: something was lost."""
+    """Rows of one state table in a subtask at the parent epoch. ``began_empty``: rows were lost."""
 
     table: StateTable
     store: UnsyncedStore
@@ -86,7 +86,7 @@ class CachedTable:
         return replace(scope, epoch=epoch, tables=(self.table,), chains={self.table.id: self.chain})
 
     def emptied(self, scope: StateTaskScope) -> CachedTable:
-        """As it begins when a file that it needs is gone or damaged."""
+        """Return the empty table after the loss of or damage to a needed file."""
         return _empty(self.table, self.store, scope, lost=True)
 
     def changed(self, scope: StateTaskScope, changes: SortedChanges) -> str:
@@ -114,7 +114,7 @@ class CachedTable:
 
 
 def cached_table(cache_directory: str, store: SnapshotStore, scope: StateTaskScope, table: StateTable) -> CachedTable:
-    """What the subtask holds of a table that is not durable, as far as it is there."""
+    """Return the subtask's local rows of a non-durable table; empty if a file is missing."""
     chain = scope.chains[table.id]
     alone = replace(scope, tables=(table,), chains={table.id: chain})
     folder = boot_folder(Path(cache_directory) / "undurable") / cache_identity(store, alone) / f"{scope.subtask:05}"
@@ -138,7 +138,7 @@ def _empty(table: StateTable, store: UnsyncedStore, scope: StateTaskScope, lost:
 
 
 def _links(store: UnsyncedStore, name: str) -> tuple[Link, ...] | None:
-    """``None`` where something is missing."""
+    """Return the links; ``None`` if a file is missing."""
     try:
         parts = _Held.model_validate_json(store.read(_path(name))).parts
         if any(store.size(part.delta.file.path) != part.delta.file.bytes for part in parts):
@@ -153,8 +153,7 @@ def _deltas(chain: Chain) -> list[tuple[EpochKey, DeltaFile]]:
 
 
 def _remove(store: UnsyncedStore, epoch: int, needed: Collection[str]) -> None:
-    """What earlier epochs have left: of this one other copies of the task may be under way. It does no harm when it
-    stays."""
+    """Delete files of earlier epochs; other copies of the task may still run in this one. Leftover files do no harm."""
     with suppress(SnapshotError, OSError):
         for path in store.list(""):
             if path not in needed and _epoch_of(path) < epoch:

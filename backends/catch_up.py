@@ -1,7 +1,7 @@
-"""What a local store lacks to be at the parent epoch: the base, or only the latest deltas.
+"""Steps that bring a local store to the parent epoch: the base, or only the latest deltas.
 
-A local store holds, per key group, the rows of all the operator's state tables, marked with one epoch. From its mark
-follow the steps: one for the base when it must begin afresh, one for each later link of the chain. After each step the
+A local store holds, per key group, the rows of all the operator's state tables, marked with one epoch. The steps follow
+from its mark: one for the base when it must be rebuilt, and one for each later link of the chain. After each step the
 store is at that step's epoch, and may be marked so.
 """
 
@@ -41,7 +41,7 @@ class Bases:
         for base in self._chain.bases:
             if base.first_group <= group <= base.last_group:
                 if self._last is None or self._last[0] != base:
-                    self._last = None  # the memory of the one before is free before the next is read
+                    self._last = None  # free the memory of the previous file before the next is read
                     rows = read_groups(self._store, self._table, base, self._groups)
                     self._last = base, _encoded_base(self._table, rows)
                 yield self._last[1]
@@ -68,8 +68,8 @@ class Step:
 
 
 def steps(store: SnapshotStore, scope: StateTaskScope, mark: EpochKey | None, behind: Sequence[int]) -> Iterator[Step]:
-    """The steps from a mark to ``scope.view_at``, for the key groups that are ``behind``, ascending; read one by one,
-    none when the mark is there already."""
+    """Yield the steps from a mark to ``scope.view_at``, for the key groups ``behind``, ascending. Steps are read one
+    by one; none if the mark is already there."""
     any_chain = next(iter(scope.chains.values()))
     missing = any_chain.after(mark)
     if missing is None:
@@ -97,7 +97,7 @@ def _deltas(
 
 
 def can_hold(delta: DeltaFile, scope: StateTaskScope, groups: Sequence[int]) -> bool:
-    """Whether a delta may have rows of some of these key groups, which the scope reads."""
+    """Return whether a delta may have rows of any of these key groups, which the scope reads."""
     if delta.parallelism == scope.groups.step:
         return delta.subtask == scope.groups.start
     return any(group % delta.parallelism == delta.subtask for group in groups)

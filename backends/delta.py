@@ -1,7 +1,7 @@
-"""What the state backends share: a write set over views, and its pre-commit as one delta per changed table.
+"""Common base of the state backends: a write set over views, pre-committed as one delta per changed table.
 
-A backend adds only where its views come from. Its local store is a cache of the published chain, so committing has
-nothing to do, and aborting is deleting files.
+A backend adds only the source of its views. Its local store is a cache of the published chain: a commit has nothing to
+do, and an abort deletes files.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ DELTA_WRITTEN = declare("T3.delta-written", "a delta is durable; its handle has 
 
 
 class OpenView(StateView):
-    """A view that holds something of a local store until it is closed."""
+    """A view that holds resources of a local store until it is closed."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go. Must not raise; may be called again."""
+        """Release the resources. Must not raise; may be called again."""
 
 
 class DeltaTransaction(StateTransaction):
@@ -54,7 +54,7 @@ class DeltaTransaction(StateTransaction):
         cached: Mapping[str, CachedTable] | None = None,
         wrote: Callable[[DeltaFile, SortedChanges], None] | None = None,
     ) -> None:
-        """``cached``: of the state tables that are not durable. ``wrote``: is told each delta."""
+        """``cached``: the state tables that are not durable. ``wrote``: callback for each delta."""
         self._wrote = wrote
         self._store = store
         self._cached = dict(cached or {})
@@ -151,12 +151,12 @@ class DeltaBackend(StateBackend):
     def open_views(self, scope: StateTaskScope) -> dict[str, OpenView]:
         """T1. A stable view of each of the scope's tables, by id, in ``scope.groups`` and at ``scope.view_at``.
 
-        It may have rows that are gone by then: the transaction hides them. :mod:`epochal.backends.pruning` says which a
+        It may hold expired rows: the transaction hides them. :mod:`epochal.backends.pruning` determines which rows a
         local store need not keep.
         """
 
     def wrote(self, scope: StateTaskScope, delta: DeltaFile, changes: SortedChanges) -> None:
-        """T3. A delta is durable, and nobody knows yet whether it will count: a local store may get ready for it."""
+        """T3. A delta is durable, but its epoch is undecided: a local store may prepare for it."""
 
     def start(self, task: TaskScope) -> DeltaTransaction:
         if not isinstance(task, StateTaskScope):

@@ -1,4 +1,4 @@
-"""What the store says of earlier epochs: for backends whose own mark at the target is missing, or behind."""
+"""Manifests of earlier epochs in the store: for backends whose mark at the target is missing or behind."""
 
 from __future__ import annotations
 

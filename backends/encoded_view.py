@@ -92,7 +92,7 @@ def _by_group(groups: KeyGroups) -> npt.NDArray[np.int64]:
 
 
 def _runs(in_order: KeyGroups) -> Iterator[tuple[int, int, int]]:
-    """Of sorted key groups: each, with its first position and the one after its last."""
+    """Yield each of the sorted key groups with its first position and the position after its last."""
     bounds = [0, *(np.flatnonzero(np.diff(in_order)) + 1).tolist(), len(in_order)]
     for first, end in pairwise(bounds):
         if first < end:

@@ -38,14 +38,14 @@ _SHOWN = "epoch="
 
 @dataclass(frozen=True)
 class FileNames:
-    """One task attempt's file, without folders: while it is staged, and once it is visible."""
+    """File names of one task attempt, without folders: staged and visible."""
 
     staged: str
     final: str
 
 
 def new_names(task: TaskScope, format: str) -> FileNames:
-    """Names that no other task attempt has or will have."""
+    """Return names that are unique to this task attempt."""
     unique = uuid.uuid4().hex
     return FileNames(
         staged=f"{task.epoch.epoch:010}-{task.epoch.attempt}-{task.subtask:05}-{unique}.{format}",
@@ -55,7 +55,7 @@ def new_names(task: TaskScope, format: str) -> FileNames:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """What a handle says of one file: names without folders, length in bytes, sha256 in hexadecimal."""
+    """Description of one file in a handle: names without folders, length in bytes, sha256 in hexadecimal."""
 
     staged: str
     final: str
@@ -64,11 +64,11 @@ class StagedFile:
 
     @classmethod
     def of(cls, handle: Handle) -> StagedFile | None:
-        """``None`` for a task that had no rows."""
+        """Return ``None`` for a task that had no rows."""
         payload = handle.payload
         if not payload:
             return None
-        # A name with a folder in it would lead out of the sink's own.
+        # A name that contains a folder would lead out of the sink's own.
         staged, final = (posixpath.basename(payload[name]) for name in ("staged", "final"))
         return cls(staged, final, int(payload["length"]), str(payload["sha256"]))
 
@@ -79,7 +79,7 @@ def staged_files(handles: Sequence[Handle]) -> list[StagedFile]:
 
 
 def is_swept(name: str, epoch: EpochScope) -> bool:
-    """Is this the staged file of exactly this epoch, of this attempt or an earlier one?"""
+    """Return whether this is a staged file of exactly this epoch, of this attempt or an earlier one."""
     number, _, rest = name.partition("-")
     return number == f"{epoch.epoch:010}" and int(rest.partition("-")[0]) <= epoch.attempt
 
@@ -90,20 +90,20 @@ def shown_folder(epoch: int) -> str:
 
 
 def gathering_folder(epoch: int) -> str:
-    """The staging folder in which an epoch's files come together."""
+    """Staging folder in which an epoch's files are gathered."""
     return f"e{epoch:010}"
 
 
 def is_visible(name: str) -> bool:
-    """Do readers (Spark, Hive) look at names like this?"""
+    """Return whether readers (Spark, Hive) read files with this name."""
     return not name.startswith((".", "_"))
 
 
 @dataclass(frozen=True)
 class FolderOwner:
-    """Whose a sink's folder is: one branch of one application.
+    """Owner of a sink's folder: one branch of one application.
 
-    ``after``: epochs up to this one may be there of branches that had the folder before.
+    ``after``: the folder may hold epochs of its previous branches up to this one.
     """
 
     application: str
@@ -127,7 +127,7 @@ class FolderOwner:
 
 
 def check_owner(where: str, owner: FolderOwner, mine: FolderOwner) -> None:
-    """Raises ``SinkError`` when the folder belongs to somebody else. ``where``: ``The files sink's folder /data``."""
+    """Raises ``SinkError`` when the folder has another owner. ``where``: ``The files sink's folder /data``."""
     if owner.application == mine.application and owner.branch != mine.branch:
         raise SinkError(
             f"{where} belongs to application {owner.application!r}, branch {owner.branch}, and this is branch "
@@ -143,7 +143,7 @@ def check_owner(where: str, owner: FolderOwner, mine: FolderOwner) -> None:
 
 
 def check_unowned(where: str, names: Iterable[str]) -> None:
-    """Raises ``SinkError`` when a folder without an owner already holds something."""
+    """Raises ``SinkError`` when a folder without an owner already holds visible files."""
     foreign = next((name for name in sorted(names) if is_visible(name)), None)
     if foreign is not None:
         raise SinkError(f"{where} already holds other files ({foreign}). Name an empty or new folder.")
@@ -163,14 +163,14 @@ def shown_epochs(names: Iterable[str]) -> dict[int, str]:
 
 
 def to_move_aside(names: Iterable[str], succession: Succession) -> list[str]:
-    """Which of the visible folders a rollback moves aside."""
+    """Return the visible folders that a rollback moves aside."""
     if not succession.move_aside:
         return []
     return [name for epoch, name in shown_epochs(names).items() if succession.is_left_behind(epoch)]
 
 
 def to_move_back(names: Iterable[str], succession: Succession) -> list[str]:
-    """Which of the folders that an earlier rollback moved aside belong to the branch."""
+    """Return the folders moved aside by an earlier rollback that belong to the branch."""
     return [name for epoch, name in shown_epochs(names).items() if not succession.is_left_behind(epoch)]
 
 

@@ -12,12 +12,13 @@ import pyarrow.parquet
 from epochal.backends import csv_lines, json_lines
 
 ROW_GROUP = 128 * 1024
-"""Rows that are gathered into one Parquet row group; Spark's batches are far smaller."""
+"""Number of rows in one Parquet row group; Spark's batches are far smaller."""
 ROW_GROUP_BYTES = 64 * 1024 * 1024
-"""In memory, of wide rows: a group is held, and nothing of it is sent, until it is gathered."""
+"""Maximum size in memory of a row group of wide rows; a group is held in memory until it is complete."""
 _CODEC = "zstd"
 _PLACES, _PLACE_BYTES, _WORTH = 8, 16 * 1024, 0.95
-"""So many bytes from so many places of a column say whether the codec leaves less than this share of it."""
+"""Sampling of a column: number of places, bytes per place, and the compressed share above which it stays
+uncompressed."""
 
 
 class Writer(ABC):
@@ -77,7 +78,7 @@ class CsvWriter(Writer):
         self._file.write(csv_lines.encode(batch))
 
     def finish(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: all rows are written."""
 
 
 class JsonWriter(Writer):
@@ -88,7 +89,7 @@ class JsonWriter(Writer):
         self._file.write(json_lines.encode(batch))
 
     def finish(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: all rows are written."""
 
 
 WRITERS: dict[str, type[ParquetWriter] | type[CsvWriter] | type[JsonWriter]] = {
@@ -107,7 +108,7 @@ def _compression(rows: pa.Table) -> str | dict[str, str]:
 
 
 def _is_dense(column: pa.ChunkedArray) -> bool:
-    """Are these bytes that do not get smaller?"""
+    """Return whether this is a column of bytes that zstd does not make smaller."""
     is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
     if not is_bytes or column.nbytes < _PLACES * _PLACE_BYTES:
         return False
@@ -118,7 +119,7 @@ def _is_dense(column: pa.ChunkedArray) -> bool:
 
 
 def _leaves(schema: pa.Schema) -> list[str]:
-    """As Parquet calls them: ``list.list.element``."""
+    """Return the leaf columns under Parquet's names: ``list.list.element``."""
     empty = pa.BufferOutputStream()
     pyarrow.parquet.ParquetWriter(empty, schema).close()
     columns = pyarrow.parquet.ParquetFile(pa.BufferReader(empty.getvalue())).schema

@@ -70,7 +70,7 @@ MOVED_BACK = declare("R1.files.moved-back", "one epoch that an earlier rollback 
 
 
 class FilesBackend(SinkBackend):
-    """The backend behind ``files.sink``. ``format`` is parquet, json (lines) or csv."""
+    """Sink backend of ``files.sink``. ``format`` is parquet, json (lines) or csv."""
 
     def __init__(self, path: str, format: str = "parquet") -> None:
         if format not in WRITERS:
@@ -149,7 +149,7 @@ class FilesBackend(SinkBackend):
         return removed
 
     def _publish(self, epoch: EpochScope, files: Sequence[StagedFile], final: Path) -> None:
-        """E5.2 and E5.3. Another process may be doing the same: whoever comes second finds the work done."""
+        """E5.2 and E5.3. Another process may run the same steps; the later one finds the work done."""
         staging = self._staging(epoch.branch)
         gathered = staging / gathering_folder(epoch.epoch)
         GATHERING.hit(epoch.epoch)
@@ -177,7 +177,7 @@ class FilesBackend(SinkBackend):
         check_complete(str(final), there, {file.final: file.length for file in files})
 
     def _claim(self, epoch: EpochScope) -> FolderOwner:
-        """Write the owner's file, or see that it names this application and branch."""
+        """Write the owner's file, or check that it names this application and branch."""
         where, mine = f"The files sink's folder {self._path}", FolderOwner.of(epoch)
         owner_file = self._path / OWNER_FILE
         if not owner_file.exists():
@@ -188,7 +188,8 @@ class FilesBackend(SinkBackend):
         return owner
 
     def _inherit(self, epoch: EpochScope, succession: Succession) -> bool:
-        """Whether the folder is this branch's, also after taking it over from an earlier one of the application."""
+        """Return whether the folder belongs to this branch, after taking it over from an earlier branch if
+        necessary."""
         owner_file, mine = self._path / OWNER_FILE, FolderOwner.of(epoch, succession)
         if not owner_file.exists():
             return False
@@ -216,7 +217,7 @@ class FilesBackend(SinkBackend):
         synchronise(self._path)
 
     def _write_owner(self, owner_file: Path, owner: FolderOwner) -> None:
-        """Create the file whole, and only if nobody else has."""
+        """Create the file atomically, unless it exists."""
         draft = self._draft(owner_file, owner)
         try:
             os.link(draft, owner_file)
@@ -251,7 +252,7 @@ def local_folder(path: str) -> Path:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    """Two processes that commit one epoch at once may leave the folder in which they gathered."""
+    """Remove an empty folder: two processes that commit one epoch concurrently may leave their gathering folder."""
     with suppress(FileNotFoundError):
         if not any(folder.iterdir()):
             folder.rmdir()

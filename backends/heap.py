@@ -1,8 +1,8 @@
-"""State in runs: immutable columnar rows, in memory or in files that all Python workers of a machine map.
+"""Heap state backend: immutable columnar runs, in memory or in files that all Python workers of a machine map.
 
-A delta that an epoch has written is the newest run of the next one; runs are merged as they add up, so that a view has
-few of them. Small ones stay in the memory of a worker. Large ones are files: what is looked at stays in the page cache
-of the machine, and state may be larger than it.
+The delta that an epoch writes becomes the newest run of the next epoch. Runs are merged as their number grows, so a
+view reads only a few. Small runs stay in the memory of a worker. Large runs are files: the parts in use stay in the
+page cache of the machine, and state may be larger than memory.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from epochal.state.table import StateTable
 from epochal.state.unexpired import first_key
 
 _KNOWN: Final = 256
-"""State tables, each of a subtask, that a worker keeps lists of."""
+"""Maximum number of state tables, each of one subtask, whose lists a worker caches."""
 _RESTORED_BYTES: Final = 128 << 20
-"""Of bases, that become one run."""
+"""Bytes of base files that are combined into one run."""
 _FAR: Final = 2
-"""Epochs: who is further behind looks whether subtasks of another parallelism were not."""
+"""Epochs. A subtask further behind first searches for runs of subtasks of another parallelism."""
 
 
 class HeapBackend(DeltaBackend):
-    """Keeps what is large below ``cache_directory``."""
+    """State backend that keeps large runs below ``cache_directory``."""
 
     @property
     def kind(self) -> str:
@@ -84,7 +84,7 @@ class HeapBackend(DeltaBackend):
 
 
 class _HeapView(RunsView):
-    """When a task has ended, the worker has time to merge."""
+    """View that starts due merges when it is closed: the worker is idle after a task."""
 
     def __init__(self, table: StateTable, runs: Runs, salt: int, lists: Lists) -> None:
         super().__init__(table, runs, salt)
@@ -95,7 +95,7 @@ class _HeapView(RunsView):
 
 
 class _CatchUp:
-    """The runs at the epoch of a view, from the latest of its chain that are here."""
+    """Brings the runs of one state table to the epoch of a view, from the latest epoch of its chain found locally."""
 
     def __init__(self, store: SnapshotStore, lists: Lists, scope: StateTaskScope, table: StateTable, salt: int) -> None:
         self._store = store
@@ -124,7 +124,7 @@ class _CatchUp:
         return runs
 
     def _begin(self) -> tuple[Runs | None, int]:
-        """The runs at some epoch of the chain, and how many links lead there."""
+        """Return the runs at the latest epoch of the chain found locally, and the number of links up to it."""
         marks = self._marks
         for look in (self.lists.known_at, self.lists.stored_at):
             for links in range(len(marks) - 1, -1, -1):
@@ -134,9 +134,9 @@ class _CatchUp:
         return None, 0
 
     def _rescaled(self, least: int) -> tuple[Runs, int] | None:
-        """As :meth:`_begin`, ``least`` links or more, from what subtasks of another parallelism had on this machine."""
+        """As :meth:`_begin`, from local runs of subtasks of another parallelism; at least ``least`` links."""
         if not self._table.durable:
-            return None  # a rescale empties it
+            return None  # a rescale empties the table
         return rescaled(self.lists, self.groups, self._marks, least, self._expiry)
 
     @property
@@ -144,7 +144,7 @@ class _CatchUp:
         return [self._chain.base_at, *(link.key for link in self._chain.links)]
 
     def _bases(self) -> Runs:
-        """Of many files few runs, none of which needs much more memory than its largest file."""
+        """Restore many base files as few runs; no run needs much more memory than its largest file."""
         runs, parts, paths = list[Run](), list[pa.Table](), list[str]()
         bases = sorted(self._chain.bases, key=lambda base: base.first_group)
         for number, base in enumerate(bases):
@@ -168,7 +168,7 @@ class _CatchUp:
         return self.made_of(delta, columns_of(self._store, self._table, delta))
 
     def made_of(self, delta: DeltaFile, changes: SortedChanges) -> Run:
-        """The rows of a delta that the subtask reads."""
+        """Make a run of the delta's rows that the subtask reads."""
         deleted = pc.not_equal(changes.rows.column("_op"), PUT).to_numpy()
         if delta.parallelism != self.groups.step:
             mine = np.isin(changes.groups, np.array(self.groups, np.int32))
@@ -186,7 +186,7 @@ class _CatchUp:
 
 
 def _expiry(table: StateTable, chain: Chain) -> Expiry:
-    """What has expired by the epoch of a view, and need not be kept."""
+    """Rows that have expired by the epoch of a view and need not be stored."""
     horizon, column = table.horizon(chain.clock), table.expires
     if horizon is None or column is None:
         return no_expiry()
@@ -214,12 +214,12 @@ _lock = RLock()
 
 
 def lists() -> Mapping[Path, Lists]:
-    """Of this worker, by folder."""
+    """Lists of this worker, by folder."""
     return _lists
 
 
 def forget() -> None:
-    """Let go of everything, as the process's end would: a forked worker begins afresh."""
+    """Drop all process-local state; a forked worker starts empty."""
     global _lock
     _lock = RLock()
     _lists.clear()

@@ -1,7 +1,8 @@
 """State in LMDB environments on the executors' disks, one per key group, shared by all Python workers of a machine.
 
-For state that is larger than the workers' memory, and for quick starts of new workers: what one has brought up to date,
-every other finds so. A view is an LMDB read transaction, which other workers' writes do not disturb.
+Suited to state that is larger than the workers' memory, and to quick starts of new workers: all workers share the
+environments that one of them has brought up to date. A view is an LMDB read transaction, isolated from the writes of
+other workers.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from epochal.errors import SnapshotError
 from epochal.state.table import StateTable
 
 _ROUNDS = 8
-"""How often a view is tried for when other workers move the local store to another epoch at the same moment."""
+"""Maximum number of attempts to open a view while other workers move the local store to another epoch."""
 
 
 class LmdbBackend(DeltaBackend):
-    """Keeps state below ``cache_directory``."""
+    """State backend that keeps its environments below ``cache_directory``."""
 
     @property
     def kind(self) -> str:
@@ -51,7 +52,8 @@ class LmdbBackend(DeltaBackend):
         )
 
     def _try_reads(self, scope: StateTaskScope) -> dict[int, Read] | None:
-        """A read transaction per key group, all at the parent; or ``None`` after having written what was missing."""
+        """Open a read transaction per key group, all at the parent; return ``None`` after catching up lagging
+        groups."""
         folder = boot_folder(Path(self.cache_directory) / "lmdb") / cache_identity(self.store, scope)
         tables = [table.id for table in scope.tables]
         environments = {group: _environment(folder / f"{group:05}", tables) for group in scope.groups}
@@ -81,7 +83,7 @@ class LmdbBackend(DeltaBackend):
 
 
 class LmdbView(EncodedView):
-    """A view over one read transaction per key group."""
+    """View over one read transaction per key group."""
 
     def __init__(self, table: StateTable, reads: dict[int, Read]) -> None:
         super().__init__(table)
@@ -131,7 +133,7 @@ _lock = RLock()
 
 
 def forget() -> None:
-    """Let go of every environment, as the process's end would: a forked worker must not use its parent's."""
+    """Drop every environment; a forked worker must not use those of its parent."""
     global _lock
     _lock = RLock()
     _environments.clear()

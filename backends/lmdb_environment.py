@@ -1,7 +1,7 @@
 """One LMDB environment: the rows of one key group of an operator's state tables, at the epoch that its mark names.
 
-A cache: written without sync, shared by the Python workers of a machine, emptied or thrown away when it is in doubt.
-The mark is written in the transaction that writes the rows, so that it never says more than is there.
+A cache: written without sync, shared by the Python workers of a machine, and emptied or deleted when in doubt. The mark
+is written in the same transaction as the rows, so it never names a later epoch than the rows contain.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from epochal.contracts.state import end_of_prefix
 from epochal.errors import SnapshotError, StorageFull
 
 FIRST_MAP_BYTES = 1 << 30
-"""Of address space, not of disk or memory; doubled when it is full."""
+"""Initial map size: address space, not disk or memory. Doubled when the map is full."""
 _MARK, _LEFT = b"mark", b"rows left in "
 _PRUNED_AT_ONCE = 16_384
 _READERS = 126
@@ -48,7 +48,7 @@ class CacheDamaged(SnapshotError):
 
 
 class Environment:
-    """An open environment. At most one object per folder and process: LMDB allows no more."""
+    """An open environment. LMDB allows at most one object per folder and process."""
 
     def __init__(self, folder: Path, tables: Iterable[str]) -> None:
         self.folder = folder
@@ -61,42 +61,42 @@ class Environment:
 
     @property
     def is_current(self) -> bool:
-        """Is what lies in the folder still what was opened? Another process may have thrown it away."""
+        """Return whether the folder still holds the opened environment; another process may have deleted it."""
         return _identity(self.folder) == self._identity
 
     def read(self) -> Read:
-        """A stable view: an MVCC read transaction."""
+        """Open a stable view: an MVCC read transaction."""
         with self.errors():
             try:
                 transaction = self._environment.begin()
-            except lmdb.MapResizedError:  # another process made the map larger
+            except lmdb.MapResizedError:  # another process has enlarged the map
                 self._resize(0)
                 transaction = self._environment.begin()
             return Read(self, transaction, self._databases)
 
     def apply(self, step: Step, group: int, before: EpochKey | None) -> bool:
-        """Take one step, unless the mark is no longer ``before``: then another worker was here, and it is ``False``."""
+        """Apply one step. Returns ``False`` if the mark is no longer ``before``: another worker has moved it."""
         return self._with_room(lambda: self._apply(step, group, before))
 
     def prune(self, by_table: Mapping[str, Pruning], at: EpochKey | None) -> bool:
-        """Delete what is gone ``at`` the mark; ``False``, and nothing is done, when that is no longer the mark."""
+        """Delete expired rows ``at`` the mark. Returns ``False``, without changes, if the mark has moved."""
         with self.errors(), self._environment.begin() as transaction:
             if not any(self._is_due(transaction, *item) for item in by_table.items()):
                 return True
         return self._with_room(lambda: self._prune(by_table, at))
 
     def close(self) -> None:
-        """Unless it is being read: then it closes with its last view."""
+        """Close the environment, unless views are open; then it closes with its last view."""
         if not self.open_reads:
             self._environment.close()
 
     def throw_away(self) -> None:
-        """Other processes that have it open keep what they have, and find out when they look at the folder again."""
+        """Delete the folder. Other processes keep their open environment until they next check the folder."""
         throw_away(self.folder)
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Translate LMDB's errors; a damaged environment is thrown away, so that the next attempt rebuilds it."""
+        """Translate LMDB's errors; delete a damaged environment, so that the next attempt rebuilds it."""
         try:
             yield
         except _DAMAGED as error:
@@ -161,7 +161,7 @@ class Environment:
                     self._resize(0)
 
     def _resize(self, map_bytes: int) -> None:
-        if self.open_reads:  # LMDB would move the map away under them
+        if self.open_reads:  # LMDB would unmap the memory under open reads
             raise SnapshotError(
                 f"The local store {self.folder} has to grow, but is being read; the epoch is run again."
             )
@@ -183,7 +183,7 @@ class Read:
         return _decode_mark(self._transaction.get(_MARK))
 
     def get_many(self, table: str, keys: Sequence[bytes]) -> Iterable[bytes | None]:
-        """The value of each full key, ``None`` where there is none."""
+        """Return the value of each full key; ``None`` for a missing key."""
         get, database = self._transaction.get, repeat(self._databases[table])
         if not any_long(keys):
             return cast("Iterable[bytes | None]", map(get, keys, repeat(None), database))
@@ -194,7 +194,7 @@ class Read:
         ]
 
     def ranges(self, table: str, low: Sequence[Bound], high: Sequence[Bound], limit: int | None) -> FoundRows:
-        """The rows of each range, at most ``limit`` of each; keys are whole."""
+        """Return the rows of each range, at most ``limit`` of each, with whole keys."""
         counts: list[int] = []
         keys: list[bytes] = []
         values: list[bytes] = []
@@ -206,7 +206,7 @@ class Read:
         return FoundRows(counts, keys, values)
 
     def throw_away(self) -> None:
-        """The environment is damaged; whoever opens it next rebuilds it."""
+        """Delete the damaged environment; the next open rebuilds it."""
         self._environment.throw_away()
 
     def close(self) -> None:
@@ -223,8 +223,8 @@ def _read_range(
 ) -> None:
     """Append a range's rows to ``keys`` and ``values``, in the order of their whole keys.
 
-    Stored keys are compared: up to ``KEPT`` bytes that decides as the whole keys would. Long keys that have these in
-    common lie in the order of their hashes, so they are read together, and sorted.
+    Stored keys are compared: the first ``KEPT`` bytes order them as the whole keys would. Long keys with the same first
+    ``KEPT`` bytes are stored in the order of their hashes; they are read together and then sorted.
     """
     if not cursor.set_range(low[:KEPT]):
         return
@@ -251,7 +251,7 @@ def _read_range(
 
 
 def _delete_before(transaction: lmdb.Transaction, database: Any, end: bytes) -> None:
-    """Whole keys below ``end``: it is shorter than what is kept of a long one."""
+    """Delete the keys below ``end``, which is shorter than the stored prefix of a long key."""
     with transaction.cursor(database) as cursor:
         there = cursor.first()
         while there and bytes(cursor.key()) < end:
@@ -282,7 +282,7 @@ def _open(folder: Path) -> lmdb.Environment:
         writemap=False,
         meminit=False,
     )
-    environment.reader_check()  # what killed workers have left
+    environment.reader_check()  # remove readers of killed workers
     data = folder / "data.mdb"
     required = (int(environment.info()["last_pgno"]) + 1) * int(environment.stat()["psize"])
     if data.stat().st_size < required and environment.info()["last_txnid"]:
@@ -292,7 +292,7 @@ def _open(folder: Path) -> lmdb.Environment:
 
 
 def reserve_lock(lock: Path, readers: int) -> None:
-    """LMDB writes to this file through memory: where the disk is full, that would kill the process."""
+    """Allocate the lock file. LMDB writes to it through a memory map: a full disk would kill the process."""
     pages = -(-(readers + 2) * _READER_BYTES // _PAGE_BYTES)
     descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o644)
     try:

@@ -1,11 +1,11 @@
-"""Keeping local stores small: what is gone at the epoch that a store is at, it need not keep.
+"""Pruning of local stores: removal of rows that have expired at the store's epoch.
 
-Clocks never fall along a lineage, and a store serves the epoch that it is at, or is built anew: so nobody misses these
-rows. An open view of an older epoch is untouched: it has a copy, or is a transaction of its own.
+Clocks never move back along a lineage, and a store serves its own epoch or is rebuilt: no view needs these rows. An
+open view of an older epoch is unaffected: it has a copy, or a transaction of its own.
 
-In a time-ordered table that expires by its time, what is gone lies first in each key group, and goes with every epoch.
-What expires by a value is looked for when a store has grown to twice what the last look left: so it costs a constant
-share of what is written, and no more than twice the rows that live are kept.
+In a time-ordered table that expires by its time, expired rows lie first in each key group and are removed at each
+epoch. Rows that expire by a value are searched for when a store has twice the rows that the last search left. The cost
+is a constant share of the rows written, and at most twice the live rows are stored.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from epochal.state.table import StateTable
 from epochal.state.unexpired import first_key
 
 FEWEST_ROWS = 1024
-"""Of one key group: below, nothing is looked for."""
+"""Minimum number of rows of one key group for a search."""
 
 
 @dataclass(frozen=True)
 class Pruning:
-    """What can go of one state table at the epoch of a view. ``before``: all keys below; ``None``: it is the values
-    that say."""
+    """Rows of one state table to be removed at the epoch of a view. ``before``: all keys below it; ``None``: by
+    value."""
 
     table: StateTable
     horizon: int
     before: bytes | None
 
     def gone(self, values: Sequence[bytes]) -> Sequence[bool]:
-        """Which rows are, by their encoded values."""
+        """Return which rows have expired, by their encoded values."""
         assert self.table.expires is not None
         rows = RowCodec(self.table.value_schema).decode(list(values))
         found: list[bool] = gone(rows.column(self.table.expires.column), self.horizon).tolist()
@@ -41,7 +41,7 @@ class Pruning:
 
 
 def prunings(scope: StateTaskScope) -> dict[str, Pruning]:
-    """By state table, for those of which anything can be gone at ``scope.view_at``."""
+    """Return the prunings by state table, for tables with expiring rows at ``scope.view_at``."""
     found = {}
     for table in scope.tables:
         horizon = table.horizon(scope.chains[table.id].clock)
@@ -52,5 +52,5 @@ def prunings(scope: StateTaskScope) -> dict[str, Pruning]:
 
 
 def is_due(rows: int, left: int) -> bool:
-    """Whether values are to be looked at: of ``rows``, of which the last look left so many."""
+    """Return whether values must be searched: a store has ``rows`` rows; the last search left ``left``."""
     return rows >= max(FEWEST_ROWS, 2 * left)

@@ -22,7 +22,7 @@ from epochal.state.row_codec import RowCodec
 from epochal.state.table import StateTable
 
 KEPT_BYTES = 128 << 20
-"""Of decoded deltas, per process."""
+"""Maximum number of bytes of decoded deltas, per process."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def encoded(changes: SortedChanges) -> EncodedChanges:
 
 
 def forget() -> None:
-    """Drop everything this process keeps, as its end would: a forked worker begins afresh."""
+    """Drop all cached deltas of this process; a forked worker starts empty."""
     global _bytes, _lock
     _lock = Lock()
     _recent.clear()

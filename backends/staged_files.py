@@ -1,4 +1,4 @@
-"""What one task attempt of the files sink writes, and what its handle says of it."""
+"""Transaction of one task attempt of the files sink, and its handle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILE_DURABLE = declare("T3.files.durable", "the staged file and its folder entry
 
 
 def is_whole(path: Path, file: StagedFile) -> bool:
-    """Whether the whole file is at ``path``."""
+    """Return whether the whole file is at ``path``."""
     try:
         return path.stat().st_size == file.length
     except FileNotFoundError:

@@ -18,7 +18,7 @@ def is_text(type: pa.DataType) -> bool:
 
 
 def has_text(type: pa.DataType) -> bool:
-    """Whether values of the type are text, or contain text."""
+    """Return whether values of the type are text, or contain text."""
     return is_text(type) or any(has_text(type.field(inner).type) for inner in range(type.num_fields))
 
 

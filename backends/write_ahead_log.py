@@ -98,13 +98,13 @@ class WriteAheadLog:
 
     @property
     def store(self) -> SnapshotStore:
-        """The store. Raises ``SinkError`` for a sink that was made only to be analysed."""
+        """The store. Raises ``SinkError`` for a sink that was created only for analysis."""
         if self._place.store is None:
             raise SinkError(f"Sink {self._place.sink!r} was made without a snapshot store: it can be checked, not run.")
         return self._place.store
 
     def open(self, task: TaskScope, schema: pa.Schema) -> LogWriter:
-        """T1: a log of this task attempt's own."""
+        """T1: open a log that belongs to this task attempt."""
         return LogWriter(self.store, task, schema)
 
     def read(self, epoch: EpochScope, handles: Sequence[Handle]) -> Iterator[pa.RecordBatch]:
@@ -149,12 +149,12 @@ class WriteAheadLog:
 
 
 def rows_of(handles: Sequence[Handle]) -> int:
-    """How many rows the handles stand for."""
+    """Return the number of rows of the handles."""
     return sum(handle.rows for handle in handles)
 
 
 def has_log(handle: Handle) -> bool:
-    """Whether there is something to apply: a task that wrote to the target itself leaves nothing."""
+    """Return whether a log must be applied: a task that wrote to the target directly leaves none."""
     return bool(_segments(handle))
 
 

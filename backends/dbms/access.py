@@ -1,4 +1,4 @@
-"""A sink's table from one process: connections, transactions, and whether the stream's columns fit it."""
+"""Access to a sink's table from one process: connections, transactions, and the check of the stream's columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from epochal.errors import SchemaError
 
 
 class TableAccess:
-    """Serialisable: connections stay in the process. ``target`` is known once :meth:`prepare` has run."""
+    """Access to one table. Serialisable: connections stay in the process. :meth:`prepare` sets ``target``."""
 
     def __init__(self, sink: str, address: DatabaseAddress, writing: Writing) -> None:
         self.who = f"Sink {sink!r}"
@@ -32,14 +32,14 @@ class TableAccess:
         return {**self.__dict__, "_engine": None}
 
     def check_types(self, schema: pa.Schema) -> None:
-        """Whether the columns that the sink names are columns of this schema. Raises ``SchemaError``."""
+        """Check that the schema has the columns that the sink names. Raises ``SchemaError``."""
         with self._explained():
             self.writing.written(schema)
 
     def check(self, schema: pa.Schema) -> None:
-        """Whether the table is there, or will be made, and takes rows of this schema. Nothing is written.
+        """Check that the table exists, or will be created, and accepts rows of this schema. Writes nothing.
 
-        Raises ``SchemaError`` for what does not fit, ``SinkError`` when the database cannot be asked.
+        Raises ``SchemaError`` for a mismatch, ``SinkError`` when the database cannot be queried.
         """
         with self._explained():
             self.writing.written(schema)
@@ -54,7 +54,7 @@ class TableAccess:
         self._schema = schema
 
     def prepare(self, connection: Connection) -> None:
-        """Make the table if that was asked for; see that it still fits what was checked; remember what it takes."""
+        """Create the table if requested, check again that it fits the schema, and store its description."""
         with self._explained():
             found = targets.find(connection, self.writing)
             if found is None and self.writing.create and self._schema is not None:
@@ -68,7 +68,8 @@ class TableAccess:
 
     @contextmanager
     def transaction(self, doing: str, reading: bool = False) -> Iterator[Connection]:
-        """A transaction, committed at the end unless the block has done so. The database's errors are translated."""
+        """Run a transaction, committed at the end unless the block has committed it; translate the database's
+        errors."""
         with translated(self.who, doing, self.address):
             if self._engine is None:
                 self._engine = self.address.engine()
@@ -78,14 +79,14 @@ class TableAccess:
                     connection.commit()
 
     def close(self) -> None:
-        """Let go of this process's connections; they are made again when they are needed."""
+        """Close this process's connections; they are opened again on demand."""
         if self._engine is not None:
             self._engine.dispose()
         self._engine = None
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """What does not fit is said of this sink, at this database."""
+        """Add this sink and its database to schema errors."""
         try:
             yield
         except SchemaError as error:

@@ -1,4 +1,4 @@
-"""Where a database is and how it is reached: a URL without a password, the password by reference, options by list."""
+"""Address of a database: a URL without a password, the password by reference, and options by allow-list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from epochal.secrets import Secret
 from epochal.wire.trust import check_database_authority
 
 DIALECTS = {"postgresql": "postgresql", "sqlite": "sqlite", "mysql": "mysql", "mariadb": "mysql"}
-"""What a URL may begin with, and what it is spoken to as."""
+"""Accepted URL schemes, and the dialect of each."""
 DRIVERS = {"postgresql": "postgresql+psycopg", "sqlite": "sqlite+pysqlite", "mysql": "mysql+pymysql"}
 INSTALL = {"postgresql": "pip install 'epochal[postgresql]'", "mysql": "pip install 'epochal[mariadb]'"}
 OPTIONS: Mapping[str, frozenset[str]] = {
@@ -24,14 +24,14 @@ OPTIONS: Mapping[str, frozenset[str]] = {
     "sqlite": frozenset({"timeout"}),
     "mysql": frozenset({"connect_timeout", "ssl_ca", "ssl_cert", "ssl_key", "ssl_verify_identity"}),
 }
-"""The client's options that may be given, by dialect."""
+"""Accepted options of the client, by dialect."""
 BUSY_SECONDS = 15.0
 LONGEST_SILENCE_MS = 30_000
 
 
 @dataclass(frozen=True)
 class DatabaseAddress:
-    """A database. Serialisable, without secrets; the password is looked up when a connection is made."""
+    """A database. Serialisable, without secrets; the password is looked up when a connection is opened."""
 
     url: str
     password: Secret | None = None
@@ -39,11 +39,11 @@ class DatabaseAddress:
 
     @classmethod
     def parse(cls, what: str, url: str, password: Secret | None, options: Mapping[str, Any]) -> DatabaseAddress:
-        """Raises ``OptionError`` that names ``what`` (``dbms.sink``) for anything that cannot be used."""
+        """Parse an address. Raises ``OptionError`` that names ``what`` (``dbms.sink``) for invalid settings."""
         try:
             parsed = make_url(url)
         except exc.ArgumentError:
-            # What was given may hold a password: it is not repeated.
+            # The URL may hold a password: do not repeat it.
             raise OptionError(
                 f"{what}: the URL cannot be read; write postgresql://user@host:5432/database or sqlite:///path."
             ) from None
@@ -68,12 +68,12 @@ class DatabaseAddress:
 
     @property
     def dialect(self) -> str:
-        """``postgresql``, ``sqlite`` or ``mysql`` (MariaDB as well)."""
+        """``postgresql``, ``sqlite`` or ``mysql`` (also for MariaDB)."""
         return make_url(self.url).drivername
 
     @property
     def place(self) -> str:
-        """The database for people and for comparison: without user, password and options."""
+        """Display name of the database, also for comparison: without user, password and options."""
         parsed = make_url(self.url)
         if parsed.drivername == "sqlite":
             return f"sqlite:{parsed.database}"
@@ -83,12 +83,12 @@ class DatabaseAddress:
 
     @property
     def secrets(self) -> dict[str, Any]:
-        """For :func:`epochal.secrets.without_secrets`."""
+        """Secrets, for :func:`epochal.secrets.without_secrets`."""
         return {"password": self.password}
 
     def engine(self) -> Engine:
-        """A new engine with at most a few connections. Raises ``OptionError``: no driver, no such secret, or no file
-        with the certificates to trust."""
+        """Return a new engine with a small connection pool. Raises ``OptionError`` for a missing driver, secret, or
+        file of trusted certificates."""
         url = make_url(self.url).set(drivername=DRIVERS[self.dialect])
         if self.password is not None:
             url = url.set(password=self.password.reveal())
@@ -113,7 +113,7 @@ class DatabaseAddress:
         return engine
 
     def libpq(self) -> dict[str, Any]:
-        """What ``psycopg.connect`` takes, the password revealed: to be used at once, and kept nowhere."""
+        """Return arguments for ``psycopg.connect`` with the password revealed; the caller must not store them."""
         url = make_url(self.url)
         found = {"host": url.host, "port": url.port, "user": url.username, "dbname": url.database}
         if self.password is not None:
@@ -125,7 +125,7 @@ class DatabaseAddress:
 
 
 def _as_it_is(json: str | bytes | None) -> str | None:
-    """JSON goes to a column and comes from one as text: Python's numbers do not have all digits."""
+    """Pass JSON to and from a column as text: Python's numbers would lose digits."""
     return json.decode() if isinstance(json, bytes) else json
 
 
@@ -162,10 +162,10 @@ def _sqlite_file(what: str, database: str | None) -> str:
 
 
 def _settings(dialect: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Raises ``OptionError`` for a missing file with the certificates to trust."""
+    """Return the client's settings. Raises ``OptionError`` for a missing file of trusted certificates."""
     check_database_authority(options)
     if dialect == "postgresql":
-        # A cut network is noticed; times without a zone are UTC on both sides.
+        # Detect a cut network; times without a zone are UTC on both sides.
         silence = {
             "keepalives_idle": 10,
             "keepalives_interval": 5,
@@ -175,7 +175,7 @@ def _settings(dialect: str, options: dict[str, Any]) -> dict[str, Any]:
         fixed = {"application_name": "epochal", "client_encoding": "utf8", "options": "-c timezone=UTC"}
         return {"connect_timeout": 10, **options, **silence, **fixed}
     if dialect == "mysql":
-        # Strict: a value that does not fit is an error, never cut to size.
+        # Strict: a value that does not fit is an error and never truncated.
         begin = "SET time_zone='+00:00', sql_mode=CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')"
         longest = LONGEST_SILENCE_MS // 1000
         return {
@@ -190,7 +190,7 @@ def _settings(dialect: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    # pysqlite's own transactions begin too late; with isolation_level None SQLAlchemy's begin event decides.
+    # pysqlite's own transactions begin too late; with isolation_level None SQLAlchemy's begin event begins them.
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute("PRAGMA synchronous=FULL")

@@ -24,7 +24,7 @@ from epochal.backends.text_columns import row_at
 
 
 def apply(connection: Connection, writing: Writing, chunks: Iterator[pa.Table]) -> None:
-    """Insert the chunks or, with keys, apply them one after the other: each has one row for each key."""
+    """Insert the chunks; with keys, merge them in order. Each chunk then has one row per key."""
     if not _is_postgresql(connection):
         PortableTable(connection, writing).apply(connection, chunks)
         return
@@ -37,16 +37,16 @@ def apply(connection: Connection, writing: Writing, chunks: Iterator[pa.Table]) 
 
 @contextmanager
 def waited(connection: Connection) -> Iterator[Callable[[Iterator[pa.Table]], Iterator[pa.Table]]]:
-    """Within the block a server that has gone silent is given up; what it gives notes that it was heard."""
+    """Abort the connection of a silent server within the block. The yielded function renews the timeout per chunk."""
     if not _is_postgresql(connection):
-        yield lambda chunks: chunks  # the others' clients have a limit of their own
+        yield lambda chunks: chunks  # the clients of other databases have their own timeout
         return
     with patience(connection.connection.driver_connection) as watching:
         yield watching.renewed_by
 
 
 def compacted(rows: pa.Table, writing: Writing) -> pa.Table:
-    """A chunk: with keys the last operation of each, in the order of the keys."""
+    """Reduce a chunk with keys to the last operation of each key, in the order of the keys."""
     if writing.keys:
         rows = row_rules.net(rows, writing.table_keys)
     return rows.drop_columns([ORDER]) if ORDER in rows.column_names else rows
@@ -59,7 +59,8 @@ def _is_postgresql(connection: Connection) -> bool:
 def refused_row(
     connection: Connection, writing: Writing, chunks: Iterable[pa.Table], address: DatabaseAddress
 ) -> str | None:
-    """The first refused row, and why, for a message; ``None`` when each row is taken, or something else fails."""
+    """Return the first refused row and the reason, for a message; ``None`` if no row is refused or another error
+    occurs."""
     connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
     for chunk in chunks:
         found = _first(connection, writing, chunk)
@@ -72,7 +73,7 @@ def refused_row(
 
 
 def _first(connection: Connection, writing: Writing, chunk: pa.Table) -> tuple[int, BaseException] | None:
-    """The position of the first row that is refused; the rows before it are applied."""
+    """Return the position of the first refused row, and the error; the rows before it are applied."""
     error = _refusal(connection, writing, chunk)
     if error is None or chunk.num_rows == 1 or not is_refusal(error):
         return None if error is None else (0, error)

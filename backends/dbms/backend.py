@@ -1,4 +1,4 @@
-"""The backend behind ``dbms.sink``. The package's docstring has the steps."""
+"""Sink backend of ``dbms.sink``. The package's docstring lists the steps."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ APPLIED = declare("E5.dbms.applied", "fence and rows are applied within the tran
 COMMITTED = declare("E5.dbms.committed", "the transaction is committed, the log is still there")
 
 CHUNK_ROWS = 64 * 1024
-"""Rows that go to the database at once; the next are made ready meanwhile."""
+"""Number of rows sent to the database in one chunk; the next chunk is prepared meanwhile."""
 
 _LOCK_SECONDS = 2
 _TAKE_OVERS = 5
 
 
 class DbmsBackend(SinkBackend):
-    """``place``: the sink's name and the snapshot store. Serialisable: connections stay in the process."""
+    """Sink backend. ``place``: the sink's name and the snapshot store. Serialisable: connections stay in the
+    process."""
 
     def __init__(self, place: SinkPlace, address: DatabaseAddress, writing: Writing) -> None:
         self._place = place
@@ -109,7 +110,7 @@ class DbmsBackend(SinkBackend):
         return self._log.sweep(epoch, keep)
 
     def close(self) -> None:
-        """Let go of this process's connections; they are made again when they are needed."""
+        """Close this process's connections; they are opened again on demand."""
         self._access.close()
 
     @property
@@ -117,7 +118,7 @@ class DbmsBackend(SinkBackend):
         return Fence(self._place.sink, self._writing, self._address.place)
 
     def _refused_row(self, epoch: EpochScope, handles: Sequence[Handle], refused: RowRefused) -> str | None:
-        """Looked for once: the same refusal comes back with each repetition of the commit."""
+        """Find the refused row, once: each repetition of the commit raises the same refusal."""
         known = (epoch.key, refused.message)
         if self._refused is None or self._refused[0] != known:
             with self._access.transaction("find the refused row") as connection:
@@ -127,7 +128,8 @@ class DbmsBackend(SinkBackend):
         return self._refused[1]
 
     def _take_over(self, epoch: EpochScope) -> None:
-        """R1.2. A transaction of an earlier attempt may hold the fence: one that was stopped would hold it for ever."""
+        """R1.2. Terminates a transaction of an earlier attempt that holds the fence: a stopped one would hold it for
+        ever."""
         for left in reversed(range(_TAKE_OVERS)):
             try:
                 with self._access.transaction("take over its fence") as connection:
@@ -153,13 +155,13 @@ class DbmsBackend(SinkBackend):
                 connection.execute(sa.select(sa.func.pg_terminate_backend(process)))
 
     def _chunks(self, epoch: EpochScope, handles: Sequence[Handle]) -> Iterator[pa.Table]:
-        """The epoch's rows in order. With keys, each chunk has one row for each key, and later chunks come after."""
+        """Yield the epoch's rows in order. With keys, each chunk has one row per key; later chunks take precedence."""
         held: list[pa.RecordBatch] = []
         rows = 0
         for batch in self._log.read(epoch, handles):
             held.append(batch)
             rows += batch.num_rows
-            # The order column decides among all rows of the epoch.
+            # The order column applies to all rows of the epoch.
             if rows >= CHUNK_ROWS and self._writing.order_by is None:
                 yield self._compacted(held)
                 held, rows = [], 0

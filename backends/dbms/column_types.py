@@ -1,4 +1,4 @@
-"""Column types: what a table's column takes, and which Arrow type goes into it or comes out of it."""
+"""Column types: the values that a table's column accepts, and its Arrow type for writing and reading."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Family = Literal[
     "boolean", "integer", "float", "decimal", "text", "binary", "json", "uuid", "date", "timestamp", "instant", "time",
     "other",
 ]  # fmt: skip
-"""``timestamp`` is without a time zone, ``instant`` with one; ``other`` is what only the database itself knows."""
+"""``timestamp`` has no time zone, ``instant`` has one; ``other`` is a type that only the database can check."""
 LONGEST_MYSQL_KEY = 255
 SQLITE_DIGITS = 15
-"""Digits of a decimal that SQLite stores in a column of numbers, but for integers of 64 bits."""
+"""Digits of a decimal that SQLite stores in a numeric column, except integers of 64 bits."""
 _OF_MYSQL = (mysql.DATETIME, mysql.TIMESTAMP)
 _BYTES = {"TINY": 2**8 - 1, "": 2**16 - 1, "MEDIUM": 2**24 - 1, "LONG": 2**32 - 1}
 _MYSQL_BYTES = {f"{size}{kind}": limit for size, limit in _BYTES.items() for kind in ("TEXT", "BLOB")}
@@ -31,10 +31,10 @@ _MYSQL_BYTES = {f"{size}{kind}": limit for size, limit in _BYTES.items() for kin
 
 @dataclass(frozen=True)
 class ColumnType:
-    """``size``: bits of a number, characters of a text. ``precision``, ``scale``: of a decimal. ``None``: no limit.
+    """Type of a column. ``size``: bits of a number, characters of a text. ``precision``, ``scale``: of a decimal.
 
-    ``bytes``: of a text in UTF-8, or of binary. ``labels``: of an enum. ``digits``: decimals of a second.
-    ``strict_json``: JSON without zero characters and single surrogates. ``narrow``: MySQL's ``TIMESTAMP``.
+    ``None``: no limit. ``bytes``: of a text in UTF-8, or of binary. ``labels``: of an enum. ``digits``: decimals of a
+    second. ``strict_json``: JSON without zero characters and single surrogates. ``narrow``: MySQL's ``TIMESTAMP``.
     ``inexact``: decimals that SQLite stores as floating-point numbers.
     """
 
@@ -52,7 +52,8 @@ class ColumnType:
     inexact: bool = False
 
     def takes(self, type: pa.DataType) -> bool:
-        """Whether every value of an Arrow column fits, but for the length of text, which rows are checked for."""
+        """Return whether every value of an Arrow column fits, except for the length of text, which is checked row by
+        row."""
         if pa.types.is_boolean(type):
             return self.family == "boolean"
         if pa.types.is_integer(type):
@@ -89,7 +90,7 @@ class ColumnType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """What reading the column gives. Raises ``SchemaError`` for a type that has no counterpart."""
+        """Arrow type of the column for reading. Raises ``SchemaError`` for a type without a counterpart."""
         match self.family:
             case "integer":
                 return {8: pa.int8(), 16: pa.int16(), 32: pa.int32()}.get(self.size or 64, pa.int64())
@@ -114,10 +115,10 @@ class ColumnType:
 
 
 class SqliteDecimal(UserDefinedType[Decimal]):
-    """Decimals of SQLite, which has no such type and rounds a number to 15 digits.
+    """Decimals in SQLite, which has no such type and rounds a number to 15 digits.
 
-    As ``DECIMAL_TEXT(precision, scale)`` they are text with all digits. In a column of numbers, which they are read
-    from and written to as well, an integer of 64 bits has all digits, and any other number has 15.
+    ``DECIMAL_TEXT(precision, scale)`` stores them as text with all digits. A numeric column, which is also read and
+    written, stores all digits of an integer of 64 bits, and 15 digits of any other number.
     """
 
     cache_ok = True
@@ -148,7 +149,7 @@ SQLiteDialect.ischema_names["DECIMAL_TEXT"] = SqliteDecimal
 
 
 def with_exact_types(table: sa.Table, dialect: str) -> sa.Table:
-    """A reflected table whose values come and go as they are stored: decimals of SQLite, UUIDs as text."""
+    """Set types that preserve the stored values of a reflected table: decimals of SQLite, UUIDs as text."""
     for column in table.columns:
         if dialect == "sqlite" and isinstance(column.type, sa.Numeric) and not isinstance(column.type, sa.Float):
             column.type = SqliteDecimal(column.type.precision, column.type.scale, as_text=False)
@@ -158,7 +159,7 @@ def with_exact_types(table: sa.Table, dialect: str) -> sa.Table:
 
 
 def column_type(type: Any, dialect: str) -> ColumnType:
-    """What a reflected SQLAlchemy type takes."""
+    """Return the column type of a reflected SQLAlchemy type."""
     found = _column_type(type, dialect)
     unsigned = bool(getattr(type, "unsigned", False) or getattr(type, "zerofill", False))
     bytes = _MYSQL_BYTES.get(str(type).partition("(")[0].partition(" ")[0]) if dialect == "mysql" else None
@@ -214,7 +215,7 @@ def _column_type(type: Any, dialect: str) -> ColumnType:
 
 
 def sql_type(type: pa.DataType, dialect: str, key: bool) -> Any:
-    """The type of a column that is made for an Arrow column. Raises ``SchemaError`` when there is none."""
+    """Return the SQL type of a new column for an Arrow column. Raises ``SchemaError`` if none exists."""
     if pa.types.is_boolean(type):
         return sa.Boolean()
     if pa.types.is_integer(type):
@@ -242,6 +243,6 @@ def sql_type(type: pa.DataType, dialect: str, key: bool) -> Any:
 
 
 def _text(longest: int) -> Any:
-    """MySQL compares text without regard to case by default; Spark's keys do regard it."""
+    """MySQL compares text case-insensitively by default; Spark's keys are case-sensitive."""
     exact = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
     return mysql.VARCHAR(longest, **exact) if longest == LONGEST_MYSQL_KEY else mysql.LONGTEXT(**exact)

@@ -1,4 +1,4 @@
-"""The one border where errors of databases and their clients become Epochal's."""
+"""Translation of errors of databases and their clients into Epochal's, in one place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from epochal.secrets import without_secrets
 LONGEST = 400
 _UNREACHABLE = ("08", "57P", "53300")
 _REFUSED = ("22", "23", "44", "45", "P0001")
-"""Data and integrity errors, a view's check option, and what triggers raise."""
+"""Data and integrity errors, a view's check option, and errors raised by triggers."""
 _MYSQL_STATES = {"1644": "45000", "3819": "23000", "4025": "23000"}
 _COLUMN = re.compile(
     r"Key \((?P<key>[^)=]+)\)=|COPY \S+, line \d+, column (?P<copy>[^:]+):|failed: (?P<sqlite>[\w., ]+)$"
@@ -26,16 +26,16 @@ _FULL = "53100"
 
 
 class Busy(SinkError):
-    """Something else holds what this transaction needs."""
+    """Another transaction holds a lock that this one needs."""
 
 
 @contextmanager
 def translated(
     who: str, doing: str, address: DatabaseAddress, problem: type[EpochalError] = SinkError
 ) -> Iterator[None]:
-    """Inside the block, the database's errors become Epochal's, saying who was doing what, and the fix.
+    """Translate the database's errors in the block into Epochal's, with the caller, the action, and the fix.
 
-    ``problem`` is raised unless something more special fits; ``RowRefused`` and ``Busy`` are ``SinkError``s.
+    ``problem`` is raised unless a more specific class fits; ``RowRefused`` and ``Busy`` are ``SinkError``s.
     """
     try:
         yield
@@ -49,7 +49,7 @@ def translated(
 
 @contextmanager
 def commit_outcome(who: str, address: DatabaseAddress) -> Iterator[None]:
-    """Around a COMMIT: when the answer is lost, it is not known whether it landed."""
+    """Translate errors of a COMMIT: without an answer, its outcome is unknown."""
     try:
         yield
     except Exception as error:
@@ -67,7 +67,7 @@ def is_database_error(error: BaseException) -> bool:
 
 
 def state(error: BaseException) -> str:
-    """PostgreSQL's SQLSTATE, or one that stands for what other drivers say; empty when unknown."""
+    """Return PostgreSQL's SQLSTATE, or an equivalent for errors of other drivers; empty when unknown."""
     original = _original(error)
     found = getattr(original, "sqlstate", None)
     if isinstance(found, str):
@@ -99,12 +99,12 @@ def state(error: BaseException) -> str:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the database refuses a row: it refuses it each time."""
+    """Return whether the database refuses a row; it will refuse it on each attempt."""
     return state(error).startswith(_REFUSED)
 
 
 def refusal(what: str, row: str, error: BaseException) -> RowRefused:
-    """``what`` begins the sentence; ``row``: the refused row and why, as far as it is known."""
+    """Return the error of a refused row. ``what`` begins the sentence; ``row``: the row and the reason, if known."""
     return RowRefused(
         f"{what}the database refuses {row.rstrip('.')} ({_particulars(error)}). Correct the row's cause or the "
         "constraint; until then nothing of its epoch is visible, and it is tried again."
@@ -112,7 +112,7 @@ def refusal(what: str, row: str, error: BaseException) -> RowRefused:
 
 
 def _particulars(error: BaseException) -> str:
-    """SQLSTATE, column and constraint."""
+    """Return SQLSTATE, column and constraint."""
     original = _original(error)
     diagnosis = getattr(original, "diag", None)
     found = [f"SQLSTATE {state(error)}"]
@@ -133,14 +133,14 @@ def _particulars(error: BaseException) -> str:
 
 
 def _state_of_refusal(text: str) -> str:
-    """Of a connection that was never made libpq gives the server's words alone."""
+    """Derive a SQLSTATE from the server's text: libpq has no code for a connection that was never established."""
     if "authentication failed" in text or "no password supplied" in text or "role " in text:
         return "28000"
     return "3D000" if 'database "' in text and "does not exist" in text else "08006"
 
 
 def reason(error: BaseException, address: DatabaseAddress) -> str:
-    """What the database said, in one line: message, detail (which holds the row) and context."""
+    """Return the database's message in one line: message, detail (which holds the row) and context."""
     original = _original(error)
     lines = [line.strip() for line in str(original).splitlines() if line.strip()]
     diagnosis = getattr(original, "diag", None)
@@ -181,5 +181,5 @@ def _original(error: BaseException) -> BaseException:
 
 
 def _short_context(context: str | None) -> str:
-    """``COPY t, line 3, column id: "x"``: which row it was."""
+    """Return the position of the row: ``COPY t, line 3, column id: "x"``."""
     return (context or "").splitlines()[0] if context and context.startswith("COPY") else ""

@@ -1,6 +1,6 @@
 """The fence: one row per branch and sink in the target database, moved in the transaction that applies an epoch.
 
-docs/sinks/dbms.md says what a database administrator sees of it.
+docs/sinks/dbms.md describes the table for database administrators.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Marker:
 
 
 class Fence:
-    """The fence of one sink, whose table is ``writing``'s; its own table is in the same schema."""
+    """The fence of one sink that writes to ``writing``'s table; the fence table is in the same schema."""
 
     def __init__(self, sink: str, writing: Writing, place: str) -> None:
         self._sink = sink
@@ -64,14 +64,14 @@ class Fence:
         )
 
     def create(self, connection: Connection) -> None:
-        """Make the table. There already is done."""
+        """Create the fence table if it does not exist."""
         if not sa.inspect(connection).has_table(TABLE, schema=self.table.schema):
             connection.execute(sa.schema.CreateTable(self.table, if_not_exists=True))
 
     def take_over(self, connection: Connection, epoch: EpochScope, place: SinkPlace) -> None:
-        """R1: the row is this attempt's. ``epoch.key`` is the latest prepared epoch.
+        """R1: assign the row to this attempt. ``epoch.key`` is the latest prepared epoch.
 
-        Raises ``Fenced`` when a later attempt has it, ``SinkError`` when it is lost, ``SinkAhead``.
+        Raises ``Fenced`` when a later attempt owns the row, ``SinkError`` when the row is lost, ``SinkAhead``.
         """
         row = self._row(connection, epoch)
         if row is None:
@@ -86,18 +86,18 @@ class Fence:
         if at > epoch.epoch:
             raise SinkAhead.of(f"Sink {self._sink!r} at {self._place}", at, epoch.application, epoch.epoch)
         if at < epoch.epoch and _is_without(epoch.key, place):
-            # The sink was not part of the pipeline for a while: no epoch up to here is still to be applied.
+            # The pipeline was temporarily without the sink: no epoch up to this one remains to be applied.
             self._update(connection, epoch, sa.true(), {"epoch": epoch.epoch})
 
     def shown(self, connection: Connection, epoch: EpochScope) -> int:
-        """The latest epoch that was applied."""
+        """Return the latest applied epoch."""
         if not sa.inspect(connection).has_table(TABLE, schema=self.table.schema):
             return 0
         row = self._row(connection, epoch)
         return 0 if row is None else row[1]
 
     def advance(self, connection: Connection, epoch: EpochScope) -> bool:
-        """E5.1: the compare-and-set. ``False``: the epoch has been applied before. Raises ``Fenced``, ``SinkError``."""
+        """E5.1: the compare-and-set. ``False``: the epoch was applied earlier. Raises ``Fenced``, ``SinkError``."""
         row = self.table.c
         expected = epoch.parent_in_branch or 0
         follows = (row.epoch == expected) & (row.attempt == epoch.attempt)
@@ -118,9 +118,9 @@ class Fence:
         )
 
     def check(self, connection: Connection, epoch: EpochScope) -> None:
-        """Within a task's transaction: whether its epoch may still be written. Holds take-overs up until it ends.
+        """Check, within a task's transaction, that its epoch may still be written. Blocks take-overs until it ends.
 
-        Raises ``Fenced`` when a later attempt has the row, ``SinkError`` when a later epoch is there, or the row lost.
+        Raises ``Fenced`` when a later attempt owns the row, ``SinkError`` after a later epoch, or when the row is lost.
         """
         row = self.table.c
         query = sa.select(row.attempt, row.epoch).where(self._mine(epoch)).with_for_update(read=True)
@@ -135,13 +135,13 @@ class Fence:
             )
 
     def others(self, connection: Connection, epoch: EpochScope) -> list[Marker]:
-        """The sinks of other branches that have the same table."""
+        """Return the markers of sinks of other branches that write to the same table."""
         row = self.table.c
         query = sa.select(row.branch, row.sink, row.epoch).where(row.target == self._target, row.branch != epoch.branch)
         return [Marker(str(branch), str(sink), int(applied)) for branch, sink, applied in connection.execute(query)]
 
     def holder(self, connection: Connection, epoch: EpochScope) -> int | None:
-        """PostgreSQL: the process that holds the row's lock, if any."""
+        """PostgreSQL: return the process that holds the row's lock, if any."""
         name = connection.dialect.identifier_preparer.format_table(self.table)
         found = connection.exec_driver_sql(
             f"SELECT l.pid FROM {name} f JOIN pg_locks l ON l.transactionid::text = f.xmax::text "
@@ -152,7 +152,7 @@ class Fence:
         return found.scalar()
 
     def _begin(self, connection: Connection, epoch: EpochScope, place: SinkPlace) -> None:
-        """No row: the sink is new, unless the latest epoch had it."""
+        """Insert the missing row of a new sink; if the latest epoch had the sink, the row is lost."""
         if epoch.epoch > 0 and _names_sink(epoch.key, place):
             raise self._lost(epoch.key)
         key = {"branch": epoch.branch, "sink": self._sink, "shard": SHARD}
@@ -192,11 +192,11 @@ class Fence:
 def check_not_repeated(
     connection: Connection, epoch: EpochScope, sink: str, writing: Writing, others: Sequence[Marker], table: str
 ) -> None:
-    """Whether a run that begins with empty state may append what an earlier run has appended.
+    """Check that a run with empty initial state does not append the rows of an earlier run again.
 
     ``others``: the markers of other branches for this table, in ``table``; ``epoch``: as in R1. Raises ``SinkError``
-    with the ways out for an earlier run of the same application, and warns of other applications, which may have read
-    other sources. A table with keys takes the same rows again, and an empty one was cleared.
+    with the remedies for an earlier run of the same application, and warns of other applications, which may have read
+    other sources. A table with keys accepts the same rows again, and an empty one was cleared.
     """
     if writing.keys or epoch.epoch > 0 or epoch.parent is not None:
         return
@@ -249,6 +249,6 @@ def _names_sink(key: EpochKey, place: SinkPlace) -> bool:
 
 
 def _is_without(key: EpochKey, place: SinkPlace) -> bool:
-    """Whether the epoch is known to have had no such sink."""
+    """Return whether the epoch is known to have had no such sink."""
     manifests = _manifests(key, place)
     return bool(manifests) and all(place.sink not in manifest.sinks for manifest in manifests)

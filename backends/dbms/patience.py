@@ -1,7 +1,7 @@
-"""How long an answer of PostgreSQL's is waited for. Its client would wait for ever while the connection seems to live.
+"""Timeout for answers of PostgreSQL, whose client waits indefinitely while the connection appears to be alive.
 
-A network that is cut is noticed by TCP itself. Not so a server that is stopped, or something in between that takes
-everything and passes nothing on: then the connection has to be ended from this side, and the outcome looked up.
+TCP detects a cut network. It does not detect a stopped server, or a middlebox that accepts data and forwards none: the
+connection must then be closed from this side, and the outcome looked up.
 """
 
 from __future__ import annotations
@@ -17,29 +17,30 @@ from typing import Any, TypeVar
 from epochal.background.task import BackgroundTask
 
 ANSWER_SECONDS = 120.0
-"""For one statement; one of them applies at most one chunk of rows."""
+"""Timeout for one statement; a statement applies at most one chunk of rows."""
 
 Item = TypeVar("Item")
 
 
 class Patience:
-    """Ends a connection that has been silent for too long: whoever waits for its answer gets the client's error."""
+    """Closes a connection that has been silent for too long; the caller waiting for its answer gets the client's
+    error."""
 
     def __init__(self, connection: Any, seconds: float) -> None:
         self._seconds = seconds
         self._lock = threading.Lock()
         self._over = threading.Event()
-        # A descriptor of its own: the connection's may be closed, and given to another, at any time.
+        # A duplicate descriptor: the connection's own may be closed and reused at any time.
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
         self.renew()
         BackgroundTask("epochal-patience", self._watch)
 
     def renew(self) -> None:
-        """Something was heard."""
+        """Restart the timeout after an answer."""
         self._deadline = time.monotonic() + self._seconds
 
     def renewed_by(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The same items, each of which is asked for when the one before has been dealt with."""
+        """Yield the items, and restart the timeout before each and after the last."""
         for item in items:
             self.renew()
             yield item
@@ -61,7 +62,7 @@ class Patience:
 
 @contextmanager
 def patience(connection: Any) -> Iterator[Patience]:
-    """Within the block, no answer on a connection of psycopg's is waited for longer than ``ANSWER_SECONDS``."""
+    """Limit the wait for an answer on a connection of psycopg to ``ANSWER_SECONDS`` within the block."""
     watching = Patience(connection, ANSWER_SECONDS)
     try:
         yield watching

@@ -1,4 +1,4 @@
-"""Rows into SQLite, MySQL and MariaDB through SQLAlchemy's statements."""
+"""Writing of rows to SQLite, MySQL and MariaDB by SQLAlchemy's statements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATEMENT_ROWS = 5_000
 
 
 class PortableTable:
-    """A table as SQLAlchemy knows it; made from a connection, to be used with any to the same database."""
+    """A table reflected from one connection, usable with any connection to the same database."""
 
     def __init__(self, connection: Connection, writing: Writing) -> None:
         self._writing = writing
@@ -32,7 +32,7 @@ class PortableTable:
         self._table = with_exact_types(found, connection.dialect.name)
 
     def apply(self, connection: Connection, chunks: Iterable[pa.Table]) -> None:
-        """Insert, or apply chunks that have one row for each key, in the open transaction."""
+        """Insert the chunks, or merge chunks with one row per key, in the open transaction."""
         for chunk in chunks:
             for execute, rows in self._operations(connection, chunk):
                 for first in range(0, rows.num_rows, STATEMENT_ROWS):
@@ -70,14 +70,14 @@ class PortableTable:
                 statement = statement.on_conflict_do_nothing(target)
         else:
             statement = mysql.insert(self._table)
-            # A row that is there and has only keys is set to what it is: INSERT IGNORE would hide other errors.
+            # An existing row that has only keys is set to its own values: INSERT IGNORE would hide other errors.
             statement = statement.on_duplicate_key_update(
                 self._updates(connection, others or list(keys[:1]), statement.inserted)
             )
         connection.execute(statement, rows)
 
     def _updates(self, connection: Connection, names: list[str], new: Any) -> list[tuple[str, Any]]:
-        """MySQL's assignments, made one after the other: the guard changes last, because the others read it."""
+        """Return MySQL's assignments, which run in order: the guard changes last, because the others read it."""
         guard = self._writing.guard
         if guard is None or guard not in names:
             return [(name, new[name]) for name in names]
@@ -86,7 +86,8 @@ class PortableTable:
         return [(name, sa.func.IF(replaced, new[name], self._table.c[name])) for name in ordered]
 
     def _not_newer(self, connection: Connection, guard: str, new: Any) -> Any:
-        """Whether the stored row is not newer than the new one, in Arrow's order: nulls first, text by its bytes."""
+        """Return a condition: the stored row is not newer than the new one. Order as in Arrow: nulls first, text by
+        its bytes."""
         column = self._table.c[guard]
         stored: Any = column
         if isinstance(column.type, sa.String):
@@ -109,7 +110,7 @@ class PortableTable:
         connection.execute(self._table.delete().where(same), parameters)
 
     def _plain(self, rows: pa.Table) -> list[dict[str, Any]]:
-        """Python rows as the drivers take them: times in UTC without a zone, nested values as JSON."""
+        """Return Python rows as the drivers take them: times in UTC without a zone, nested values as JSON."""
         columns: dict[str, list[Any]] = {}
         for name, column in zip(rows.column_names, rows.columns, strict=True):
             values = column.to_pylist()
@@ -122,7 +123,7 @@ class PortableTable:
 
 
 def _run(connection: Connection, execute: Execute, rows: Rows) -> None:
-    """All rows by one statement; when the database refuses one of them, find out which."""
+    """Write all rows by one statement; when the database refuses one of them, find that row."""
     savepoint = connection.begin_nested()
     try:
         execute(connection, rows)

@@ -1,4 +1,4 @@
-"""Rows into PostgreSQL by COPY: straight into the table, or into a temporary one that an upsert reads."""
+"""Writing of rows to PostgreSQL by COPY: directly into the table, or into a temporary one that an upsert reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPTIONS = pyarrow.csv.WriteOptions(include_header=False)
 
 
 def insert(connection: Connection[Any], writing: Writing, chunks: Iterable[pa.Table]) -> None:
-    """Append the chunks by one COPY, in the open transaction. Raises what psycopg raises."""
+    """Append the chunks by one COPY, in the open transaction. Raises psycopg's exceptions."""
     encoded = _ahead((chunk.column_names, csv_of(chunk)) for chunk in chunks)
     first = next(encoded, None)
     if first is None:
@@ -34,7 +34,7 @@ def insert(connection: Connection[Any], writing: Writing, chunks: Iterable[pa.Ta
 
 
 def merge(connection: Connection[Any], writing: Writing, chunks: Iterable[pa.Table]) -> None:
-    """Apply chunks that have one row for each key, in the open transaction. Raises what psycopg raises."""
+    """Merge chunks that have one row per key, in the open transaction. Raises psycopg's exceptions."""
     with connection.cursor() as cursor:
         staged = False
         for chunk, data in _ahead((chunk, csv_of(chunk)) for chunk in chunks):
@@ -50,7 +50,7 @@ def merge(connection: Connection[Any], writing: Writing, chunks: Iterable[pa.Tab
 
 
 def _ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """The same items, each made ready by another thread while the one before is at the server."""
+    """Yield the same items; a thread prepares each while the server processes the previous one."""
     with ThreadPoolExecutor(max_workers=1) as worker:
         following = worker.submit(next, items, None)
         while (item := following.result()) is not None:
@@ -63,7 +63,7 @@ def table_name(writing: Writing) -> sql.Identifier:
 
 
 def csv_of(rows: pa.Table) -> bytes:
-    """As COPY .. FORMAT csv reads it: a null is nothing, text is in quotation marks."""
+    """Return rows in the format of COPY .. FORMAT csv: a null is empty, text is in quotation marks."""
     for position, field in enumerate(rows.schema):
         if pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
             rows = rows.set_column(position, field.name, _as_text(rows.column(position)))
@@ -73,7 +73,7 @@ def csv_of(rows: pa.Table) -> bytes:
 
 
 def conflict(writing: Writing, rows: pa.Table) -> sql.Composed:
-    """``ON CONFLICT (keys) DO UPDATE SET ..`` for the columns that are no keys; a newer row of the table stays."""
+    """Return ``ON CONFLICT (keys) DO UPDATE SET ..`` for the columns that are not keys; newer stored rows are kept."""
     others = [name for name in rows.column_names if name not in (OPERATION, *writing.table_keys)]
     keys = sql.SQL(", ").join(map(sql.Identifier, writing.table_keys))
     if not others:
@@ -87,7 +87,8 @@ def conflict(writing: Writing, rows: pa.Table) -> sql.Composed:
 
 
 def _not_newer(type: pa.DataType, stored: sql.Composable, new: sql.Composable) -> sql.Composed:
-    """Whether the stored row is not newer than the new one, in the order of Arrow: nulls first, text by its bytes."""
+    """Return a condition: the stored row is not newer than the new one. Order as in Arrow: nulls first, text by its
+    bytes."""
     collation = sql.SQL(' COLLATE "C"' if pa.types.is_string(type) or pa.types.is_large_string(type) else "")
     return sql.SQL("({0} IS NULL OR {1} >= {0}{2})").format(stored, new, collation)
 
@@ -97,7 +98,7 @@ def _copy(table: sql.Identifier, names: Iterable[str]) -> sql.Composed:
 
 
 def _staging(writing: Writing, names: Iterable[str]) -> sql.Composed:
-    """The table's own columns, without its constraints: those are the table's to check."""
+    """Create the staging table with the target's columns, without constraints: the target checks them."""
     columns = [
         sql.SQL("{}::smallint AS {}").format(sql.Literal(0), sql.Identifier(name)) if name == OPERATION
         else sql.Identifier(name)
@@ -138,7 +139,7 @@ def _listed(names: Iterable[str]) -> sql.Composed:
 
 
 def _as_text(column: pa.ChunkedArray) -> pa.Array:
-    """Binary as PostgreSQL's hexadecimal form, nested values as JSON."""
+    """Convert binary to PostgreSQL's hexadecimal form, and nested values to JSON."""
     if pa.types.is_binary(column.type):
         texts = [None if value is None else f"\\x{value.hex()}" for value in column.to_pylist()]
     else:
@@ -147,7 +148,7 @@ def _as_text(column: pa.ChunkedArray) -> pa.Array:
 
 
 def statements(writing: Writing, rows: pa.Table) -> Iterable[tuple[sql.Composed, list[tuple[Any, ...]]]]:
-    """Statements with one set of values for each row: for transactions in which no temporary table may be used."""
+    """Return statements with one set of values per row, for transactions in which temporary tables are not allowed."""
     names = [name for name in rows.column_names if name != OPERATION]
     into = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
         table_name(writing), _listed(names), sql.SQL(", ").join([sql.Placeholder()] * len(names))

@@ -1,4 +1,4 @@
-"""Rows on their way to the table: under its names, and only the last operation of each key. All in Arrow."""
+"""Preparation of rows for the table: its column names, and only the last operation of each key. All in Arrow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POSITION = "_epochal_position"
 
 
 def renamed(batch: pa.RecordBatch, writing: Writing) -> pa.Table:
-    """The written columns under the table's names, and the operation and order where there are any."""
+    """Return the written columns under the table's names, with the operation and order columns if configured."""
     names = writing.written(batch.schema)
     columns = {target: batch.column(name) for name, target in names.items()}
     if writing.operation is not None:
@@ -29,10 +29,10 @@ def renamed(batch: pa.RecordBatch, writing: Writing) -> pa.Table:
 
 
 def last_per_key(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
-    """What the rows, taken one after the other, come to: one row for each key, in the order of the last ones.
+    """Return the net effect of the rows applied in order: one row per key, in the order of the last ones.
 
-    With an operation column: an insert of a key that the rows before have put there is refused, as the database would;
-    one that follows a delete becomes an upsert. Raises ``SinkError``.
+    With an operation column: an insert of a key that an earlier row has written is refused, as the database would; an
+    insert after a delete becomes an upsert. Raises ``SinkError``.
     """
     if ORDER in rows.column_names:
         rows = _in_order(rows)
@@ -47,13 +47,14 @@ def last_per_key(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
 
 
 def net(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
-    """:func:`last_per_key`, in the order of the keys: so an index is walked once, and all lock rows in one order."""
+    """:func:`last_per_key`, in the order of the keys: an index is walked once, and all writers lock rows in one
+    order."""
     ordered = _by_key(rows, keys)
     return ordered if _are_distinct(ordered, keys) else _by_key(last_per_key(rows, keys), keys)
 
 
 def described(row: dict[str, Any]) -> str:
-    """One row for a message."""
+    """Format one row for a message."""
     return text_columns.described(row, (OPERATION, ORDER, _POSITION))
 
 
@@ -63,12 +64,12 @@ def _by_key(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
 
 
 def _numbered(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
-    """The key columns, under names without a dot at their beginning: Arrow would take these for paths."""
+    """Return the key columns under numbers as names: Arrow would take a name with a leading dot for a path."""
     return pa.table([rows[key] for key in keys], names=[str(number) for number in range(len(keys))])
 
 
 def _are_distinct(ordered: pa.Table, keys: tuple[str, ...]) -> bool:
-    """Whether no two neighbours have the same keys; of floating numbers nothing is said here."""
+    """Return whether no two neighbours have the same keys; ``False`` for floating-point keys."""
     if any(pa.types.is_floating(ordered[key].type) for key in keys):
         return False
     alike = [pc.equal(ordered[key].slice(1), ordered[key].slice(0, max(0, ordered.num_rows - 1))) for key in keys]
@@ -91,7 +92,7 @@ def _operations(batch: pa.RecordBatch, writing: Writing) -> pa.Array:
 
 
 def _check_order(batch: pa.RecordBatch, writing: Writing) -> None:
-    """NaN is refused: databases disagree with each other, and with Arrow, on its place among the numbers."""
+    """Refuse NaN: databases disagree with each other, and with Arrow, on its place among the numbers."""
     order = batch.column(writing.order_by)
     if pa.types.is_floating(order.type) and pc.any(pc.is_nan(order)).as_py():
         row = batch.filter(pc.is_nan(order)).slice(0, 1).to_pylist()[0]
@@ -102,12 +103,12 @@ def _check_order(batch: pa.RecordBatch, writing: Writing) -> None:
 
 
 def _in_order(rows: pa.Table) -> pa.Table:
-    """By the order column, nulls first; rows that are equal in it as they were."""
+    """Sort by the order column, nulls first; rows with equal values keep their order."""
     numbered = rows.append_column(_POSITION, pa.array(range(rows.num_rows), pa.int64()))
     by: list[Any] = [(ORDER, "ascending", "at_start"), (_POSITION, "ascending", "at_start")]
     try:
         order = pc.sort_indices(numbered, sort_keys=by)
-    except (ValueError, TypeError):  # an Arrow that has one placement for all keys
+    except (ValueError, TypeError):  # an Arrow version with one null placement for all keys
         order = pc.sort_indices(numbered, sort_keys=[key[:2] for key in by], null_placement="at_start")
     return rows.take(order)
 

@@ -1,4 +1,4 @@
-"""The table that is written: found or made, compared with the stream's columns, and what each column takes."""
+"""The target table: found or created, compared with the stream's columns, and described column by column."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from epochal.state.types import shown_type
 
 @dataclass(frozen=True)
 class TargetColumn:
-    """A column of the table, as plain data that tasks carry."""
+    """A column of the table, as plain data that is sent to tasks."""
 
     name: str
     type: ColumnType
     nullable: bool
     required: bool
-    """Has to be written: not nullable, and the database fills nothing in."""
+    """Must be written: not nullable, and without a default or generated value."""
     computed: bool
 
 
 @dataclass(frozen=True)
 class Target:
-    """A table as it was when an attempt began."""
+    """Description of a table at the start of an attempt."""
 
     name: str
     columns: tuple[TargetColumn, ...]
@@ -42,7 +42,7 @@ class Target:
 
 
 def find(connection: Connection, writing: Writing) -> Target | None:
-    """The table as it is; ``None`` when there is none. Raises ``SinkError`` for one without transactions."""
+    """Describe the existing table; ``None`` if it is missing. Raises ``SinkError`` for one without transactions."""
     inspector = sa.inspect(connection)
     name, schema = writing.table_name, writing.schema_name
     if not inspector.has_table(name, schema=schema):
@@ -53,7 +53,7 @@ def find(connection: Connection, writing: Writing) -> Target | None:
     columns = []
     primary = inspector.get_pk_constraint(name, schema=schema)["constrained_columns"]
     for found in inspector.get_columns(name, schema=schema):
-        # An INTEGER PRIMARY KEY of SQLite numbers itself, and says neither that nor that it takes no null.
+        # SQLite's INTEGER PRIMARY KEY is numbered automatically and not null, but reflection reports neither.
         own_number = dialect == "sqlite" and primary == [found["name"]] and isinstance(found["type"], sa.INTEGER)
         identity = found.get("identity")
         filled = bool(found.get("default") is not None or identity or own_number or found.get("autoincrement") is True)
@@ -72,12 +72,12 @@ def find(connection: Connection, writing: Writing) -> Target | None:
 
 
 def create(connection: Connection, writing: Writing, schema: pa.Schema) -> None:
-    """Make the table for the stream's columns, with the keys as its primary key. There already is done."""
+    """Create the table for the stream's columns, with the keys as its primary key, unless it exists."""
     connection.execute(sa.schema.CreateTable(planned(connection, writing, schema), if_not_exists=True))
 
 
 def planned(connection: Connection, writing: Writing, schema: pa.Schema) -> Table:
-    """The table as it would be made. Raises ``SchemaError`` for a column that cannot be."""
+    """Return the table to be created. Raises ``SchemaError`` for a column without an SQL type."""
     dialect = DIALECTS[connection.dialect.name]
     _check_order(writing, schema, dialect)
     columns = []
@@ -92,7 +92,7 @@ def planned(connection: Connection, writing: Writing, schema: pa.Schema) -> Tabl
 
 
 def check(target: Target, writing: Writing, schema: pa.Schema, dialect: str) -> None:
-    """Whether rows of this schema can be written. Raises ``SchemaError`` for the first thing that does not fit."""
+    """Check that rows of this schema can be written. Raises ``SchemaError`` for the first mismatch."""
     where = f"Table {target.name}"
     known = [column.name for column in target.columns]
     for field in writing.fields(schema):
@@ -136,7 +136,7 @@ def _check_keys(target: Target, writing: Writing) -> None:
 
 
 def _check_order(writing: Writing, schema: pa.Schema, dialect: str, target: Target | None = None) -> None:
-    """Whether ``order_by`` has an order, and the table's column the same one. Raises ``SchemaError``."""
+    """Check that the type of ``order_by`` is ordered, and the table's column alike. Raises ``SchemaError``."""
     if writing.order_by is None:
         return
     type = schema.field(writing.order_by).type

@@ -34,7 +34,7 @@ COMPACTED = declare("T3.dbms.compacted", "only the last operation of each key is
 
 
 class DbmsTransaction(SinkTransaction):
-    """``target`` ``None``: the table was not looked at before, and rows are checked by the database alone."""
+    """Exactly-once delivery. ``target`` ``None``: the table was not inspected; only the database checks rows."""
 
     def __init__(
         self, log: WriteAheadLog, task: TaskScope, writing: Writing, target: Target | None, dialect: str

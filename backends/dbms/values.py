@@ -1,7 +1,7 @@
 """T2: checks rows, without a connection, for values that the column types of the table refuse.
 
-At the commit the database would refuse them after the decision, when the row can no longer be corrected. What
-constraints and triggers refuse, only the database can check (:mod:`epochal.backends.postgresql_two_phase`).
+At the commit the database would refuse them after the decision, when the row can no longer be corrected. Only the
+database can check constraints and triggers (:mod:`epochal.backends.postgresql_two_phase`).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _NUL_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _HUGE_EXPONENT = "[0-9][eE][+-]?0*[1-9][0-9]{4}"
 
 Problem = tuple[Any, str]
-"""A mask of the rows whose value does not fit, and why."""
+"""A mask of the rows whose value does not fit, and the reason."""
 
 
 def check(rows: pa.Table, target: Target, keys: tuple[str, ...], dialect: str) -> None:
-    """What the types of the table's columns refuse. Raises ``SinkError`` that names row and column."""
+    """Check rows against the types of the table's columns. Raises ``SinkError`` that names row and column."""
     kept = rows
     if OPERATION in rows.column_names:
         kept = rows.filter(pc.not_equal(rows[OPERATION], DELETE))
@@ -100,7 +100,7 @@ _ZERO_IN_JSON = "is jsonb, and a text within it holds a zero character (\\u0000)
 
 
 def _nested_problems(values: pa.Array, type: ColumnType, dialect: str) -> Iterator[Problem]:
-    """Nested values are written as JSON, in which a zero character is an escape: only jsonb refuses it."""
+    """Check nested values, written as JSON with a zero character as an escape: only jsonb refuses it."""
     if dialect != "postgresql" or type.family != "json" or not type.strict_json:
         return
     if _has_variant(values.type):
@@ -142,7 +142,8 @@ def _number_problems(values: pa.Array, type: ColumnType, dialect: str) -> Iterat
 
 
 def _more_digits(values: pa.Array) -> Any:
-    """Which decimals SQLite would round: neither an integer of 64 bits nor of at most :data:`SQLITE_DIGITS` digits."""
+    """Return the decimals that SQLite would round: neither integers of 64 bits nor within :data:`SQLITE_DIGITS`
+    digits."""
     if values.type.precision <= SQLITE_DIGITS:
         return pa.array([], pa.bool_())
     wide = values.cast(pa.decimal256(min(76, values.type.precision + 2), values.type.scale))
@@ -157,7 +158,7 @@ def _is_json(text: str, strict: bool) -> bool:
     try:
         pydantic_core.from_json(text, allow_inf_nan=False)
         return True
-    except ValueError:  # or only more than that parser takes
+    except ValueError:  # invalid, or beyond that parser's limits
         pass
     try:
         value = json.loads(text, parse_constant=_not_json, parse_int=str, parse_float=str)
@@ -177,7 +178,7 @@ def _has_variant(type: pa.DataType) -> bool:
 
 
 def _where(values: pa.Array, wrong: Callable[[Any], bool], among: pa.Array | None = None) -> pa.Array:
-    """A mask by a function of Python values, for checks that Arrow does not have."""
+    """Return a mask computed by a Python function, for checks that Arrow does not provide."""
     chosen = [True] * len(values) if among is None else among.to_pylist()
     pairs = zip(values.to_pylist(), chosen, strict=True)
     return pa.array([bool(look) and value is not None and wrong(value) for value, look in pairs], pa.bool_())

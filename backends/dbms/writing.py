@@ -1,4 +1,4 @@
-"""What of a stream goes where in a table, as its author said it."""
+"""Mapping of a stream to a table, as the author configured it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from epochal.declarations.names import closest, listed
 from epochal.errors import SchemaError
 
 OPERATION, ORDER = "_epochal_operation", "_epochal_order"
-"""Columns of the log that are not the table's."""
+"""Columns of the log that do not belong to the table."""
 UPSERT, INSERT, DELETE = 0, 1, 2
-"""What the operation column of the log holds."""
+"""Values of the log's operation column."""
 
 
 @dataclass(frozen=True)
 class Writing:
-    """``table``: its name, and its schema before a dot. Column names are the stream's.
+    """``table``: its name, with its schema before a dot. Column names are the stream's.
 
-    ``keys``: what identifies a row of the table; without keys rows are only inserted. ``operation``: a column that says
-    ``insert``, ``upsert`` or ``delete`` for each row. ``order_by``: which of an epoch's rows of one key is the last;
-    without it the order of writing. ``keep_newer``: a row of the table with a greater order is neither replaced nor
-    deleted. ``columns``: how a column is called in the table, ``None``: not written. ``create``: make the table when it
-    is missing.
+    ``keys``: columns that identify a row of the table; without keys rows are only inserted. ``operation``: column with
+    ``insert``, ``upsert`` or ``delete`` for each row. ``order_by``: column that determines the last of an epoch's rows
+    of one key; by default, the order of writing. ``keep_newer``: a row of the table with a greater order is neither
+    replaced nor deleted. ``columns``: the table's name of a column, ``None``: not written. ``create``: create a missing
+    table.
     """
 
     table: str
@@ -37,7 +37,7 @@ class Writing:
 
     @property
     def guard(self) -> str | None:
-        """The table's column that protects newer rows; ``None`` where no row is protected."""
+        """The table's column that protects newer rows; ``None`` if no row is protected."""
         if self.order_by is None or not self.keep_newer:
             return None
         return dict(self.columns).get(self.order_by) or self.order_by
@@ -52,7 +52,7 @@ class Writing:
 
     @property
     def table_keys(self) -> tuple[str, ...]:
-        """The key columns as the table calls them."""
+        """The key columns under the table's names."""
         renamed = dict(self.columns)
         return tuple(renamed.get(key) or key for key in self.keys)
 
@@ -79,7 +79,7 @@ class Writing:
         return found
 
     def fields(self, schema: pa.Schema) -> list[pa.Field]:
-        """The written columns under their names in the table."""
+        """Return the written columns under their names in the table."""
         return [schema.field(name).with_name(target) for name, target in self.written(schema).items()]
 
     def _check_named(self, schema: pa.Schema) -> None:

@@ -1,1 +1,1 @@
-"""HDFS over WebHDFS: who is asked and how, uploads, and the sink."""
+"""HDFS over WebHDFS: connections, uploads, and the sink."""

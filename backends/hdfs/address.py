@@ -1,4 +1,4 @@
-"""The address and the identity that the sink, the source and the table of HDFS connect with."""
+"""Address and identity with which the sink, the source and the table of HDFS connect."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HdfsAddress:
 
     @property
     def authority(self) -> str:
-        """The NameNodes in an order of their own: the same cluster, the same text."""
+        """The NameNodes in sorted order: equal for the same cluster."""
         return ",".join(sorted(urlsplit(url).netloc for url in self.urls))
 
     def connect(self) -> Client:
@@ -69,23 +69,24 @@ class _CheckedAdapter(HTTPAdapter):
 
 
 class ExactOperations:
-    """What the ``hdfs`` package does not offer under a public name.
+    """Operations that the ``hdfs`` package does not offer under a public name.
 
-    A request is declared in a class of the package's own kind: so every client below has ``_check_access`` of its own.
+    The package declares a request in the class that uses it: every client below therefore has its own
+    ``_check_access``.
     """
 
     _check_access: Any
 
     def move(self, source: str, destination: str) -> None:
-        """Rename to exactly ``destination``, which must not exist: never into it, never over it."""
+        """Rename to exactly ``destination``, which must not exist; never moves into it or overwrites it."""
         self._rename(source, destination=destination, renameoptions="NONE")  # type: ignore[attr-defined]
 
     def replace(self, source: str, destination: str) -> None:
-        """Rename a file to exactly ``destination``, over what is there."""
+        """Rename a file to exactly ``destination``, replacing an existing file."""
         self._rename(source, destination=destination, renameoptions="OVERWRITE")  # type: ignore[attr-defined]
 
     def statuses(self, folder: str) -> list[dict[str, Any]]:
-        """What is in a folder, in one request (the package's own listing makes two where there is one file)."""
+        """List a folder in one request (the package's own listing makes two for a single file)."""
         found: list[dict[str, Any]] = self._list_status(folder).json()["FileStatuses"]["FileStatus"]  # type: ignore[attr-defined]
         return found
 

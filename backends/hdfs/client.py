@@ -1,7 +1,7 @@
-"""The operations on HDFS that the sink and the source need, each with one meaning; and what its errors mean to people.
+"""The operations on HDFS that the sink and the source need, and the translation of its errors.
 
-Over WebHDFS, with the ``hdfs`` package. What the server says is passed on as the package's ``HdfsError`` or requests'
-own errors; :func:`translated` makes them Epochal's, at the border where the caller knows what was being done.
+Over WebHDFS, with the ``hdfs`` package. Errors are the package's ``HdfsError`` or those of requests; :func:`translated`
+converts them to Epochal's, where the caller names the action.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from epochal.backends.hdfs.address import HdfsAddress
 from epochal.errors import EpochalError, OutcomeUnknown, SinkError, SinkUnavailable, StorageFull
 
 ANSWERS = (HdfsError, requests.RequestException)
-"""How an operation ends that did not return: refused, or with an answer that never came."""
+"""Errors of an operation: refused by the server, or without an answer."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class FileStatus:
 
 
 class WebHdfs:
-    """One process's way to an HDFS. Serialisable: the connection stays behind and is made anew where it is needed."""
+    """Connection of one process to HDFS. Serialisable: each process opens its own connection."""
 
     def __init__(self, address: HdfsAddress) -> None:
         self.address = address
@@ -66,7 +66,7 @@ class WebHdfs:
         return self.address.connect()
 
     def status(self, path: str) -> FileStatus | None:
-        """``None`` when there is nothing."""
+        """Return the status of a path; ``None`` if it does not exist."""
         try:
             return FileStatus.from_answer(path, self.client.status(path))
         except HdfsError as error:
@@ -75,7 +75,7 @@ class WebHdfs:
             raise
 
     def list(self, folder: str) -> dict[str, FileStatus]:
-        """What is in a folder, by name; nothing when there is no such folder."""
+        """List a folder by name; empty if it does not exist."""
         try:
             found = self.client.statuses(folder)
         except HdfsError as error:
@@ -86,7 +86,7 @@ class WebHdfs:
         return {posixpath.basename(status.path): status for status in statuses}
 
     def make_folder(self, path: str) -> None:
-        """With those above it; done when it is there."""
+        """Create a folder and its parents, if missing."""
         self.client.makedirs(path)
 
     def create(self, path: str, data: bytes | Iterator[bytes | memoryview]) -> None:
@@ -102,11 +102,11 @@ class WebHdfs:
         self.client.replace(source, destination)
 
     def delete_folder(self, path: str) -> None:
-        """A folder with all that is in it; absent is done."""
+        """Delete a folder with its content, if it exists."""
         self.client.delete(path, recursive=True)
 
     def delete(self, path: str) -> bool:
-        """A file or an empty folder; ``False`` when there was none."""
+        """Delete a file or an empty folder; ``False`` if it did not exist."""
         return bool(self.client.delete(path))
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -125,7 +125,7 @@ class WebHdfs:
 
 
 def is_missing(error: HdfsError) -> bool:
-    """Does the answer say that there is no such file or folder?"""
+    """Return whether the error reports a missing file or folder."""
     return getattr(error, "exception", None) == "FileNotFoundException"
 
 
@@ -149,7 +149,7 @@ def translated(
 
 
 def _refusal(error: HdfsError, kind: type[EpochalError], waits: type[EpochalError]) -> tuple[str, type[EpochalError]]:
-    """What the server refused and the fix, and what it is raised as."""
+    """Return the server's refusal with the fix, and the class of the error to raise."""
     name = str(getattr(error, "exception", None) or "")
     message = error.message if isinstance(error.message, str) else bytes(error.message).decode(errors="replace")
     said = next((line.strip() for line in message.splitlines() if line.strip()), "").rstrip(".")

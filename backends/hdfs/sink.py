@@ -79,7 +79,7 @@ _PIECE = 4 * 1024 * 1024
 
 
 class HdfsBackend(SinkBackend):
-    """The backend behind ``hdfs.sink``. ``path`` is absolute; ``format`` is parquet, json (lines) or csv."""
+    """Sink backend of ``hdfs.sink``. ``path`` is absolute; ``format`` is parquet, json (lines) or csv."""
 
     def __init__(self, place: SinkPlace, hdfs: WebHdfs, path: str, format: str = "parquet") -> None:
         if format not in WRITERS:
@@ -171,7 +171,7 @@ class HdfsBackend(SinkBackend):
         return removed
 
     def _publish(self, epoch: EpochScope, files: Sequence[HdfsFile], final: str) -> None:
-        """E5.2 and E5.3. Another process may be doing the same: whoever comes second finds the work done."""
+        """E5.2 and E5.3. Another process may run the same steps; the later one finds the work done."""
         gathered = posixpath.join(self._staging(epoch.branch), gathering_folder(epoch.epoch))
         GATHERING.hit(epoch.epoch)
         self._hdfs.make_folder(gathered)
@@ -184,7 +184,7 @@ class HdfsBackend(SinkBackend):
         RENAMED.hit(epoch.epoch)
 
     def _gather(self, epoch: EpochScope, files: Sequence[HdfsFile], gathered: str) -> bool:
-        """Whether all files are in the gathering folder, and nothing else."""
+        """Move the files to the gathering folder; return whether it holds all of them and no other file."""
         staging = self._staging(epoch.branch)
         staged_there, there = self._hdfs.list(staging), self._hdfs.list(gathered)
         for file in files:
@@ -245,7 +245,8 @@ class HdfsBackend(SinkBackend):
         return digest.hexdigest() == file.sha256
 
     def _inherit(self, epoch: EpochScope, succession: Succession) -> bool:
-        """Whether the folder is this branch's, also after taking it over from an earlier one of the application."""
+        """Return whether the folder belongs to this branch, after taking it over from an earlier branch if
+        necessary."""
         path, mine = posixpath.join(self._path, OWNER_FILE), FolderOwner.of(epoch, succession)
         if self._hdfs.status(path) is None:
             return False
@@ -272,7 +273,7 @@ class HdfsBackend(SinkBackend):
             MOVED_BACK.hit()
 
     def _claim(self, epoch: EpochScope, names: Mapping[str, FileStatus]) -> FolderOwner:
-        """Write the owner's file, or see that it names this application and branch."""
+        """Write the owner's file, or check that it names this application and branch."""
         where, mine = f"{self._who}: its folder", FolderOwner.of(epoch)
         path = posixpath.join(self._path, OWNER_FILE)
         if OWNER_FILE not in names:

@@ -1,4 +1,4 @@
-"""What one task attempt of the HDFS sink writes, and what its handle says of it."""
+"""Transaction of one task attempt of the HDFS sink, and its handle."""
 
 from __future__ import annotations
 
@@ -105,10 +105,10 @@ class HdfsTransaction(SinkTransaction):
 
 
 PIECE_BYTES = 1024 * 1024
-"""A file of at most so many bytes goes in one request with all of it."""
+"""Maximum size of a file that is sent in one request, in bytes."""
 PIECES_WAITING = 4
 _SENT_BYTES = 128 * 1024
-"""How much goes into the socket at once: the copies that are made on the way stay small enough to be cheap."""
+"""Maximum number of bytes per write to the socket, to keep intermediate copies small."""
 _LOOK_SECONDS = 0.2
 
 
@@ -132,7 +132,7 @@ class Upload(io.RawIOBase):
 
     @property
     def sha256(self) -> str:
-        """Of everything written before :meth:`finish`, in hexadecimal."""
+        """Hash of all data written before :meth:`finish`, in hexadecimal."""
         return self._digest.hexdigest()
 
     def writable(self) -> bool:
@@ -176,7 +176,7 @@ class Upload(io.RawIOBase):
 
 
 class _Stream:
-    """One request that is under way in a thread of its own, and takes its body piece by piece."""
+    """One request in a background thread, whose body is sent piece by piece."""
 
     def __init__(self, hdfs: WebHdfs, path: str) -> None:
         self._waiting: queue.Queue[list[bytes] | None] = queue.Queue(PIECES_WAITING)

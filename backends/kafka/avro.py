@@ -1,4 +1,5 @@
-"""Avro values: rows to records by a schema, and back. One record per value, without a file's header or a registry's id.
+"""Avro values: conversion of rows to records of a schema, and back. One record per value, without file header or
+registry id.
 
 Needs the package ``fastavro`` (``pip install 'epochal[avro]'``).
 """
@@ -45,7 +46,7 @@ Decode = Callable[[bytes], dict[str, Any]]
 
 @dataclass(frozen=True)
 class AvroEncoder(Encoder):
-    """``schema``: the Avro schema of a record, as JSON; its fields are columns."""
+    """Encoder for Avro. ``schema``: the Avro schema of a record, as JSON; its fields are columns."""
 
     schema: str
 
@@ -88,7 +89,7 @@ class AvroEncoder(Encoder):
         return pa.array(encoded, pa.binary())
 
     def _check_milliseconds(self, columns: pa.RecordBatch) -> None:
-        """fastavro would cut microseconds off. Raises ``SinkError``."""
+        """Refuse times with microseconds, which fastavro would truncate. Raises ``SinkError``."""
         for field in parsed(self.schema)["fields"]:
             name = field["name"]
             if "timestamp-millis" not in json.dumps(field["type"]) or name not in columns.schema.names:
@@ -103,7 +104,7 @@ class AvroEncoder(Encoder):
 
 @cache
 def decoder(schema: str) -> Decode:
-    """A function from a value's bytes to its record. It raises whatever fastavro does."""
+    """Return a function from a value's bytes to its record. The function raises fastavro's exceptions."""
     fastavro, known = _fastavro(), parsed(schema)
 
     def decode(value: bytes) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def decoder(schema: str) -> Decode:
 
 @cache
 def parsed(schema: str) -> dict[str, Any]:
-    """The schema of a record. Raises ``SchemaError``, ``EnvironmentProblem`` without fastavro."""
+    """Parse the schema of a record. Raises ``SchemaError``; ``EnvironmentProblem`` without fastavro."""
     fastavro = _fastavro()
     try:
         found = fastavro.parse_schema(json.loads(schema))
@@ -130,7 +131,7 @@ def parsed(schema: str) -> dict[str, Any]:
 
 
 def arrow_schema(schema: str) -> pa.Schema:
-    """The columns of a record. Raises ``SchemaError`` for a field that cannot be one."""
+    """Return the columns of a record. Raises ``SchemaError`` for a field without a column type."""
     return pa.schema([_field(field) for field in parsed(schema)["fields"]])
 
 
@@ -141,7 +142,7 @@ def _unknown_to_avro(type: pa.DataType) -> bool:
 
 
 def _loses(type: pa.DataType, avro: pa.DataType) -> bool:
-    """Whether numbers of a column do not all fit the Avro field, which fastavro would write all the same."""
+    """Return whether the Avro field cannot hold all numbers of a column; fastavro would write them nevertheless."""
     if pa.types.is_integer(type):
         narrow = pa.types.is_integer(avro) and avro.bit_width < type.bit_width
         return bool(narrow or (pa.types.is_floating(avro) and avro.bit_width <= type.bit_width))
@@ -154,7 +155,7 @@ def _field(field: dict[str, Any]) -> pa.Field:
 
 
 def _type(name: str, type: Any) -> tuple[pa.DataType, bool]:
-    """The Arrow type, and whether null is allowed."""
+    """Return the Arrow type, and whether null is allowed."""
     if isinstance(type, list):
         others = [inner for inner in type if inner != "null"]
         if len(others) != 1:

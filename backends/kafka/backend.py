@@ -1,4 +1,4 @@
-"""The backend behind ``kafka.sink``."""
+"""Sink backend of ``kafka.sink``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ TAKEN_OVER = declare("R1.kafka.taken-over", "the sink's earlier producers are fe
 
 @dataclass(frozen=True)
 class KafkaSinkSettings:
-    """``create``: partitions of the topic, when it is to be made. ``transaction_records``: at most in a transaction."""
+    """Settings. ``create``: number of partitions of a topic to be created. ``transaction_records``: maximum per
+    transaction."""
 
     connection: Connection
     shape: RecordShape
@@ -41,7 +42,7 @@ class KafkaSinkSettings:
 
 
 class KafkaBackend(SinkBackend):
-    """Made by ``kafka.sink``. Serialisable: producers belong to the process that commits."""
+    """Sink backend that ``kafka.sink`` creates. Serialisable: producers belong to the process that commits."""
 
     def __init__(self, place: SinkPlace, settings: KafkaSinkSettings) -> None:
         self._place = place
@@ -98,7 +99,7 @@ class KafkaBackend(SinkBackend):
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         if self._is_direct and not any(has_log(handle) for handle in handles):
-            return  # what was prepared before the delivery was changed has a log
+            return  # epochs prepared before a change of the delivery have a log
         shards = self._committers(epoch)
         works = [self._work(epoch, handles, shard) for shard in range(len(shards))]
         if len(shards) == 1:
@@ -115,7 +116,7 @@ class KafkaBackend(SinkBackend):
 
     @property
     def _is_direct(self) -> bool:
-        """Whether tasks write to the topic themselves."""
+        """Return whether tasks write directly to the topic."""
         return self._place.delivery != "exactly_once"
 
     @property
@@ -138,7 +139,7 @@ class KafkaBackend(SinkBackend):
         )
 
     def _find_topic(self, topics: Topics) -> None:
-        """See that the sink's own topic is there, and how large its records may be."""
+        """Check that the sink's own topic exists, or create it, and read its maximum record size."""
         name = self._settings.shape.topic
         if name is None:
             return
@@ -152,7 +153,8 @@ class KafkaBackend(SinkBackend):
         self._largest = {name: topics.largest_record(name)}
 
     def _committers(self, epoch: EpochScope) -> Sequence[ShardCommitter]:
-        """This attempt's, one per shard: kept while branch and attempt stay the same."""
+        """Return the committers of this attempt, one per shard; they are reused while branch and attempt stay the
+        same."""
         owner = (epoch.branch, epoch.attempt)
         if self._shards is None or self._shards.owner != owner:
             self._close()
@@ -191,7 +193,7 @@ class _Shards:
 
 
 def _all_of(committers: Sequence[ShardCommitter], works: Sequence[ShardWork]) -> None:
-    """Commit all shards at once; raise, when all have ended, what went wrong. ``Fenced`` counts most."""
+    """Commit all shards concurrently; when all have ended, raise the first error. ``Fenced`` takes precedence."""
     with ThreadPoolExecutor(len(committers), thread_name_prefix="epochal-kafka-shard") as pool:
         futures = [pool.submit(committer.commit, work) for committer, work in zip(committers, works, strict=True)]
         errors = [error for future in futures if (error := future.exception()) is not None]

@@ -1,8 +1,8 @@
-"""E5 of one shard: fence, read the marker, and one transaction of records and marker.
+"""E5 of one shard: fence, read the marker, and write records and marker in one transaction.
 
-A producer is kept through an attempt, with the marker that it wrote last: nobody else can have written one since, or
-the broker would have fenced it. After anything ambiguous the producer is thrown away, and the next call begins again
-with fencing: what the broker then shows is what is true.
+A producer lives for one attempt, together with the last marker that it wrote: no other producer can have written one
+since, or the broker would have fenced this one. After any ambiguous result the producer is discarded, and the next call
+begins with fencing again; the state that the broker then shows is authoritative.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TRIES_AFTER_FENCING = 3
 
 @dataclass(frozen=True)
 class ShardPlace:
-    """Whose transactions these are, and where its marker is. ``limit`` of records in one transaction."""
+    """Location of a shard: its transactional id and its marker topic. ``limit``: maximum records per transaction."""
 
     connection: Connection
     transactional_id: str
@@ -58,7 +58,7 @@ class ShardPlace:
 
 @dataclass(frozen=True)
 class ShardWork:
-    """What an epoch brings to a shard. ``parent`` ``None``: the marker must not be there yet."""
+    """Part of an epoch that belongs to one shard. ``parent`` ``None``: no marker may exist yet."""
 
     epoch: int
     parent: int | None
@@ -67,7 +67,8 @@ class ShardWork:
     topic: str | None
     batches: Callable[[], Iterator[pa.RecordBatch]]
     may_begin: Callable[[], bool] = lambda: False
-    """Asked where the marker does not name the parent: is the sink new, or has it delivered at least once so far?"""
+    """Called if the marker does not name the parent: returns whether the sink is new, or has so far delivered at
+    least once."""
 
 
 class ShardCommitter:
@@ -82,7 +83,7 @@ class ShardCommitter:
         self._highest: int | None = None
 
     def take_over(self, head: int) -> None:
-        """R1: fence, and see that the marker is not ahead of ``head``, the latest decided epoch.
+        """R1: fence earlier producers, and check that the marker is not ahead of ``head``, the latest decided epoch.
 
         While a transaction of another sink is open in the marker topic, the marker is left to the first commit: the
         other sink's own R1, which follows, ends that transaction.
@@ -106,10 +107,10 @@ class ShardCommitter:
                     self._commit(work)
                     return
             except _LostProducer:
-                # A zombie may have done it: the marker, read after fencing it in turn, says whose the shard is.
+                # A zombie may have committed: the marker, read after fencing it, determines the owner of the shard.
                 continue
             except FileMissing:
-                # Somebody else may have applied the log, and removed it: then the marker, read again, says so.
+                # Another process may have applied and removed the log: then the marker, read again, shows it.
                 if not was_kept:
                     raise
         raise OutcomeUnknown(
@@ -118,7 +119,7 @@ class ShardCommitter:
         )
 
     def close(self) -> None:
-        """Give the producer up. What it left open, the next one aborts."""
+        """Release the producer. The next producer aborts its open transaction."""
         producer, self._producer = self._producer, None
         self._marker, self._marker_known = None, False
         if producer is not None:
@@ -175,7 +176,8 @@ class ShardCommitter:
             )
 
     def _check_same(self, marker: Marker, work: ShardWork) -> None:
-        """An epoch without rows is also one that an administrator gave up: what is there then stays."""
+        """Check that the marker has the same records. An epoch without rows may be one that an administrator gave
+        up; its existing records are then accepted."""
         given_up = work.rows == 0 or (marker.complete and marker.rows == 0)
         if marker.epoch == work.epoch and marker.sha256 != work.sha256 and not given_up:
             raise SinkError(
@@ -184,7 +186,8 @@ class ShardCommitter:
             )
 
     def _rows_done(self, marker: Marker | None, work: ShardWork) -> int:
-        """How many of the epoch's records are there already. Raises ``SinkError`` where the marker is of no use."""
+        """Return how many of the epoch's records are already committed. Raises ``SinkError`` if the marker does not
+        fit."""
         if marker is not None and marker.epoch == work.epoch:
             self._check_same(marker, work)
             return marker.rows
@@ -203,7 +206,7 @@ class ShardCommitter:
         )
 
     def _apply(self, work: ShardWork, done: int) -> None:
-        """One transaction; more, when the epoch is more than one can hold, or would outlast its timeout."""
+        """Apply the epoch in one transaction, or in several if it exceeds the limit or would outlast the timeout."""
         producer = self._current()
         producer.client.begin_transaction()
         BEGUN.hit(work.epoch)
@@ -244,7 +247,7 @@ class ShardCommitter:
 
     @contextmanager
     def _one_try(self, what: str) -> Iterator[None]:
-        """Whatever goes wrong in the block, the producer is not used again."""
+        """Close the producer after any error in the block."""
         try:
             yield
         except KafkaException as error:
@@ -277,7 +280,7 @@ class _LostProducer(OutcomeUnknown):
 
 
 def _after(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The batches without the first ``rows`` rows."""
+    """Return the batches without the first ``rows`` rows."""
     for batch in batches:
         if rows >= batch.num_rows:
             rows -= batch.num_rows

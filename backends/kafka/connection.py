@@ -1,4 +1,4 @@
-"""A Kafka cluster as a pipeline names it: its settings by allow-list, and the client's errors in Epochal's words."""
+"""Connection to a Kafka cluster: settings by allow-list, and translation of the client's errors into Epochal's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from epochal.pipeline.definitions import check_options
 from epochal.secrets import Secret, revealed, without_secrets
 
 ANSWER_SECONDS = 15.0
-"""How long an answer is waited for before the cluster counts as unreachable."""
+"""Timeout for an answer, after which the cluster counts as unreachable."""
 
 SECRET_OPTIONS = frozenset({"sasl_password", "ssl_key_password"})
 COMMON_OPTIONS = frozenset(
@@ -76,7 +76,7 @@ PASSING = _UNREACHABLE | {
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.KAFKA_STORAGE_ERROR,
 }
-"""What goes by itself: a broker restarts, a partition gets another leader."""
+"""Transient errors: a broker restarts, a partition gets another leader."""
 _REFUSED = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -89,15 +89,17 @@ _CREDENTIALS = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICA
 _NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
 _log = logging.getLogger("epochal.kafka")
-# What the client says of each broken connection is said again, in one error, by whoever needed the connection.
+# The caller that needs the connection raises one error with the cause; the client's log would only repeat it.
 _log.setLevel(logging.CRITICAL + 1)
 
 
 @dataclass(frozen=True)
 class Connection:
-    """``servers``: ``host:port,host:port``. ``options``: of the allow-list, with ``_`` for ``.``; secrets by reference.
+    """Connection settings. ``servers``: ``host:port,host:port``. ``options``: names of the allow-list, with ``_`` for
+    ``.``.
 
-    Serialisable. ``error``: what a failure is raised as, ``SinkError`` or ``SourceError``. ``who`` begins its message.
+    Serialisable; secrets are given by reference. ``error``: class of failures, ``SinkError`` or ``SourceError``.
+    ``who``: prefix of their messages.
     """
 
     servers: str
@@ -106,9 +108,10 @@ class Connection:
     who: str = ""
 
     def settings(self, **more: Any) -> dict[str, Any]:
-        """For a client of confluent-kafka, secrets looked up; ``more`` (with ``_`` for ``.``) come first."""
+        """Return settings for a client of confluent-kafka, with secrets revealed; ``more`` (``_`` for ``.``) takes
+        precedence."""
         options = {"bootstrap_servers": self.servers, **revealed({**self.options, **more})}
-        # Without a callback of its own, a client writes its errors to standard error.
+        # Without a callback, a client writes its errors to standard error.
         settings: dict[str, Any] = {"logger": _log, "error_cb": _ignored}
         return {
             **settings,
@@ -116,12 +119,12 @@ class Connection:
         }
 
     def watched(self, **more: Any) -> tuple[dict[str, Any], Complaints]:
-        """Settings, and what the client complains of in the background while it tries again and again."""
+        """Return settings, and a record of the errors that the client reports in the background while it retries."""
         complaints = Complaints()
         return self.settings(error_cb=complaints.hear, **more), complaints
 
     def translate(self, error: KafkaError, what: str, complaint: KafkaError | None = None) -> EpochalError:
-        """``error``, met while trying to ``what`` (``commit epoch 7``), as Epochal says it."""
+        """Translate ``error``, raised by an attempt to ``what`` (``commit epoch 7``), into Epochal's error."""
         cause = complaint if complaint is not None and complaint.code() in _CREDENTIALS else error
         text = without_secrets(cause.str(), self.options)
         code = cause.code()
@@ -145,7 +148,7 @@ class Connection:
 
     @contextmanager
     def translated(self, what: str, complaints: Complaints | None = None) -> Iterator[None]:
-        """Inside the block, the client's errors become Epochal's."""
+        """Translate the client's errors in the block into Epochal's."""
         try:
             yield
         except KafkaException as error:
@@ -153,11 +156,11 @@ class Connection:
 
 
 class BrokersAway(SourceError):
-    """No broker answers a source: nothing is wrong with the application, and nothing is lost by waiting."""
+    """No broker answers a source. The application is not at fault, and waiting loses no data."""
 
 
 class Complaints:
-    """The last error that a client reported of itself."""
+    """The last error that a client reported in the background."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -165,7 +168,7 @@ class Complaints:
 
     def hear(self, error: KafkaError) -> None:
         with self._lock:
-            # What explains the broken connections that follow is kept: refused credentials, and that no broker is left.
+            # Keep the error that explains later broken connections: refused credentials, or no broker left.
             explained = self._last is not None and self._last.code() in _CREDENTIALS | {KafkaError._ALL_BROKERS_DOWN}
             if not explained or error.code() in _CREDENTIALS:
                 self._last = error
@@ -177,7 +180,7 @@ class Complaints:
 
     @property
     def hopeless(self) -> bool:
-        """No broker is there, or none lets the client in: waiting for an answer to what was asked leads nowhere."""
+        """Return whether waiting is futile: no broker is reachable, or all refuse the client."""
         last = self.last
         return last is not None and (last.code() == KafkaError._ALL_BROKERS_DOWN or last.code() in _CREDENTIALS)
 
@@ -185,7 +188,7 @@ class Complaints:
 def connection(
     what: str, servers: str, options: Mapping[str, Any], allowed: frozenset[str], error: type[SinkError | SourceError]
 ) -> Connection:
-    """A connection for ``kafka.source`` or ``kafka.sink``. Raises ``OptionError`` for what cannot be one."""
+    """Return a connection for ``kafka.source`` or ``kafka.sink``. Raises ``OptionError`` for invalid settings."""
     if not str(servers).strip():
         raise OptionError(f"{what} needs the brokers' addresses: 'host:9092,other:9092'.")
     check_servers(what, str(servers))
@@ -197,10 +200,10 @@ def connection(
 
 
 def kafka_error(error: KafkaException) -> KafkaError:
-    """The error inside the exception."""
+    """Return the error inside the exception."""
     inner: Any = next(iter(error.args), None)
     return inner if isinstance(inner, KafkaError) else KafkaError(KafkaError._FAIL, str(inner))
 
 
 def _ignored(error: KafkaError) -> None:
-    """Temporary: the client tries again by itself, and whoever waits for it gets an error of their own in the end."""
+    """Ignore a transient error: the client retries automatically, and the waiting caller gets an error in the end."""

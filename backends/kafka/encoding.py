@@ -1,4 +1,4 @@
-"""What a record's value is made of: the bytes or the text of one column, a JSON object, or Avro."""
+"""Encoders for a record's value: the bytes or the text of one column, a JSON object, or Avro."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ class Encoder(ABC):
 
     @abstractmethod
     def check(self, sink: str, schema: pa.Schema) -> None:
-        """Can these columns be a value? Raises ``SchemaError``."""
+        """Check that these columns can be encoded. Raises ``SchemaError``."""
 
     @abstractmethod
     def values(self, sink: str, columns: pa.RecordBatch) -> pa.Array:
-        """The values of the rows, binary; null is a tombstone. Raises ``SinkError`` for a row that does not fit."""
+        """Return the values of the rows, binary; null is a tombstone. Raises ``SinkError`` for a row that does not
+        fit."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class JsonEncoder(Encoder):
 
 @dataclass(frozen=True)
 class ColumnEncoder(Encoder):
-    """One column as it is. ``text``: anything that has a text form; else a binary or string column."""
+    """One column without conversion. ``text``: any type with a text form; else a binary or string column."""
 
     text: bool
 
@@ -66,7 +67,7 @@ class ColumnEncoder(Encoder):
 
 
 def as_bytes(column: pa.Array) -> pa.Array:
-    """A column as bytes: binary as it is, anything else as its text in UTF-8."""
+    """Return a column as bytes: binary unchanged, any other type as its text in UTF-8."""
     if is_binary(column.type):
         return column.cast(pa.binary())
     if is_text(column.type):
@@ -81,7 +82,7 @@ def as_bytes(column: pa.Array) -> pa.Array:
 
 
 def as_text(columns: pa.RecordBatch) -> pa.Array:
-    """Each row as a JSON object."""
+    """Return each row as a JSON object."""
     return json_lines.objects(columns)
 
 

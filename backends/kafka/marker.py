@@ -1,7 +1,7 @@
 """The marker of a shard: the last record of each of its transactions, in a compacted topic, keyed by transactional id.
 
-It is what says, in Kafka itself and as part of the same transaction, up to where the sink's records are there. Always
-partition 0: a topic that is given more partitions later must not lose it.
+It records in Kafka, in the same transaction, the epoch up to which the sink's records are committed. It is always in
+partition 0: adding partitions to the topic later must not lose it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from epochal.errors import SinkError
 PARTITION = 0
 SETTINGS = {
     "cleanup.policy": "compact",
-    # Small segments: a reader starts at the beginning, so what is superseded should go soon.
+    # Small segments: a reader starts at the beginning, so superseded markers should be compacted soon.
     "segment.bytes": str(16 * 1024 * 1024),
     "segment.ms": "3600000",
     "min.cleanable.dirty.ratio": "0.1",
@@ -27,9 +27,9 @@ SETTINGS = {
 
 
 class Marker(BaseModel):
-    """``rows`` of ``epoch`` are there: all when ``complete``, else the first ones (an epoch cut in chunks).
+    """The first ``rows`` records of ``epoch`` are committed; with ``complete``, all (a large epoch is cut in chunks).
 
-    ``sha256`` is that of the epoch's handles. ``shards`` must stay what it was: it says where a record is to be found.
+    ``sha256``: of the epoch's handles. ``shards`` must not change: it determines the transaction that holds a record.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -46,7 +46,7 @@ class Marker(BaseModel):
 
 
 def ensure_topic(topics: Topics, name: str) -> None:
-    """Make the markers' topic, or see that it keeps its records. Raises ``SinkError``."""
+    """Create the markers' topic, or check that it is compacted. Raises ``SinkError``."""
     if name not in topics.find([name]):
         topics.create(name, partitions=1, settings=SETTINGS)
     policy = (topics.settings(name) or {}).get("cleanup.policy", "compact")
@@ -58,10 +58,10 @@ def ensure_topic(topics: Topics, name: str) -> None:
 
 
 def read_marker(connection: Connection, topic: str, key: str, wait: bool) -> Marker | None:
-    """The committed marker of a transactional id; ``None`` when there is none.
+    """Return the committed marker of a transactional id; ``None`` if none exists.
 
-    Its producer must have been fenced before. Another sink's transaction that is open in the topic hides what follows
-    it: ``wait`` says to wait for its end; without, ``StillOpen`` is raised at once.
+    Its producer must already have been fenced. An open transaction of another sink in the topic hides later records:
+    with ``wait`` the call waits for its end; otherwise it raises ``StillOpen`` immediately.
     """
     with connection.translated(f"read the marker topic {topic}"):
         end = _end(connection, topic, "read_uncommitted")
@@ -86,7 +86,7 @@ def _end(connection: Connection, topic: str, isolation: str) -> int:
 
 
 def _last_value(connection: Connection, topic: str, key: bytes, end: int) -> bytes | None:
-    """Read the whole topic up to ``end``; raise rather than answer from a part of it."""
+    """Read the whole topic up to ``end``; raise if only a part of it can be read."""
     consumer = Consumer(_settings(connection, "read_committed"))
     value: bytes | None = None
     deadline = time.monotonic() + ANSWER_SECONDS
@@ -109,7 +109,8 @@ def _last_value(connection: Connection, topic: str, key: bytes, end: int) -> byt
 
 
 def _reached(message: Message[Any, Any], end: int) -> bool:
-    """Nothing committed can follow before ``end``. Commit records take up offsets, but are never seen themselves."""
+    """Return whether no committed record can follow before ``end``. Commit records occupy offsets, but are
+    invisible."""
     error = message.error()
     if error is None:
         return _offset(message) >= end - 1

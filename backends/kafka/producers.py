@@ -1,4 +1,4 @@
-"""Producers: settings that the protocol needs, and records out of Arrow batches."""
+"""Producers: the settings that the protocol requires, and records from Arrow batches."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ Row = tuple[str, int, bytes | None, bytes | None, Headers | None, int]
 
 
 class RecordProducer:
-    """A producer of confluent-kafka that takes whole batches, in order, and remembers what the broker refused."""
+    """Producer of confluent-kafka that takes whole batches, in order, and records the first refusal by the broker."""
 
     def __init__(self, connection: Connection, largest_record: int | None, **settings: Any) -> None:
         settings, self.complaints = connection.watched(
-            # As Kafka's Java producer chooses: the same key lands in the same partition, whoever writes it.
+            # As Kafka's Java producer chooses: equal keys go to the same partition, whichever client writes them.
             partitioner="murmur2_random",
             acks="all",
             enable_idempotence=True,
@@ -58,11 +58,11 @@ class RecordProducer:
 
     @property
     def refused(self) -> str | None:
-        """The first record that the broker did not take, and why."""
+        """The first record that the broker refused, and the reason."""
         return self._refusals.first
 
     def produce(self, records: pa.RecordBatch, topic: str | None) -> None:
-        """Queue all records. Waits while the queue is full. Raises ``KafkaException``, of the first that fails."""
+        """Queue all records. Waits while the queue is full. Raises ``KafkaException`` of the first failure."""
         produce = self.client.produce
         for row in rows(records, topic):
             try:
@@ -73,7 +73,7 @@ class RecordProducer:
         self.client.poll(0)
 
     def put(self, row: Row) -> None:
-        """Queue one record, as soon as there is room."""
+        """Queue one record, as soon as the queue has room."""
         topic, partition, key, value, headers, timestamp = row
         while True:
             try:
@@ -85,10 +85,10 @@ class RecordProducer:
                     raise KafkaException(self.complaints.last) from None
 
     def cause(self, error: KafkaError) -> KafkaError:
-        """What stopped the transaction, where ``error`` says only that it goes no further.
+        """Return the cause of a failed transaction, where ``error`` reports only its invalid state.
 
-        A record is refused in the background. What is asked of the client next meets a transaction that can only be
-        aborted: for a record, the client answers with "erroneous state"; for another transaction, with the reason.
+        A record is refused in the background. The next call then meets a transaction that can only be aborted: to a
+        record the client answers "erroneous state"; to another transaction it answers with the reason.
         """
         if error.code() != KafkaError._STATE:
             return error
@@ -99,7 +99,7 @@ class RecordProducer:
         return error
 
     def flush(self, seconds: float) -> bool:
-        """Wait until everything was answered; ``False`` when it was not."""
+        """Wait until every record is acknowledged; return ``False`` on timeout."""
         deadline = time.monotonic() + seconds
         while self.client.flush(PATIENCE_SECONDS):
             if self.complaints.hopeless or time.monotonic() > deadline:
@@ -107,7 +107,7 @@ class RecordProducer:
         return True
 
     def patiently(self, call: Callable[[float], None], seconds: float) -> None:
-        """A call of the client's that takes up where it was when it is made again, while there is hope."""
+        """Repeat a resumable call of the client until it succeeds, fails for good, or times out."""
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -118,7 +118,7 @@ class RecordProducer:
                     raise
 
     def abandon(self) -> None:
-        """Forget what is queued and under way."""
+        """Discard the queued records and those in flight."""
         try:
             self.client.purge()
             self.client.poll(0)
@@ -127,7 +127,7 @@ class RecordProducer:
 
 
 class _Refusals:
-    """The first record that was not taken. What is given up, or fails with its transaction, does not count."""
+    """The first refused record. Records that are purged, or fail with their transaction, do not count."""
 
     def __init__(self) -> None:
         self.first: str | None = None
@@ -138,7 +138,7 @@ class _Refusals:
 
 
 def rows(records: pa.RecordBatch, topic: str | None) -> Iterator[Row]:
-    """The records of a batch as the client takes them. A column without values is not looked at row by row."""
+    """Return the records of a batch as the client takes them. Columns without values are not converted row by row."""
     count = records.num_rows
     columns = [
         [default] * count if column.null_count == count else _values(column, default)

@@ -1,4 +1,4 @@
-"""Rows to Kafka records: which columns are what, and whether they can be."""
+"""Conversion of rows to Kafka records: the role of each column, and the check of its type."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ RECORD = pa.schema(
         pa.field("timestamp", pa.int64()),
     ]
 )
-"""What the log holds. ``timestamp`` in milliseconds. A null topic is the sink's own; a null partition: by the key."""
+"""Schema of the log. ``timestamp``: milliseconds. A null topic is the sink's own; a null partition is chosen by key."""
 
 OVERHEAD = 100
-"""Bytes that Kafka adds to a record at most: the batch's header, lengths, offsets and times."""
+"""Maximum number of bytes that Kafka adds to a record: the batch's header, lengths, offsets and times."""
 
 
 @dataclass(frozen=True)
 class RecordShape:
-    """Columns by what they become. ``value`` empty: all columns that become nothing else but the key."""
+    """Columns by their role. ``value`` empty: all columns without another role; key columns are included."""
 
     encoder: Encoder
     topic: str | None
@@ -43,7 +43,7 @@ class RecordShape:
     partition: str | None = None
 
     def check(self, sink: str, schema: pa.Schema) -> None:
-        """Raises ``SchemaError`` naming the column that is missing or has a type that cannot be what it is to be."""
+        """Raises ``SchemaError`` naming a column that is missing or whose type does not fit its role."""
         named = {
             "topic_column": (self.topic_column, _is_text),
             "headers": (self.headers, _is_headers),
@@ -63,14 +63,15 @@ class RecordShape:
         self.encoder.check(sink, pa.schema([schema.field(name) for name in self.value_columns(schema)]))
 
     def value_columns(self, schema: pa.Schema) -> list[str]:
-        """The columns that make up the value."""
+        """Return the columns that make up the value."""
         if self.value:
             return list(self.value)
         others = {self.topic_column, self.headers, self.timestamp, self.partition}
         return [name for name in schema.names if name not in others]
 
     def encode(self, sink: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch's records, with ``RECORD`` as schema. Raises ``SinkError`` for a row that cannot be one."""
+        """Return the batch's records, with schema ``RECORD``. Raises ``SinkError`` for a row that cannot be a
+        record."""
         rows = batch.num_rows
         values = self.encoder.values(sink, batch.select(self.value_columns(batch.schema)))
         arrays = {
@@ -117,7 +118,7 @@ class RecordShape:
 
 
 def sizes(records: pa.RecordBatch) -> pa.Array:
-    """Bytes of each record at the broker, at most, before compression."""
+    """Return the maximum size in bytes of each record at the broker, before compression."""
     total = pc.add(_length(records.column("key")), _length(records.column("value")))
     headers = records.column("headers")
     if headers.null_count < records.num_rows:
@@ -130,7 +131,7 @@ def sizes(records: pa.RecordBatch) -> pa.Array:
 
 
 def key_text(key: bytes | None) -> str:
-    """A record's key for a message: as text where it is text, and no longer than people read."""
+    """Format a record's key for a message: as text where possible, shortened for readers."""
     if key is None:
         return "null"
     try:
@@ -142,7 +143,7 @@ def key_text(key: bytes | None) -> str:
 
 
 def names_of(names: str | Sequence[str] | None) -> tuple[str, ...]:
-    """``None``, one column or several, as several."""
+    """Normalise ``None``, one column or several to a tuple."""
     if names is None:
         return ()
     return (names,) if isinstance(names, str) else tuple(names)

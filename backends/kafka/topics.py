@@ -1,4 +1,4 @@
-"""What the broker says of topics: whether they are there, their identity, and how large a record may be."""
+"""Queries about topics: existence, identity, and maximum record size."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from epochal.background.retries import attempts
 
 PATIENCE_SECONDS = 0.5
 LARGEST_BY_DEFAULT = 1_048_588
-"""Kafka's own default of ``max.message.bytes``: what counts where the user may not read a topic's settings."""
+"""Kafka's default of ``max.message.bytes``: used if the user may not read a topic's settings."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as it is now. ``identity`` is new when a topic of the same name is made again."""
+    """Current description of a topic. ``identity`` changes when a topic of the same name is created again."""
 
     name: str
     identity: str
@@ -31,7 +31,7 @@ class Topic:
 
 
 class Topics:
-    """Questions about topics over one connection, which is closed with the object."""
+    """Queries about topics over one connection, which is closed with the object."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -48,12 +48,12 @@ class Topics:
         return self._complaints
 
     def names(self) -> list[str]:
-        """All topics that the user may see, those of Kafka's own left out."""
+        """Return all topics that the user may see, without Kafka's internal ones."""
         with self._connection.translated("list topics", self._complaints):
             return sorted(name for name in self._admin.list_topics(timeout=ANSWER_SECONDS).topics if name[:2] != "__")
 
     def find(self, names: Sequence[str]) -> dict[str, Topic]:
-        """Those of the topics that are there."""
+        """Return the existing topics among ``names``."""
         if not names:
             return {}
         futures = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_SECONDS)
@@ -70,7 +70,7 @@ class Topics:
         return found
 
     def create(self, name: str, partitions: int, settings: Mapping[str, str] | None = None) -> Topic:
-        """Make the topic, or find that somebody else just has. Replicas as the broker does by default."""
+        """Create the topic, or accept one that was created concurrently. Replication factor: the broker's default."""
         with self._connection.translated(f"create topic {name}", self._complaints):
             new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(settings or {}))
             try:
@@ -81,7 +81,7 @@ class Topics:
         return self._appeared(name)
 
     def settings(self, name: str) -> dict[str, str] | None:
-        """A topic's settings; ``None`` where the user may not read them."""
+        """Return a topic's settings; ``None`` if the user may not read them."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         with self._connection.translated(f"read the settings of topic {name}", self._complaints):
             try:
@@ -94,14 +94,14 @@ class Topics:
         return {key: str(entry.value) for key, entry in entries.items()}
 
     def largest_record(self, name: str) -> int:
-        """How many bytes a record of the topic may have, with all that Kafka adds."""
+        """Return the maximum size in bytes of a record of the topic, including Kafka's overhead."""
         settings = self.settings(name) or {}
         with suppress(KeyError, ValueError):
             return int(settings["max.message.bytes"])
         return LARGEST_BY_DEFAULT
 
     def _answer(self, future: Future[Any]) -> Any:
-        """The answer, waited for while there is hope."""
+        """Wait for an answer, until the client reports that none can come."""
         while True:
             self._admin.poll(0)
             try:
@@ -111,7 +111,7 @@ class Topics:
                     raise KafkaException(self._complaints.last) from None
 
     def _appeared(self, name: str) -> Topic:
-        """A topic that was just made is not known to every broker at once."""
+        """Wait until the brokers show a topic that was just created."""
         for _ in attempts(0.1, timeout=ANSWER_SECONDS):
             found = self.find([name])
             if name in found:

@@ -1,4 +1,4 @@
-"""T1 to T3: what a task does with the sink's rows."""
+"""T1 to T3: processing of the sink's rows in a task."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 
 _sizes_known: dict[tuple[str, str], int] = {}
-"""By servers and topic, in each Python worker: how large a record may be."""
+"""Maximum record sizes by servers and topic, in each Python worker."""
 _direct_producers: dict[tuple[str, str], RecordProducer] = {}
 
 
@@ -34,7 +34,7 @@ _direct_producers: dict[tuple[str, str], RecordProducer] = {}
 class RecordCheck:
     """Refuses, before pre-commit, what the broker would refuse after the decision.
 
-    ``largest`` is what the driver has found for the sink's own topic; other topics are asked for where they are met.
+    ``largest``: limits that the driver has read for the sink's own topic; those of other topics are read on first use.
     """
 
     sink: str
@@ -99,7 +99,7 @@ class LoggedTransaction(SinkTransaction):
 
 
 class DirectTransaction(SinkTransaction):
-    """At least once: records go to Kafka from the task, and are there whatever becomes of the epoch."""
+    """At least once: the task writes records to Kafka; they stay visible whatever the outcome of the epoch."""
 
     def __init__(self, shape: RecordShape, check: RecordCheck, seconds: float, task: TaskScope) -> None:
         self._shape = shape
@@ -142,7 +142,7 @@ class DirectTransaction(SinkTransaction):
         self._forget()
 
     def _open(self) -> RecordProducer:
-        """Kept by the Python worker from task to task: connecting costs more than a small epoch."""
+        """Return the Python worker's producer, reused by later tasks: connecting costs more than a small epoch."""
         key = self._check.connection.servers, repr(sorted(self._check.connection.options.items(), key=str))
         if key not in _direct_producers:
             largest = self._check.largest.get(self._check.topic or "")
@@ -152,7 +152,7 @@ class DirectTransaction(SinkTransaction):
 
     @contextmanager
     def _given_up_on_error(self, what: str) -> Iterator[None]:
-        """After any error in the block the producer is not used again: it may still hold records of this task."""
+        """Discard the producer after any error in the block: it may still hold records of this task."""
         try:
             yield
         except KafkaException as error:
@@ -172,8 +172,8 @@ class DirectTransaction(SinkTransaction):
 
 
 def may_begin(store: SnapshotStore, epoch: EpochScope, sink: str) -> bool:
-    """Whether nothing of the epochs before is left to a marker: the parent's manifest has no such sink, or its tasks
-    had written to the topic themselves. ``False`` when that cannot be found out."""
+    """Return whether earlier epochs need no marker: the parent's manifest has no such sink, or its tasks wrote
+    directly to the topic. ``False`` if this cannot be determined."""
     parent = epoch.parent
     if parent is None:
         return True

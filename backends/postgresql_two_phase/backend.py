@@ -1,4 +1,4 @@
-"""The backend behind ``dbms.two_phase_sink``. The package's docstring has the steps."""
+"""Sink backend of ``dbms.two_phase_sink``. The package's docstring lists the steps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ COMMITTED_ONE = declare("E5.postgresql.committed-one", "one subtask's transactio
 
 
 class PostgresqlTwoPhaseBackend(SinkBackend):
-    """``place``: the sink's name and the snapshot store. Serialisable: connections stay in the process."""
+    """Sink backend. ``place``: the sink's name and the snapshot store. Serialisable: connections stay in the
+    process."""
 
     def __init__(self, place: SinkPlace, address: DatabaseAddress, writing: Writing) -> None:
         if address.dialect != "postgresql":
@@ -113,7 +114,7 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
         )
 
     def close(self) -> None:
-        """Let go of this process's connections; they are made again when they are needed."""
+        """Close this process's connections; they are opened again on demand."""
         self._access.close()
         if self._session is not None:
             with suppress(Exception):
@@ -136,7 +137,7 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
                 ) from None
 
     def _roll_back(self, names: Iterable[TransactionName]) -> int:
-        """How many were still there."""
+        """Roll back the transactions; return the number of those that still existed."""
         count = 0
         for name in names:
             with self._connected(f"roll back {name.gid}") as session, suppress(errors.UndefinedObject):
@@ -145,7 +146,7 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
         return count
 
     def _prepared(self, branch: str) -> list[TransactionName]:
-        """The branch's and this sink's transactions that stand prepared in the database."""
+        """Return the prepared transactions of the branch and this sink in the database."""
         with self._connected("list prepared transactions") as session:
             found = session.execute(
                 "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, %s)",
@@ -175,7 +176,7 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
 
     @contextmanager
     def _connected(self, doing: str, problem: type[SinkError] | type[OutcomeUnknown] = SinkError) -> Iterator[Any]:
-        """The driver's own session, made again after any error of the database."""
+        """The driver's own session, opened again after an error that breaks it."""
         try:
             with translated(self._access.who, doing, self._address, problem):
                 if self._session is None or self._session.closed:

@@ -30,7 +30,7 @@ class Ledger:
         self._name = sql.Identifier(*filter(None, (self._schema, TABLE)))
 
     def create(self, connection: sa.Connection) -> None:
-        """Make the table. There already is done."""
+        """Create the ledger table if it does not exist."""
         if sa.inspect(connection).has_table(TABLE, schema=self._schema):
             return
         table = sa.Table(
@@ -53,13 +53,13 @@ class Ledger:
         connection.execute(statement.format(self._name), row)
 
     def has(self, connection: Connection[Any], name: TransactionName) -> bool:
-        """Whether the transaction was committed."""
+        """Return whether the transaction was committed."""
         statement = sql.SQL("SELECT 1 FROM {} WHERE branch = %s AND sink = %s AND epoch = %s AND gid = %s")
         found = connection.execute(statement.format(self._name), (name.branch, name.sink, name.epoch, name.gid))
         return found.fetchone() is not None
 
     def latest(self, connection: sa.Connection, epoch: EpochScope, sink: str) -> int:
-        """The latest epoch of the branch of which a transaction was committed; 0: none, or the table is not there."""
+        """Return the branch's latest epoch with a committed transaction; 0 if none, or if the table is missing."""
         if not sa.inspect(connection).has_table(TABLE, schema=self._schema):
             return 0
         table = sa.table(TABLE, sa.column("branch"), sa.column("sink"), sa.column("epoch"), schema=self._schema)
@@ -75,7 +75,7 @@ class Ledger:
         return [Marker(str(branch), str(sink), int(committed)) for branch, sink, committed in found]
 
     def forget(self, connection: Connection[Any], epoch: EpochScope, sink: str) -> None:
-        """Remove the rows of epochs that nobody will ask about again."""
+        """Remove the rows of epochs older than ``KEPT_EPOCHS``."""
         statement = sql.SQL("DELETE FROM {} WHERE branch = %s AND sink = %s AND epoch < %s")
         connection.execute(statement.format(self._name), (epoch.branch, sink, epoch.epoch - KEPT_EPOCHS))
 
@@ -101,7 +101,7 @@ class TransactionName:
 
     @classmethod
     def parse(cls, gid: str) -> TransactionName | None:
-        """``None`` when it is nobody's of ours."""
+        """Parse a name; ``None`` for a transaction of other software."""
         parts = gid.split(":")
         if len(parts) != 7 or parts[0] != PREFIX or not all(part.isdigit() for part in parts[3:6]):
             return None

@@ -1,4 +1,4 @@
-"""What one task attempt writes: rows of the table, in a transaction of its own that ends prepared."""
+"""Transaction of one task attempt: rows of the table, in a database transaction that ends prepared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from epochal.contracts.identity import TaskScope
 from epochal.faults import declare
 
 LOCK_SECONDS = 20
-"""How long a task waits for a row that another open transaction has changed, before its epoch is aborted."""
+"""Timeout for a row lock that another open transaction holds; the epoch is then aborted."""
 
 STATEMENT_ROWS = 5_000
 
@@ -80,7 +80,7 @@ class TwoPhaseTransaction(SinkTransaction):
 
     def _open(self) -> psycopg.Connection[Any]:
         if self._connection is None:
-            # Without psycopg's own idea of transactions: it knows nothing of prepared ones.
+            # Without psycopg's transaction management, which does not support prepared transactions.
             self._connection = psycopg.connect(**self._access.address.libpq(), autocommit=True)
             self._connection.execute("BEGIN")
             self._connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")

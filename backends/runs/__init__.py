@@ -1,5 +1,6 @@
-"""Runs: the immutable sorted files that the heap backend keeps state in, and views over them (a log-structured store).
+"""Runs: the immutable sorted files in which the heap backend stores state, and views over them (a log-structured
+store).
 
-:mod:`hashing` gives keys 64 bits, :mod:`run` is one file, :mod:`merging` makes one of several, :mod:`view` reads many
-as one, :mod:`shelf` keeps those of a state table on the executor's disk.
+:mod:`hashing` computes 64-bit hashes of keys, :mod:`run` is one run, :mod:`merging` merges several into one,
+:mod:`view` reads several as one table, :mod:`run_store` stores those of a state table on the executor's disk.
 """

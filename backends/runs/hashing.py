@@ -1,7 +1,7 @@
-"""64-bit hashes of encoded keys, for finding them: not a step per key.
+"""64-bit hashes of encoded keys for look-ups, computed by column and not key by key.
 
-Equal hashes say nothing, unequal ones that the keys are unequal. The salt is not known outside of a machine, so that
-nobody can choose keys that all have one hash.
+Equal keys have equal hashes; equal hashes do not prove equal keys. The salt is secret to a machine, so that a client
+cannot choose keys that all have the same hash.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Hashes = npt.NDArray[np.uint64]
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _MOST_WORDS = 32
-"""Of 8 bytes. Longer keys are hashed one by one: a pass for each word of a few long ones would cost more."""
+"""Words of 8 bytes. Longer keys are hashed one by one: a pass per word for a few long keys would cost more."""
 
 
 def hash_keys(keys: pa.BinaryArray, salt: int) -> Hashes:
-    """The hash of each key. ``salt``: 64 bits."""
+    """Return the hash of each key. ``salt``: 64 bits."""
     data, offsets = data_and_offsets(keys)
     lengths = np.diff(offsets)
     if not len(lengths):
@@ -44,7 +44,7 @@ def hash_keys(keys: pa.BinaryArray, salt: int) -> Hashes:
         begins = offsets[:-1][rows] + 8 * index
         word = np.ascontiguousarray(padded[begins[:, None] + np.arange(8)]).view("<u8")[:, 0]
         beyond = np.clip(8 * (index + 1) - lengths[rows], 0, 7).astype(np.uint64) * np.uint64(8)
-        result[rows] = _mixed(result[rows], word << beyond)  # what follows the key is not of it
+        result[rows] = _mixed(result[rows], word << beyond)  # exclude the bytes after the key
     result = _finished(result)
     for row in np.flatnonzero(~short).tolist():
         result[row] = _hash_long(data[offsets[row] : offsets[row + 1]].tobytes(), salt)

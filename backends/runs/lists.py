@@ -1,8 +1,8 @@
-"""What one process knows of a state table's runs, by the epoch that they show; and their merging beside its epochs.
+"""Lists of a state table's runs in one process, by epoch, and background merging between epochs.
 
-Small runs stay in the process. A merge takes runs that lie next to each other in the latest list, and puts one in their
-place there, and in later lists. Large merges are made by a thread between the tasks of the worker: none of them is
-waited for, unless runs become too many.
+Small runs stay in the process. A merge replaces adjacent runs of the latest list, and of later lists, by one run. A
+thread makes large merges between the tasks of the worker. Tasks do not wait for it, unless the number of runs exceeds
+``MOST``.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import EpochalError
 
 FILE_ROWS = 16_384
-"""A run with fewer rows is not worth a file."""
+"""Minimum number of rows of a run in a file."""
 _LISTS = 3
 _KEPT_EVERY = 8
-"""Epochs: so often small runs beside large ones are put in files, that a new worker need not begin at the base."""
+"""Interval, in epochs, at which small runs beside large ones are written to files. A new worker then need not begin
+at the base."""
 
 FAN_IN: Final = 4
-"""So many runs of about one size become one."""
+"""Number of runs of similar size that are merged into one."""
 MOST: Final = 24
-"""Runs: with more of them nobody waits for the background."""
+"""Maximum number of runs. Beyond it, tasks merge in the foreground."""
 
 Runs = tuple[Run, ...]
 logger = logging.getLogger(__name__)
@@ -43,14 +44,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Expiry:
-    """Which rows of a run have expired. ``name``: by which clock."""
+    """Test for the expired rows of a run. ``name``: the clock."""
 
     name: str
     gone: Callable[[Run], Mask]
 
 
 class Lists:
-    """``in_order``: whether ranges are asked for. All of it under :attr:`lock`, but merging."""
+    """Lists of one state table. ``in_order``: whether ranges are read. :attr:`lock` guards everything except
+    merging."""
 
     def __init__(self, shelf: Shelf, in_order: bool) -> None:
         self.lock = RLock()
@@ -63,20 +65,20 @@ class Lists:
         self._ahead: OrderedDict[str, Future[Run | None]] = OrderedDict()
 
     def known_at(self, mark: EpochKey) -> Runs | None:
-        """The runs at an epoch, newest first, if it has been looked at lately."""
+        """Return the runs at an epoch, newest first, if it is among the latest viewed."""
         return self._known.get(mark)
 
     def stored_at(self, mark: EpochKey) -> Runs | None:
-        """As :meth:`known_at`, if some worker has put them in files."""
+        """As :meth:`known_at`, from the files that any worker has written."""
         found = self.shelf.at(mark)
         return None if found is None else tuple(found)
 
     def add(self, run: Run, source: str) -> Run:
-        """``source``: the file of the store that the run was made of."""
+        """Store the run in a file if it is large. ``source``: the store's file from which the run was made."""
         return self.shelf.add(run, name_of(source)) if len(run) >= FILE_ROWS else run
 
     def made_of(self, source: str, rows: int) -> Run | None:
-        """The run that some worker has made of a file of so many rows."""
+        """Return the run that a worker has made from a file with ``rows`` rows, if any."""
         if rows < FILE_ROWS:
             return None
         ahead = self._ahead.pop(source, None)
@@ -85,7 +87,7 @@ class Lists:
         return self.shelf.run(name_of(source))
 
     def make_ahead(self, source: str, rows: int, make: Callable[[], Run]) -> None:
-        """Make the run of a file that the next epoch is likely to show; returns at once."""
+        """Make the run of a file that the next epoch is likely to read, in the background."""
         if rows < FILE_ROWS:
             return
         with self.lock:
@@ -101,7 +103,7 @@ class Lists:
             return None
 
     def compacted(self, runs: Runs, expiry: Expiry) -> Runs:
-        """With what can be merged at once."""
+        """Return ``runs`` after the merges that need no background thread."""
         while (chosen := due([len(run) for run in runs])) is not None:
             part = runs[chosen.start : chosen.stop]
             if sum(map(len, part)) >= FILE_ROWS and len(runs) <= MOST:
@@ -111,8 +113,10 @@ class Lists:
         return runs
 
     def show(self, mark: EpochKey | None, runs: Runs, expiry: Expiry, links: int, afresh: bool = False) -> None:
-        """The table is ``runs`` at ``mark``, which is ``links`` epochs after what was known. ``afresh``: that was dear,
-        and no other worker shall need to."""
+        """Record ``runs`` as the table at ``mark``, ``links`` epochs after the last known one.
+
+        ``afresh``: building them was expensive, so they are written to files for other workers.
+        """
         self._known[mark] = runs
         self._known.move_to_end(mark)
         while len(self._known) > _LISTS:
@@ -125,14 +129,14 @@ class Lists:
             self._keep(mark, runs)
 
     def _keep(self, mark: EpochKey, runs: Runs) -> None:
-        """In files, for other workers."""
+        """Write the runs to files, for other workers."""
         in_files = tuple(run if run.name else self.shelf.add(run, name_of(uuid4().hex)) for run in runs)
         self._replace(runs, in_files, mark)
         self.shelf.keep(mark, in_files)
         self._since_kept = 0
 
     def merge_beside(self) -> None:
-        """Begin what is due, unless it is under way; returns at once."""
+        """Start the due merge in the background, unless one is in progress."""
         with self.lock:
             if self._merging is not None and not self._merging.done():
                 return
@@ -140,7 +144,7 @@ class Lists:
                 self._merging = _thread().submit(self._merge)
 
     def wait(self) -> None:
-        """Until nothing is made or merged."""
+        """Wait until all background work has finished."""
         for ahead in self._ahead.values():
             ahead.result()
         if self._merging is not None:
@@ -173,7 +177,7 @@ class Lists:
             logger.warning("Runs of state below %s were not merged; they will be. %s", self.shelf.folder, error)
 
     def _one(self, part: Runs, expiry: Expiry | None) -> Run:
-        """What ``part`` says, in one run. ``expiry``: where nothing is below it."""
+        """Merge ``part`` into one run. ``expiry``: set when ``part`` includes the oldest run."""
         source = None
         if all(run.name for run in part):
             source = name_of("not the oldest" if expiry is None else expiry.name, *(str(run.name) for run in part))
@@ -185,7 +189,7 @@ class Lists:
         return self.shelf.add(one, source or name_of(uuid4().hex))
 
     def _replace(self, part: Runs, by: Runs, mark: EpochKey | None) -> None:
-        """In the lists of this epoch and of later ones, whose clocks are not behind."""
+        """Replace runs in the lists of this epoch and of later ones, whose clocks are not behind."""
         least = -1 if mark is None else mark.epoch
         for at, runs in self._known.items():
             if (-1 if at is None else at.epoch) < least:
@@ -197,7 +201,7 @@ class Lists:
 
 
 def no_expiry() -> Expiry:
-    """Where no row expires."""
+    """Expiry of a table whose rows never expire."""
     return Expiry("nothing expires", lambda run: np.zeros(len(run), bool))
 
 
@@ -211,7 +215,7 @@ def _thread() -> ThreadPoolExecutor:
 
 
 def forget() -> None:
-    """A forked worker has no thread of its parent's."""
+    """Drop the thread pool; a forked worker does not inherit its parent's threads."""
     _threads.clear()
 
 
@@ -219,7 +223,7 @@ os.register_at_fork(after_in_child=forget)
 
 
 def due(rows: Sequence[int]) -> range | None:
-    """The positions of the runs to be merged, of those that have so many rows, newest first; ``None``: none are."""
+    """Return the positions of the runs to merge, given the rows of each, newest first; ``None`` if no merge is due."""
     count = len(rows)
     if count > FAN_IN and sum(rows[:-1]) >= rows[-1]:
         return range(count)
@@ -236,9 +240,9 @@ def due(rows: Sequence[int]) -> range | None:
 def rescaled(
     lists: Lists, groups: range, marks: Sequence[EpochKey | None], least: int, expiry: Expiry
 ) -> tuple[Runs, int] | None:
-    """Runs of ``groups`` after a rescale, and the position of their epoch in ``marks``.
+    """Return the runs of ``groups`` after a rescale, and the position of their epoch in ``marks``.
 
-    Returns the latest epoch, at position ``least`` or later, for which every previous subtask of these key groups has
+    Chooses the latest epoch, at position ``least`` or later, for which every previous subtask of these key groups has
     its runs in files; ``None`` if there is none.
     """
     covering = [having for others in lists.shelf.others() if (having := _covering(others, groups))]
@@ -251,7 +255,7 @@ def rescaled(
 
 
 def _covering(others: Sequence[tuple[range, Shelf]], groups: range) -> list[Shelf]:
-    """Those of one parallelism that had some of these key groups; none unless they had all of them."""
+    """Return the stores of one parallelism that had any of these key groups; empty unless together they had all."""
     asked_for = set(groups)
     having = [(theirs, shelf) for theirs, shelf in others if not asked_for.isdisjoint(theirs)]
     return [shelf for _, shelf in having] if asked_for <= {group for theirs, _ in having for group in theirs} else []

@@ -1,4 +1,4 @@
-"""One run of several: of each key what the newest says. No step is per row."""
+"""Merge several runs into one that holds the newest row of each key. All steps are vectorised."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from epochal.state.key_order import common_width, taken
 
 
 def merged(runs: Sequence[Run], gone: Sequence[Mask] | None, in_order: bool) -> Run:
-    """``runs``: newest first. ``gone``: by run the rows that may go, where below these runs there is nothing that a row
-    hides; then deleted keys go, too. ``in_order``: whether the rows are to be."""
+    """Merge ``runs``, newest first.
+
+    ``gone``: the expired rows of each run, set when no older run lies below these; deleted keys are then dropped, too.
+    ``in_order``: whether the result is ordered by (key group, key).
+    """
     if in_order:
         runs = [run.in_order for run in runs]
     hashes = np.concatenate([run.hashes for run in runs])
     keys = pa.concat_arrays([run.keys for run in runs])
-    # Parts that ascend are merged by a stable sort, and of equal hashes the newest comes first.
+    # The ascending parts are merged by a stable sort; of equal hashes the newest comes first.
     by_hash = np.argsort(hashes, kind="stable")
     hashes, at = hashes[by_hash], _rows_by_hash(runs)[by_hash]
     deleted = np.concatenate([np.zeros(len(run), bool) if run.deleted is None else run.deleted for run in runs])
@@ -42,17 +45,17 @@ def merged(runs: Sequence[Run], gone: Sequence[Mask] | None, in_order: bool) -> 
 
 
 def _rows_by_hash(runs: Sequence[Run]) -> Positions:
-    """Of each hash, run after run, the row among those of all runs."""
+    """Return the row of each hash, run after run, as a position in the concatenation of all runs."""
     firsts = np.cumsum([0, *map(len, runs)])
     parts = (np.arange(len(run)) if run.at is None else run.at.astype(np.int64) for run in runs)
     return np.concatenate([part + first for part, first in zip(parts, firsts, strict=False)])
 
 
 def _hidden(hashes: Hashes, at: Positions, keys: pa.LargeBinaryArray) -> Positions:
-    """The rows whose keys newer ones have."""
+    """Return the rows whose keys also occur in newer rows."""
     found = [np.zeros(0, np.int64)]
     back = 1
-    # Nearly always two rows of one hash have one key; between them there may be others of that hash.
+    # Two rows of one hash nearly always have the same key; other keys of that hash may lie between them.
     later = np.flatnonzero(hashes[1:] == hashes[:-1]) + 1
     width = common_width(keys)
     while len(later):
@@ -67,14 +70,14 @@ def _hidden(hashes: Hashes, at: Positions, keys: pa.LargeBinaryArray) -> Positio
 
 
 def _places(order: Positions, at: Positions) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-    """Where the rows ``at`` stand in ``order``."""
+    """Return the positions in ``order`` of the rows ``at``."""
     place_of = np.empty(int(order.max(initial=-1)) + 1, np.uint32)
     place_of[order] = np.arange(len(order), dtype=np.uint32)
     return place_of[at]
 
 
 def _in_order(runs: Sequence[Run], kept: Mask) -> Positions:
-    """The kept rows of runs that are each in order, after one another, in one order."""
+    """Merge the kept rows of concatenated runs, each of them in order, into one order."""
     firsts = np.cumsum([0, *map(len, runs)])
     order: Positions = np.flatnonzero(kept[: firsts[1]])
     groups, keys = runs[0].groups[order], runs[0].keys.take(pa.array(order))

@@ -1,8 +1,8 @@
 """One run: immutable rows of a state table, at most one of each key.
 
-Rows lie in the order of their keys' hashes, so that many keys are found, and runs merged, by going through them once.
-Where ranges are asked for they lie in the order of (key group, key), and beside them an index, by hash.
-A row may say that its key was deleted. Strings have 64-bit offsets, so that a run is not limited to 2 GiB of them.
+Rows lie in the order of their keys' hashes: look-ups of many keys and merges take one pass. Where ranges are read, rows
+lie in the order of (key group, key), with an index by hash beside them. A row can mark its key as deleted. Strings have
+64-bit offsets: a run may hold more than 2 GiB of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from epochal.contracts.state import KeyGroups
 from epochal.state.key_order import common_width, order_by_group_and_key, taken
 
 _ONE_BY_ONE = 32
-"""Ranges: with fewer of them each bound is looked for by itself."""
+"""Number of ranges below which each bound is searched separately."""
 
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -31,10 +31,10 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """``groups``, ``keys``, ``deleted``, ``values``: a row each. ``hashes`` ascend.
+    """Columns of a run. ``groups``, ``keys``, ``deleted``, ``values``: one entry per row. ``hashes`` ascend.
 
-    ``at``: of each hash the row that its key is in, where rows are in order; ``None`` where they are by hash.
-    ``name``: of its file, ``None`` of one that is in memory only.
+    ``at``: the row of each hash's key, where rows are in order; ``None`` where they are ordered by hash. ``name``: name
+    of its file; ``None`` for a run that is in memory only.
     """
 
     groups: KeyGroups
@@ -49,7 +49,8 @@ class Run:
     def of(
         cls, groups: KeyGroups, keys: pa.BinaryArray, deleted: Mask, values: pa.Table, hashes: Hashes, in_order: bool
     ) -> Run:
-        """Of rows in the order of (key group, key), in which they stay or not. ``hashes``: of the rows, as they lie."""
+        """Make a run of rows in the order of (key group, key); ``in_order`` keeps that order. ``hashes``: one per
+        row."""
         order = np.argsort(hashes)
         columns = [as_large(one_chunk(values.column(name))) for name in values.column_names]
         values = pa.table(columns, names=values.column_names)
@@ -65,12 +66,12 @@ class Run:
 
     @cached_property
     def width(self) -> int | None:
-        """The bytes of each key, where they have equally many."""
+        """Common length of the keys in bytes; ``None`` if lengths differ."""
         return common_width(self.keys)
 
     @cached_property
     def in_order(self) -> Run:
-        """These rows in order."""
+        """The same rows in the order of (key group, key)."""
         if self.at is not None:
             return self
         order, _ = order_by_group_and_key(self.groups, self.keys)
@@ -86,7 +87,7 @@ class Run:
         )
 
     def of_groups(self, groups: range) -> Run:
-        """The rows of some key groups, in memory, as they lie."""
+        """Return the rows of some key groups, in memory and in their present order."""
         mine = np.isin(self.groups, np.array(groups, np.int32))
         if mine.all():
             return replace(self, name=None)
@@ -104,17 +105,17 @@ class Run:
 
     @cached_property
     def _starts(self) -> tuple[KeyGroups, Positions]:
-        """Of a run in order: the key groups, and at which row each begins, and then the number of rows."""
+        """Key groups of a run in order, and the first row of each, followed by the number of rows."""
         bounds = np.flatnonzero(np.diff(self.groups, prepend=-1))
         return self.groups[bounds], np.append(bounds, len(self.groups)).astype(np.int64)
 
     def find(self, keys: pa.LargeBinaryArray, hashes: Hashes) -> Positions:
-        """The row of each key, -1 where there is none. Quickest when ``hashes`` ascend."""
+        """Return the row of each key, -1 for a missing key. Fastest when ``hashes`` ascend."""
         found = np.full(len(keys), -1, np.int64)
         if not len(self):
             return found
         asked, places = np.arange(len(keys)), np.searchsorted(self.hashes, hashes)
-        while True:  # again only for those that share a hash with another key
+        while True:  # repeats only for keys that share a hash with another key
             alike = self.hashes.take(places, mode="clip") == hashes[asked]
             alike &= places < len(self)
             if not alike.all():
@@ -129,7 +130,7 @@ class Run:
             asked, places = asked[~same], places[~same] + 1
 
     def find_one(self, key: bytes, hash: np.uint64) -> int:
-        """As :meth:`find`, of one."""
+        """As :meth:`find`, for one key."""
         place = int(np.searchsorted(self.hashes, hash))
         while place < len(self) and self.hashes[place] == hash:
             row = place if self.at is None else int(self.at[place])
@@ -139,8 +140,10 @@ class Run:
         return -1
 
     def between(self, groups: KeyGroups, low: pa.Array, high: pa.Array) -> tuple[Positions, Positions]:
-        """Of each range of keys its first row and the one after its last, or where these would be; of a run that is in
-        order. Bounds are large binary; null is open."""
+        """Return the first row of each range and the row after its last; for an empty range, its insertion point.
+
+        The run must be in order. Bounds are large binary; null is open.
+        """
         present, starts = self._starts
         which = np.searchsorted(present, groups)
         there = which < len(present)
@@ -151,7 +154,7 @@ class Run:
         return first, np.maximum(first, self._first_not_below(high, first, end, end))
 
     def _first_not_below(self, bounds: pa.Array, begin: Positions, end: Positions, open: Positions) -> Positions:
-        """The first row from ``begin`` on whose key is not below the bound; ``end`` if there is none."""
+        """Return the first row from ``begin`` on whose key is not below the bound; ``end`` if there is none."""
         if len(begin) < _ONE_BY_ONE:
             keys, found = _Keys(self.keys), open.copy()
             for place, bound in enumerate(bounds.to_pylist()):
@@ -185,14 +188,14 @@ class _Keys(Sequence[bytes]):
 
 
 def as_large(array: pa.Array) -> pa.Array:
-    """With 64-bit offsets, where the array is of strings or binary."""
+    """Cast an array of strings or binary to 64-bit offsets."""
     if pa.types.is_string(array.type):
         return array.cast(pa.large_string())
     return array.cast(pa.large_binary()) if pa.types.is_binary(array.type) else array
 
 
 def one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
+    """Return a column as one array."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays([as_large(each) for each in column.chunks] or [as_large(pa.array([], column.type))])

@@ -1,7 +1,7 @@
-"""A run in a file: an Arrow file of one batch, which all workers of a machine map, and what it is checked by.
+"""File format of a run: an Arrow file of one batch, mapped by all workers of a machine, with a checksum.
 
-Behind the Arrow file follow its CRC-32 and its length, little-endian. Nothing is synced: the file is of this boot of
-the machine only (:mod:`epochal.backends.boot_folders`).
+A trailer holds the CRC-32 and the length of the Arrow file, little-endian. Files are not synced: they are valid for
+this boot of the machine only (:mod:`epochal.backends.boot_folders`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from epochal.backends.runs.run import Run, one_chunk
 from epochal.snapshots.store import storage_errors
 
 PART: Final = ".part"
-"""How the names of files end that are being written."""
+"""Suffix of the names of incomplete files."""
 _KEY, _DELETED, _GROUP, _HASH, _AT = "_key", "_deleted", "_group", "_hash", "_at"
 _NAMES: Final = b"names"
 _TRAILER: Final = Struct("<4sIQ")
@@ -30,12 +30,12 @@ _MAGIC: Final = b"runs"
 
 
 class RunDamaged(Exception):
-    """A file is no run, or not the one that was written."""
+    """A file is not a run, or its content has changed since it was written."""
 
 
 def written(run: Run, path: Path) -> Run:
-    """``run`` in a file, mapped. Raises ``StorageFull``, ``FileMissing``, ``SnapshotError``; then there is no such
-    file."""
+    """Write ``run`` to a file and map it. Raises ``StorageFull``, ``FileMissing``, ``SnapshotError``; then no file
+    remains."""
     columns: dict[str, pa.Array] = {_GROUP: pa.array(run.groups), _KEY: run.keys, _HASH: pa.array(run.hashes)}
     if run.deleted is not None:
         columns[_DELETED] = pa.array(run.deleted)
@@ -64,7 +64,7 @@ def _for_its_owner(path: str, flags: int) -> int:
 
 
 def _write(batch: pa.RecordBatch, file: BinaryIO) -> None:
-    """Written, not mapped: a full disk is an error then, and not the end of the process."""
+    """Write with system calls and not through a map: a full disk then raises an error and does not kill the process."""
     checked = _Checked(file)
     with pa.PythonFile(checked, "w") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -72,7 +72,7 @@ def _write(batch: pa.RecordBatch, file: BinaryIO) -> None:
 
 
 class _Checked:
-    """Counts and sums up what is written through it."""
+    """Writer that computes the length and the checksum of its data."""
 
     closed = False
 
@@ -89,13 +89,13 @@ class _Checked:
         self._file.flush()
 
     def close(self) -> None:
-        """The file has an owner."""
+        """Do nothing: the caller closes the file."""
 
 
 def mapped(path: Path, check: bool = True) -> Run:
-    """Its pages stay until nothing refers to them, also when the file has been removed. ``check``: read it whole.
+    """Map a run. Its pages stay mapped until the last reference ends, even if the file is removed.
 
-    Raises ``FileNotFoundError``, :class:`RunDamaged`.
+    ``check``: read the whole file to verify the checksum. Raises ``FileNotFoundError``, :class:`RunDamaged`.
     """
     with pa.memory_map(str(path)) as source:
         content = source.read_buffer()

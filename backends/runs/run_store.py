@@ -1,11 +1,11 @@
 """The runs of one state table on an executor's disk, shared by the Python workers of the machine.
 
     {cache}/heap/{boot}/{identity}/{key groups}/{name}.run            a run
-    {cache}/heap/{boot}/{identity}/{key groups}/at/{epoch}-{..}.json  which runs are the table at an epoch
+    {cache}/heap/{boot}/{identity}/{key groups}/at/{epoch}-{..}.json  list of the table's runs at an epoch
 
-A run is named by the files of the store that it was made of, or by the runs that were merged into it; what is in a list
-is what a decided epoch showed. So nobody sees anything of an epoch that was aborted, or of another copy of a task.
-Whatever is missing or damaged is made again from the store.
+A run is named by the store's files from which it was made, or by the runs that were merged into it. A list contains
+only what a decided epoch showed: data of an aborted epoch, or of another copy of a task, is never visible. Missing or
+damaged files are rebuilt from the store.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from epochal.errors import SnapshotError
 from epochal.snapshots.store import storage_errors
 
 KEPT_LISTS = 3
-"""Of the epochs that were looked at last: their runs stay, for tasks of an epoch that is run again."""
+"""Number of lists retained, of the latest viewed epochs: their runs serve tasks of an epoch that is run again."""
 _ABANDONED_SECONDS = 3600.0
-"""Nobody writes to a file for so long: its writer was killed. Nobody looks for so long at what subtasks of another
-parallelism had: the operator was rescaled."""
+"""Timeout after which an unchanged incomplete file counts as abandoned by a killed writer, and the folder of another
+parallelism as left over from an earlier parallelism."""
 _FOLDER = re.compile(r"(\d+)-(\d+)-([1-9]\d*)")
 
 
 class Shelf:
-    """One folder. Several processes and threads may use it at once: files come whole, and under names that say what is
-    in them; lists change under a lock."""
+    """Store of runs in one folder. Processes and threads may use it concurrently: files appear complete, under names
+    derived from their content; lists change under a lock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._lists = folder / "at"
 
     def at(self, mark: EpochKey) -> list[Run] | None:
-        """The table's runs at an epoch, newest first; ``None`` where one is missing or damaged."""
+        """Return the table's runs at an epoch, newest first; ``None`` if one is missing or damaged."""
         try:
             names = json.loads((self._lists / _list_name(mark)).read_bytes())
         except (FileNotFoundError, ValueError):
@@ -59,7 +59,7 @@ class Shelf:
         return runs if len(runs) == len(names) else None
 
     def run(self, name: str) -> Run | None:
-        """The run in a file; ``None`` where there is none, or a damaged one, which goes."""
+        """Return the run in a file; ``None`` if the file is missing or damaged. A damaged file is deleted."""
         path = self.folder / Path(name).name
         known = _open.get(path)
         if known is not None and path.exists():
@@ -76,7 +76,7 @@ class Shelf:
         return known
 
     def add(self, run: Run, name: str) -> Run:
-        """``run`` in a file. Raises ``StorageFull``, ``SnapshotError``."""
+        """Write ``run`` to a file. Raises ``StorageFull``, ``SnapshotError``."""
         with storage_errors(str(self.folder)):
             self._lists.mkdir(parents=True, exist_ok=True)
         path = self.folder / name
@@ -84,9 +84,9 @@ class Shelf:
         return added
 
     def keep(self, mark: EpochKey, runs: Sequence[Run]) -> None:
-        """The table is these runs, all of them in files, at ``mark``; what only earlier looks needed goes.
+        """Record ``runs``, all of them in files, as the table at ``mark``; delete runs that only older lists use.
 
-        Files that somebody removed meanwhile are written again.
+        Files that have been removed meanwhile are written again.
         """
         with self._locked("lock") as mine:
             assert mine
@@ -103,7 +103,7 @@ class Shelf:
                 self._remove_what_nobody_needs()
 
     def others(self) -> list[list[tuple[range, Shelf]]]:
-        """Those of the subtasks of other parallelisms, one list for each, and the key groups that they had."""
+        """Return the stores of subtasks of other parallelisms, one list per parallelism, with their key groups."""
         found: dict[int, list[tuple[range, Shelf]]] = {}
         with suppress(FileNotFoundError):
             for folder in self.folder.parent.iterdir():
@@ -113,13 +113,13 @@ class Shelf:
 
     @contextmanager
     def merging(self) -> Iterator[bool]:
-        """Whether nobody else on this machine merges runs of this folder meanwhile."""
+        """Lock merging of this folder. Yields ``False`` while another process or thread of this machine merges."""
         with self._locked("merging", wait=False) as mine:
             yield mine
 
     @contextmanager
     def _locked(self, name: str, wait: bool = True) -> Iterator[bool]:
-        """Alone among all processes and threads of the machine."""
+        """Hold a lock that excludes all other processes and threads of the machine."""
         with storage_errors(str(self.folder)):
             self._lists.mkdir(parents=True, exist_ok=True)
             lock = FileLock.acquire(self.folder / name, wait=wait)
@@ -147,17 +147,18 @@ class Shelf:
 
 
 def name_of(*sources: str) -> str:
-    """Of the run that is made of these files of the store, or of these runs."""
+    """Name of the run that is made from these files of the store, or from these runs."""
     return f"{hashlib.sha256('|'.join(sources).encode()).hexdigest()[:32]}.run"
 
 
 def folder_name(groups: range) -> str:
-    """Of the key groups that a subtask reads. Those of the subtasks of one parallelism have one step."""
+    """Name of the folder for the key groups that a subtask reads. All subtasks of one parallelism have the same
+    step."""
     return f"{groups.start}-{groups.stop}-{groups.step}"
 
 
 def _groups_of(folder: Path) -> range | None:
-    """The inverse of :func:`folder_name`; ``None`` where it is none."""
+    """Inverse of :func:`folder_name`; ``None`` for another name."""
     found = _FOLDER.fullmatch(folder.name)
     return range(*map(int, found.groups())) if found else None
 
@@ -174,7 +175,7 @@ _open: WeakValueDictionary[Path, Run] = WeakValueDictionary()
 
 
 def forget() -> None:
-    """Let go of every run, as the process's end would: a forked worker maps its own."""
+    """Drop all references to runs; a forked worker maps its own."""
     _open.clear()
 
 

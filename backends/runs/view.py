@@ -1,4 +1,4 @@
-"""Runs as one state table: of each key what the newest run says."""
+"""View of several runs as one state table: the newest run decides each key."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from epochal.state.key_order import common_width, taken
 from epochal.state.table import StateTable
 
 _MORE = 4
-"""Times as many rows of a range are taken when what was taken hid too much of it."""
+"""Factor by which the number of rows read from a range grows when deleted or replaced rows leave too few."""
 
 
 class RunsView(OpenView):
-    """``runs``: newest first. They never change, and stay mapped as long as the view is there."""
+    """View of ``runs``, newest first. They are immutable, and stay mapped for the lifetime of the view."""
 
     def __init__(self, table: StateTable, runs: Sequence[Run], salt: int) -> None:
         self._schema = table.value_schema
@@ -86,10 +86,10 @@ class RunsView(OpenView):
         return None
 
     def close(self) -> None:
-        """Nothing has to be let go of: a run's pages go when nobody refers to them."""
+        """Do nothing: a run is unmapped when its last reference ends."""
 
     def _of(self, runs: Sequence[Run], rows: _Rows) -> StateRows:
-        """The keys and values of rows, by owner."""
+        """Return the keys and values of rows, by owner."""
         by_owner, by_run = np.argsort(rows.owner, kind="stable"), np.argsort(rows.run, kind="stable")
         taken = [self._values(run, rows.rows[rows.run == number]) for number, run in enumerate(runs)]
         row_of = np.empty(len(by_run), np.int64)
@@ -110,7 +110,7 @@ class RunsView(OpenView):
 def _taken(
     runs: Sequence[Run], groups: KeyGroups, low: pa.Array, high: pa.Array, limit: int | None
 ) -> tuple[_Rows, Mask]:
-    """What each run has for each range, ``limit`` at most, newest run first; and of which ranges some have more."""
+    """Read each range from each run, newest first, at most ``limit`` rows; also return which ranges were cut."""
     parts, cut = [], np.zeros(len(groups), bool)
     for number, run in enumerate(runs):
         first, end = run.between(groups, low, high)
@@ -128,8 +128,8 @@ def _taken(
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows of ranges. ``owner``: the range; ``run``, ``rows``: where; ``last``: there are more in the run, of which
-    nothing is known."""
+    """Rows of ranges. ``owner``: the range; ``run``, ``rows``: position; ``last``: the run has further rows in the
+    range that were not read."""
 
     owner: Positions
     run: Positions
@@ -154,8 +154,10 @@ class _Rows:
         )
 
     def shown(self, runs: int) -> _Rows:
-        """Of each key what the newest run says, unless that it was deleted; in order, by owner and key. Of a range
-        nothing after the last row of a run that has more."""
+        """Return the newest row of each key, without deleted keys, ordered by owner and key.
+
+        Omits the rows of a range after the last row read from a run that has more.
+        """
         rows = self._sorted() if runs > 1 else self
         if not len(rows.owner):
             return rows
@@ -167,13 +169,13 @@ class _Rows:
         return rows.filter(is_first & ~rows.deleted & (ended == 0))
 
     def limited(self, limit: int) -> _Rows:
-        """The first ones of each range."""
+        """Return the first ``limit`` rows of each range."""
         places = np.arange(len(self.owner))
         begins = np.append(True, self.owner[1:] != self.owner[:-1])[: len(places)]
         return self.filter(places - np.maximum.accumulate(np.where(begins, places, 0)) < limit)
 
     def of(self, asked: Positions) -> _Rows:
-        """With the owners that ``asked`` has in the places of these."""
+        """Replace each owner by the entry of ``asked`` at its position."""
         return replace(self, owner=asked[self.owner])
 
     def filter(self, mask: Mask) -> _Rows:
