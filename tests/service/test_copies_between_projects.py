@@ -306,7 +306,8 @@ def test_the_command_forks_into_another_project(plane: Plane, ads: Project) -> N
     made = run("fork", "flights", "copy", "--into", "ads", "-p", "out=/ads", "--no-start")
     assert made.exit_code == 0, made.output
     assert (
-        "copy is created in project ads, as a fork of flights at epoch 3; start it with `epochal start copy`" in made.stdout
+        "copy is created in project ads, as a fork of flights at epoch 3; start it with `epochal start copy`"
+        in made.stdout
     )
     shown = run("--project", "ads", "show", "copy")
     assert "imported from  flights @ epoch 3 (project default)" in shown.stdout

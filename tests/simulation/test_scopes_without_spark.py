@@ -292,7 +292,9 @@ def test_subtasks_that_differ_abort_the_epoch_and_leave_nothing(application: App
     before = application.catalog.head
     SUBTASKS_DIFFER.append(1)
     try:
-        with pytest.raises(EpochAborted, match=r"'steered': process_broadcast\(\) wrote different broadcast state on subtask 1 and"):
+        with pytest.raises(
+            EpochAborted, match=r"'steered': process_broadcast\(\) wrote different broadcast state on subtask 1 and"
+        ):
             application.run(tolerable=0)
     finally:
         SUBTASKS_DIFFER.clear()

@@ -143,7 +143,9 @@ def test_what_cannot_be_is_refused_with_the_fix() -> None:
     class Unanswered(Totals):
         def merge(self, request: Any, answers: Any, ctx: Any) -> Any: ...
 
-    with pytest.raises(PipelineError, match=r"'keyed': state 'count' of Keyed has the scope 'keyed'; .* scope='partial'"):
+    with pytest.raises(
+        PipelineError, match=r"'keyed': state 'count' of Keyed has the scope 'keyed'; .* scope='partial'"
+    ):
         stream.process_partial(Keyed)
     with pytest.raises(PipelineError, match=r"state 'held' of Elsewhere has the scope 'partial'; .*process_partial"):
         stream.key_by("item").process(Elsewhere)

@@ -195,9 +195,13 @@ def test_scopes_are_refused_where_they_cannot_be(spark: SparkSession) -> None:
         def process(self, key: Any, rows: Any, ctx: Any) -> Any: ...
 
     stream = Pipeline("refused").read("rows", generator.source(COLUMNS))
-    with pytest.raises(PipelineError, match=r"'keyed': state 'total' of Keyed has the scope 'keyed'; .*scope='operator'"):
+    with pytest.raises(
+        PipelineError, match=r"'keyed': state 'total' of Keyed has the scope 'keyed'; .*scope='operator'"
+    ):
         stream.process_any(Keyed)
-    with pytest.raises(PipelineError, match=r"'unkeyed': state 'waiting' of Unkeyed has the scope 'operator'; .*process_any"):
+    with pytest.raises(
+        PipelineError, match=r"'unkeyed': state 'waiting' of Unkeyed has the scope 'operator'; .*process_any"
+    ):
         stream.key_by("id").process(Unkeyed)
     with pytest.raises(PipelineError, match="takes a subclass of UnkeyedProcess"):
         stream.process_any(Unkeyed)  # type: ignore[type-var]

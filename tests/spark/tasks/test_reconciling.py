@@ -222,7 +222,10 @@ def test_a_reconciliation_that_depends_on_the_order_is_detected() -> None:
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        (lambda: MapState("a int", "n bigint", scope="partial", reconcile="sun"), "unknown merge 'sun'; use one of sum"),
+        (
+            lambda: MapState("a int", "n bigint", scope="partial", reconcile="sun"),
+            "unknown merge 'sun'; use one of sum",
+        ),
         (lambda: ValueState("n string", scope="partial", reconcile="sum"), "'n': string has no sum. Use min or max"),
         (lambda: ValueState("n array<int>", scope="partial", reconcile="max"), "array<int> has no order"),
         (lambda: ValueState("n int", scope="partial", reconcile={"m": "sum"}), "'m', which is not a value column"),
