@@ -1,7 +1,8 @@
-"""Drivers' logs, brought from the cluster into the folder in which all drivers' logs are, while their pods are there.
+"""Copies drivers' logs from the cluster into the common log folder while their pods exist.
 
-From there on nothing is special of them: they are rotated, followed, and kept when the driver is gone. Which pods are
-followed is the caller's to say, by what the catalog knows: labels alone prove nothing, since authors may start pods.
+In the folder they are treated like all logs: rotated, followed, and retained after the driver has terminated. The
+caller
+selects the pods according to the catalog: labels alone prove nothing, since authors may start pods.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _PAUSE_SECONDS = 1.0
 
 
 class PodLogs:
-    """``folder``: of ``{application}/{execution}-{attempt}.log``."""
+    """Log copier. ``folder`` contains ``{application}/{execution}-{attempt}.log``."""
 
     def __init__(self, api: ClusterApi, folder: Path) -> None:
         self._api = api
@@ -36,7 +37,7 @@ class PodLogs:
         self._closing = threading.Event()
 
     def follow(self, pod: Json) -> None:
-        """Bring its log here from now on, once it has begun. Asked again, nothing happens."""
+        """Copy the log of a pod continuously, if the pod has begun. Idempotent."""
         if not _has_begun(pod) or self._closing.is_set():
             return
         uid = pod["metadata"]["uid"]
@@ -47,13 +48,14 @@ class PodLogs:
         following.begin()
 
     def wait(self, pod: Json, seconds: float) -> bool:
-        """Whether all that a pod that has ended wrote is here, after so many seconds at most."""
+        """Wait at most ``seconds`` for the complete log of a terminated pod. Returns ``True`` if the log is
+        complete."""
         with self._lock:
             following = self._followed.get(pod["metadata"]["uid"])
         return following is None or following.complete.wait(seconds)
 
     def forget(self, uid: str) -> None:
-        """The pod is gone; what was read of its log stays."""
+        """Forget a deleted pod. The copied part of its log stays."""
         with self._lock:
             self._followed.pop(uid, None)
 
@@ -130,7 +132,7 @@ def _after(parts: Iterator[bytes], known: int) -> Iterator[bytes]:
 
 
 def _has_begun(pod: Json) -> bool:
-    """Whether its driver's container may have written something."""
+    """Return ``True`` if the driver's container may have written output."""
     for container in (pod.get("status") or {}).get("containerStatuses") or ():
         if container.get("name") == DRIVER:
             state = container.get("state") or {}
