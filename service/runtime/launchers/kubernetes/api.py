@@ -36,11 +36,14 @@ class Refused(Exception):
 
 
 class ClusterApi:
-    """Every method raises ``LauncherUnavailable`` when the cluster cannot be reached, and :class:`Refused`."""
+    """Client of the cluster's API.
+
+    Every method raises ``LauncherUnavailable`` if the cluster cannot be reached, and :class:`Refused`.
+    """
 
     def __init__(self, settings: KubernetesSettings) -> None:
-        """Raises ``EnvironmentProblem`` where it is not known which cluster is meant."""
-        # Its types know only of answers that it has decoded itself.
+        """Raises ``EnvironmentProblem`` if no cluster is configured."""
+        # The types of the client cover only answers that it decodes itself.
         self._api: Any = client.CoreV1Api(client.ApiClient(_configuration(settings)))
 
     def create_pod(self, namespace: str, manifest: Json) -> Json:
@@ -140,7 +143,7 @@ _RAW: Mapping[str, Any] = {"_preload_content": False, "_request_timeout": _SECON
 
 
 def _label(name: str) -> str:
-    """A JSON pointer to it."""
+    """Return the JSON pointer to a label."""
     return f"/metadata/labels/{name.replace('~', '~0').replace('/', '~1')}"
 
 
@@ -201,7 +204,7 @@ def _configuration(settings: KubernetesSettings) -> Any:
 
 
 def own_namespace(settings: KubernetesSettings, mounted: Path = MOUNTED) -> str | None:
-    """The control plane's; ``None``: it is not in a pod, or does not say so."""
+    """Return the control plane's namespace; ``None`` if it does not run in a pod, or the namespace is unknown."""
     if settings.own_namespace is not None:
         return settings.own_namespace
     try:

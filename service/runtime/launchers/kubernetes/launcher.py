@@ -1,4 +1,4 @@
-"""Drivers as pods: one for each attempt, by its name, in the namespace of the application's project.
+"""Launcher of drivers as pods: one pod per attempt, named after it, in the namespace of the application's project.
 
 A reference is ``{namespace}/{name}/{uid}``: it has the same meaning for every control plane on any machine, and
 never denotes another pod.
@@ -89,10 +89,10 @@ class KubernetesLauncher(Launcher):
     """
 
     def __init__(self, settings: KubernetesSettings, logs: Path, keeping: Keeping | None = None) -> None:
-        """``keeping``: what spares need; without it none are kept.
+        """``keeping``: requirements of spares; without it, no spares are started.
 
-        Raises ``OptionError`` where drivers would run beside the control plane, ``EnvironmentProblem`` where it is not
-        known which cluster is meant.
+        Raises ``OptionError`` where drivers would run beside the control plane, ``EnvironmentProblem`` if no
+        cluster is configured.
         """
         settings.check_apart(own_namespace(settings))
         self._settings = settings
@@ -101,7 +101,7 @@ class KubernetesLauncher(Launcher):
         self._keeping = keeping
         self._spares: SparePods | None = None
         self._events_asked: dict[str, float] = {}
-        """When they were last, by the pod's uid."""
+        """Time of the last request for events, by the uid of the pod."""
         self._tell: Callable[[], None] = lambda: None
         self._watched = {
             namespace: WatchedPods(self._api, namespace, self._changed)
@@ -182,7 +182,7 @@ class KubernetesLauncher(Launcher):
         return _PodName.of(found).reference
 
     def _spare_for(self, pod: DriverPod) -> Json | None:
-        """The pod of a spare that is this attempt's, by what the cluster says, or becomes it now."""
+        """Return the pod of a spare that the cluster has assigned to this attempt, or assign one now."""
         if self._spares is None:
             return None
         try:
@@ -273,7 +273,7 @@ class KubernetesLauncher(Launcher):
             self._logs.forget(name.uid)
 
     def _events_are_due(self, uid: str) -> bool:
-        """They are asked for now and then only: a supervisor looks twice in a second."""
+        """Limit requests for events to one in 5 s per pod: a supervisor checks twice per second."""
         due = steady_seconds() >= self._events_asked.get(uid, 0.0) + EVENTS_SECONDS
         if due:
             if len(self._events_asked) > _MANY:

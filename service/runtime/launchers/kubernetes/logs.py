@@ -64,7 +64,7 @@ class PodLogs:
 
 
 class _Following:
-    """One log, until its end."""
+    """Copies one log until its end."""
 
     def __init__(self, api: ClusterApi, pod: Json, path: Path, closing: threading.Event) -> None:
         self.complete = threading.Event()
@@ -81,7 +81,7 @@ class _Following:
         ended = False
         while not ended and not self._closing.is_set():
             try:
-                # What it wrote is read once more after it has ended: whoever passed it on may have stopped before.
+                # Read the log once more after the end of the pod: the previous stream may have stopped earlier.
                 ended = self._has_ended()
                 self._read_on(follow=not ended)
             except LauncherUnavailable as error:
@@ -110,9 +110,9 @@ class _Following:
                     return
 
     def _known_bytes(self) -> int:
-        """How much of the log, as the cluster has it now, is here already: up to where the file's end is found in it.
+        """Return the length of the part of the cluster's log that has been copied, located by the end of the file.
 
-        The node may have rotated the log meanwhile; then that is found nowhere, and all that it has is new.
+        If the node has rotated the log meanwhile, the end is not found, and the entire log counts as new.
         """
         tail = read_end(self._path, _TAIL_BYTES)
         if not tail:

@@ -1,8 +1,8 @@
-"""Spare drivers in pods: which are kept, and how one is taken for an attempt.
+"""Spare drivers in pods: the pool, and the assignment of a spare to an attempt.
 
-A pod's name cannot be changed. So whose driver a spare has become is said by its labels, which change in one step of
-the cluster's, from ``free`` to ``taken``, for one control plane and one attempt. It gets its orders when the catalog
-says that it is the attempt's driver, and only then: of two that were taken for one attempt one has orders.
+A pod's name cannot be changed. The labels of a spare therefore identify its attempt: they change atomically from
+``free`` to ``taken``, for one control plane and one attempt. A spare receives its orders only when the catalog records
+it as the attempt's driver: of two spares taken for one attempt, only one receives orders.
 """
 
 from __future__ import annotations

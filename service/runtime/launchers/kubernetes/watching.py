@@ -114,7 +114,7 @@ class WatchedPods:
             self._away_since = time.monotonic()
 
     def _list_and_watch(self) -> None:
-        """Until the cluster has forgotten what came after the last that was heard, or cannot be heard."""
+        """List the pods and watch them until the cluster has discarded the version, or cannot be reached."""
         items, version = self._api.pods(self._namespace, SELECTOR)
         self._replace({pod["metadata"]["name"]: pod for pod in items})
         while not self._closing.is_set():
