@@ -140,8 +140,10 @@ def _offline(
 
 
 def _limit(request: BuildRequest) -> None:
-    """Set the time and memory limits. The alarm ends the process unconditionally; the caller then receives no
-    answer."""
+    """Set the time and memory limits.
+
+    The alarm ends the process unconditionally; the caller then receives no answer.
+    """
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, request.seconds)
     if request.memory_bytes is not None:

@@ -61,8 +61,10 @@ class Follower:
     """Follower of one application. Called from one thread."""
 
     def __init__(self, store: SnapshotStore, directory: Path, branch: str, left: Left | None = None) -> None:
-        """``left``: the entry of an earlier process for the same directory. Its published state is visible
-        immediately."""
+        """``left``: the entry of an earlier process for the same directory.
+
+        Its published state is visible immediately.
+        """
         self._store = store
         self._directory = directory / branch
         self._tables: dict[str, Generations] = {}

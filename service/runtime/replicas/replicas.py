@@ -176,8 +176,10 @@ class Replicas(ServedReplicas):
         return follower
 
     def _publish(self, follower: Follower, application: str) -> None:
-        """Publish to other processes. After a failure, their readers stay at the previous state; a later round
-        retries."""
+        """Publish to other processes.
+
+        After a failure, their readers stay at the previous state; a later round retries.
+        """
         try:
             follower.publish(self._index, application)
         except lmdb.Error as error:

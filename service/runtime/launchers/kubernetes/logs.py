@@ -48,8 +48,10 @@ class PodLogs:
         following.begin()
 
     def wait(self, pod: Json, seconds: float) -> bool:
-        """Wait at most ``seconds`` for the complete log of a terminated pod. Returns ``True`` if the log is
-        complete."""
+        """Wait at most ``seconds`` for the complete log of a terminated pod.
+
+        Returns ``True`` if the log is complete or not being copied.
+        """
         with self._lock:
             following = self._followed.get(pod["metadata"]["uid"])
         return following is None or following.complete.wait(seconds)
