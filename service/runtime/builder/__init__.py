@@ -1,1 +1,4 @@
-"""Pipelines are built in subprocesses, without the control plane's secrets: no author's code ever runs in it."""
+"""Builders: subprocesses that build pipelines without the control plane's secrets.
+
+The control plane itself never runs an author's code.
+"""

@@ -1,10 +1,10 @@
 """``python -m epochal.service.runtime.builder N``: the warm process from which a child is forked for each request.
 
 Everything that a pipeline imports is imported here, once, without running any author's code; forking then costs
-milliseconds. Requests come over a Unix socket that is standard input: each is a connection of its own, sent as a file
-descriptor, which the child reads its request from and writes its answer to. What needs Spark as it usually is
-goes to one of ``N`` children that have it started already, where one is ready.
-With ``once`` as a further argument they are begun now, and none after them.
+milliseconds. Requests come over a Unix socket that is standard input: each is a separate connection, sent as a file
+descriptor, from which the child reads its request and to which it writes its answer. A request that needs Spark with
+default options goes to one of ``N`` warm children, which have Spark started, if one is ready.
+With the argument ``once``, the warm children start immediately and are not replaced.
 """
 
 from __future__ import annotations

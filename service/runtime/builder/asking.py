@@ -46,7 +46,7 @@ TRIAL_SECONDS = 1200.0
 SHOWN_SECONDS = 60.0
 REKEY_SECONDS = 4 * 3600.0
 DESCRIBE_MEMORY_BYTES = 4 << 30
-"""Of address space, most of which is libraries'. The JVM of an analysis limits its own memory."""
+"""Limit of the address space, most of which is used by libraries. The JVM of an analysis limits its own memory."""
 _LONGEST_MESSAGE = 4_000
 _OF_A_BUILD = (InvalidInput, EpochAborted, SnapshotError, SnapshotExpired, Conflict, EnvironmentProblem)
 _USUAL: Final = Configuration()
@@ -104,10 +104,12 @@ class AskingBuilder(ABC):
 
     @abstractmethod
     def exchange(self, project: str, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
-        """What the process that builds has answered, at most :data:`LARGEST_ANSWER`, since the author's code runs there
-        and could go on for ever; nothing when it ended without an
-        answer, or did not know where to end. Raises what ``meanwhile`` raises, and ``EnvironmentProblem`` where no
-        process can be had."""
+        """Return the answer of the building process, at most :data:`LARGEST_ANSWER` bytes.
+
+        The limit exists because the author's code runs there and could write without end. The answer is empty if the
+        process ended without one or exceeded the limit. Raises the errors of ``meanwhile``, and ``EnvironmentProblem``
+        if no process can be started.
+        """
 
     def _answer(self, project: str, request: BuildRequest, meanwhile: Meanwhile = lambda: None) -> BuildAnswer:
         data = self.exchange(project, request, meanwhile)
@@ -137,7 +139,7 @@ def _error(error: BuildError) -> EpochalError:
     """The error of a failed build: its class, and a message of bounded length without control characters.
 
     An author needs their own exception and its traceback, which are the message; what the code prints is not in it.
-    An error that no build has is not believed: the author's code could answer in the builder's place.
+    Error classes that no build raises are rejected: the author's code could answer in the builder's place.
     """
     kind = error_class(error.slug) or PipelineError
     text = "".join(character for character in error.message if character.isprintable() or character in "\n\t")
@@ -148,5 +150,5 @@ def _error(error: BuildError) -> EpochalError:
 
 
 def _there(result: Result | None) -> Result:
-    assert result is not None  # an answer without an error has what was asked for
+    assert result is not None  # an answer without an error contains the result
     return result

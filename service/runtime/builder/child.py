@@ -1,4 +1,4 @@
-"""One request, in a process of its own: the author's code runs here."""
+"""Execution of one build request in its own process, which runs the author's code."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from epochal.service.domain.building import (
 from epochal.snapshots.store import SnapshotStore
 
 _SHORT_LIVED = {
-    # Seconds of life: compiling little and collecting simply is quickest then.
+    # For a JVM that lives for seconds, minimal compilation and the serial collector are fastest.
     JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.memory": "512m",
 }
 
 
 def answer(request: BuildRequest) -> BuildAnswer:
-    """Carry out one request within its limits. Never raises; what runs out of time ends the process."""
+    """Carry out one request within its limits. Never raises; a timeout ends the process."""
     _limit(request)
     os.environ.update(request.secrets)
     try:
@@ -66,7 +66,7 @@ def answer(request: BuildRequest) -> BuildAnswer:
     except MemoryError:
         message = "Building the pipeline needs more memory than is allowed; do the work when the pipeline runs."
         return BuildAnswer(error=BuildError(slug="invalid-pipeline", message=message))
-    except Exception as error:  # noqa: BLE001 whatever it is, the caller is told
+    except Exception as error:  # noqa: BLE001 report every failure to the caller
         failure = failure_of(error)
         message = f"{failure.message}\n{failure.traceback}" if failure.traceback else failure.message
         return BuildAnswer(error=BuildError(slug="invalid-pipeline", message=message))
@@ -119,7 +119,7 @@ def _try(request: BuildRequest, trial: TrialOf) -> TrialReport:
 def _offline(
     request: BuildRequest, work: TrialOf | RekeyOf, configuration: Configuration
 ) -> Iterator[tuple[ExecutionOrders, Graph, SparkSession]]:
-    """What a driver would have, outside of any execution."""
+    """Provide orders, graph and session as in a driver, outside any execution."""
     graph = load_graph(request.artifact, request.parameters)
     with temporary_folder(work.kind) as cache:
         orders = ExecutionOrders(
@@ -140,7 +140,10 @@ def _offline(
 
 
 def _limit(request: BuildRequest) -> None:
-    """An alarm ends the process, whatever it is doing; its caller sees that no answer came."""
+    """Set the time and memory limits.
+
+    The alarm ends the process unconditionally; the caller then receives no answer.
+    """
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, request.seconds)
     if request.memory_bytes is not None:

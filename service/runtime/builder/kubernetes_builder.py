@@ -1,5 +1,7 @@
-"""Pipelines are built in pods of the project's namespace: an author's code has nothing of the control plane's there,
-neither files nor processes nor a network of its own."""
+"""Builder that runs in pods of the project's namespace.
+
+There, an author's code shares no files, processes or network with the control plane.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +34,21 @@ log = logging.getLogger("epochal.builder")
 _MEANWHILE_SECONDS = 0.5
 _CONDITION_SECONDS = 2.0
 _PATIENCE_SECONDS = 30.0
-"""Beside the request's own time: its process starts, and the answer has to come."""
+"""Additional time for the start of the process and the transfer of the answer."""
 _ANSWERS_SECONDS = 5.0
-"""So long a pod that waits for work may take to fetch it."""
+"""Timeout for a waiting pod to fetch its work."""
 _MASTER_IN_ONE_POD = "local[2]"
 
 
 class _Unusable(Exception):
-    """The pod was there before the request, and does not take it."""
+    """A warm pod does not accept the request."""
 
 
 class KubernetesBuilder(AskingBuilder):
-    """A :class:`~epochal.service.domain.ports.Builder`. Each request has a pod of its own, which is gone after it: one
-    of those that have Spark started, where the application asks for no other image, nodes, variables or size."""
+    """A :class:`~epochal.service.domain.ports.Builder`. Each request has its own pod, which is deleted afterwards.
+
+    The pod is a warm one, with Spark started, unless the application requires another image, nodes, variables or size.
+    """
 
     def __init__(self, settings: KubernetesSettings, pods: BuilderPods, kept: PodDesk) -> None:
         self._settings = settings
@@ -54,7 +58,7 @@ class KubernetesBuilder(AskingBuilder):
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Raises ``OptionError`` and ``EnvironmentProblem`` where the cluster is not known."""
+        """Create the builder. Raises ``OptionError`` and ``EnvironmentProblem`` if the cluster is not configured."""
         kubernetes = settings.kubernetes
         if kubernetes is None:
             raise EnvironmentProblem("Builders in pods need `epochal up --kubernetes FILE` (docs/kubernetes.md).")
@@ -86,7 +90,7 @@ class KubernetesBuilder(AskingBuilder):
         return self._exchange_with(self._pods.make(namespace, spark, sized), request, meanwhile)
 
     def _exchange_with(self, pod: WarmPod, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
-        """Raises :class:`_Unusable` for a pod that was kept and is of no use."""
+        """Exchange the request with one pod. Raises :class:`_Unusable` for a warm pod that does not respond."""
         try:
             work, code = _to_travel(_without_executors(request))
             try:
@@ -126,7 +130,7 @@ class KubernetesBuilder(AskingBuilder):
             self._kept.wait(pod.name, _MEANWHILE_SECONDS)
 
     def _check(self, pod: WarmPod, seconds_left: float | None) -> None:
-        """Raises when there will be no answer. ``seconds_left``: until the pod has to have begun; ``None``: it has."""
+        """Raises if no answer can arrive. ``seconds_left``: time until the pod must have begun; ``None`` if it has."""
         try:
             condition = self._pods.condition(pod)
         except LauncherUnavailable as error:
@@ -148,7 +152,7 @@ class KubernetesBuilder(AskingBuilder):
 
 
 def _without_executors(request: BuildRequest) -> BuildRequest:
-    """What is built has one pod, without any right to start others."""
+    """Replace a master that starts executors: a builder has one pod and no permission to start others."""
     if not starts_executors(request.configuration.master):
         return request
     configuration = request.configuration.model_copy(update={"master": _MASTER_IN_ONE_POD})
@@ -156,7 +160,7 @@ def _without_executors(request: BuildRequest) -> BuildRequest:
 
 
 def _to_travel(request: BuildRequest) -> tuple[bytes, Mapping[str, Path]]:
-    """The request, in which code is meant by sha256 and name; and where that code is."""
+    """Return the request, with code identified by sha256 and name, and the paths of that code."""
     code: dict[str, Path] = {}
 
     def known(path: Path) -> Path:

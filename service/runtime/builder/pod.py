@@ -1,8 +1,9 @@
-"""``python -m epochal.service.runtime.builder.pod NAME WARM``: a builder in a pod of its own, for one request.
+"""``python -m epochal.service.runtime.builder.pod NAME WARM``: a builder in its own pod, for one request.
 
-It is a builder process as a control plane has one on its machine, with nobody's secrets, and what asks the control
-plane for the request, and brings the answer. It ends when that is done, and when nobody wants it any more. An author's
-code can reach all that is here: the pod, its token, and with that this pod's own request and answer.
+The pod runs a builder process like that of a control plane on its machine, but without the control plane's secrets, and
+a client that fetches the request from the control plane and returns the answer. It ends after the answer, or when it is
+no longer needed. An author's code can reach everything in the pod: its token, and with it the pod's own request and
+answer.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from epochal.wire.projects import DEFAULT_PROJECT
 log = logging.getLogger("epochal.builder")
 
 _WARMING_SECONDS = 0.5
-"""So often it is looked whether Spark has started; what comes meanwhile is begun without."""
+"""Interval between checks whether Spark has started. Requests that arrive earlier begin without it."""
 _WANTED_SECONDS = 3.0
 _TERMINATION_MESSAGE = Path("/dev/termination-log")
 
 
 def main() -> int:
-    """The pod's exit code: 0 also where nobody wanted it."""
+    """Run the pod and return its exit code, which is 0 also if the pod was not needed."""
     configure(log_format(), logging.INFO, sys.stdout)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
@@ -62,9 +63,9 @@ def main() -> int:
 
 
 def _leave_behind(reason: str) -> None:
-    """In the pod's status, where the control plane reads why there is no answer.
+    """Write the reason to the pod's status, where the control plane reads why no answer arrived.
 
-    The node creates the file. Outside a pod there is none, and none is left behind.
+    The node creates the file. Outside a pod the file does not exist and is not created.
     """
     with suppress(OSError), _TERMINATION_MESSAGE.open("r+") as message:
         message.truncate()
@@ -96,7 +97,7 @@ def _answer(keeper: Keeper, builder: SubprocessBuilder, request: BuildRequest, c
     service = BackgroundService("wanted", look, _WANTED_SECONDS, delay=_WANTED_SECONDS)
     service.start()
     try:
-        # All secrets in the pod's environment are of the project that it is in, whatever that is called.
+        # All secrets in the pod's environment belong to its project, regardless of the project's name.
         return builder.exchange(DEFAULT_PROJECT, with_code_here(keeper, request, code), meanwhile)
     except EpochalError as error:
         return BuildAnswer(error=BuildError(slug=error.slug, message=error.message)).model_dump_json().encode()
@@ -105,7 +106,7 @@ def _answer(keeper: Keeper, builder: SubprocessBuilder, request: BuildRequest, c
 
 
 def with_code_here(keeper: Keeper, request: BuildRequest, folder: Path) -> BuildRequest:
-    """The request, with the code that it names fetched. Raises ``ArtifactError`` where other bytes came."""
+    """Fetch the code of the request. Raises ``ArtifactError`` if the received bytes do not match."""
     changed: dict[str, object] = {"artifact": _fetched(keeper, request.artifact, folder)}
     if isinstance(request.work, TrialOf):
         artifact = _fetched(keeper, request.work.producer.artifact, folder)
@@ -115,7 +116,7 @@ def with_code_here(keeper: Keeper, request: BuildRequest, folder: Path) -> Build
 
 
 def _fetched(keeper: Keeper, artifact: Path, folder: Path) -> Path:
-    """``artifact``: its sha256, and the name that its author gave it."""
+    """Fetch one artifact. ``artifact``: its sha256 and the file name chosen by its author."""
     sha256, filename = artifact.parts
     content = keeper.artifact(sha256)
     if hashlib.sha256(content).hexdigest() != sha256:

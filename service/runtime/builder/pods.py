@@ -1,4 +1,4 @@
-"""Builders' pods, as the control plane that needs them sees them: made, kept with Spark started, taken, removed."""
+"""Life cycle of builder pods: creation, warm pool with Spark started, hand-out, deletion."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class BuilderPods:
         return self._pool.figures
 
     def take(self, namespace: str) -> WarmPod | None:
-        """A warm pod there, ready or started; it is the caller's from now on. ``None``: there is none."""
+        """A warm pod there, ready or started; the caller owns it. ``None`` if none is available."""
         return self._pool.take(namespace, self._use)
 
     def make(self, namespace: str, spark: Mapping[str, str], sized: bool) -> WarmPod:

@@ -58,7 +58,7 @@ class SubprocessBuilder(AskingBuilder):
         with self._lock:
             self._closed = True
             if self._control is not None:
-                self._control.close()  # which it ends at
+                self._control.close()  # ends the process
             if self._process is not None:
                 try:
                     self._process.wait(timeout=_GRACE_SECONDS)

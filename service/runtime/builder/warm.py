@@ -33,7 +33,7 @@ Serve = Callable[[int], NoReturn]
 
 
 def _with_spark() -> Warmed:
-    # Not before: what it imports most children need nothing of.
+    # Imported lazily: most children do not need these modules.
     from epochal.driver.training import analysed
 
     return analysed()
@@ -147,7 +147,7 @@ class WarmChildren:
 
 
 def _live(control: socket.socket, serve: Serve, get_ready: Callable[[], Warmed]) -> NoReturn:
-    """In the child."""
+    """Main function of a warm child."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     over = threading.Event()

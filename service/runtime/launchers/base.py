@@ -23,8 +23,8 @@ class ProcessReference(BaseModel):
     """Which process a driver is; kept in the catalog as text, so that any later control plane can find it again.
 
     Only the launcher that made it reads ``identity``, which must never come to mean another process: a process id alone
-    is not one. ``machine``: only there it means anything; ``None``: it does everywhere, or comes from a version that
-    knew no other machine than its own.
+    is not one. ``machine``: the machine on which it is valid; ``None``: valid on every machine, or written by a
+    version that supported only its own machine.
 
     As text: ``//{host}/{boot}/{identity}``, or the identity alone.
     """

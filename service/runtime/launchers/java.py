@@ -1,4 +1,4 @@
-"""Is there a Java that Spark can run on? Asked before a driver is started, so that the answer is a sentence."""
+"""Check for a Java that Spark supports, before a driver is started, so that the error message is clear."""
 
 from __future__ import annotations
 

@@ -110,9 +110,9 @@ class LocalLauncher(Launcher):
     """``logs`` is the folder of ``{application}/{execution}-{attempt}.log``; ``command`` runs a driver (for tests);
     ``spares`` is the folder of the claim files, which a launcher without spares reads, too.
 
-    The last argument of a driver's command is its name: it is there from the process's first moment on, so that one
-    whose launcher was killed is found, and unlike an environment it is not handed on to what the driver starts. Of one
-    that was a spare it is in the file that the last argument names, before it has any orders.
+    The last argument of a driver's command is its name. It exists from the start of the process, so a driver is found
+    even if its launcher was killed; unlike an environment variable, child processes do not inherit it. For a former
+    spare, the last argument names a claim file, which contains the name before the driver receives its orders.
 
     An author's process runs as the same user and can show any command. It can pass for a driver and end drivers, but
     neither stops nor delays the listing; a process that this launcher started takes precedence over any other.
@@ -128,8 +128,8 @@ class LocalLauncher(Launcher):
         self._command = command
         self._claims = None if spares is None else Path(os.path.realpath(spares))
         self._refused: set[str] = set()
-        """Processes whose claim was refused, as far as the last listing showed them: each is logged once."""
-        # Children of this process have to be waited for, or their entries (and ids) stay; adopted ones are not ours.
+        """Processes in the last listing whose claim was refused. Each is logged once."""
+        # Children must be reaped, or their entries (and ids) remain; adopted drivers are not children of this process.
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()
         self._user: ProcessUser | None = None
@@ -253,14 +253,14 @@ class LocalLauncher(Launcher):
         return SpareProcess(key, child, LocalProcess.find(child.pid) or LocalProcess(child.pid, "ended"), ours, files)
 
     def _remove_files_of_spares_that_are_gone(self, folder: Path) -> None:
-        """Includes the files of drivers that were warm drivers, and of earlier control planes."""
+        """Delete unused files of spares, including those of earlier control planes and of former warm drivers."""
         there = {path.with_suffix(".claim") for path in folder.iterdir()}
         used = {Path(arguments[-1]) for _, arguments in self._processes() if arguments[-2:-1] == (SPARE,)}
         for claim in there - used:
             SpareFiles.of(claim).remove()
 
     def _processes(self) -> Iterator[tuple[LocalProcess, tuple[str, ...]]]:
-        """With what their commands have after this launcher's own."""
+        """Yield the driver processes, with the arguments that follow this launcher's own command."""
         user = os.geteuid() if self._user is None else self._user.uid
         own = len(self._command)
         for process, arguments in session_leaders(user):

@@ -93,7 +93,7 @@ def _session_leaders_from_proc(user: int) -> Iterator[tuple[LocalProcess, tuple[
         if not entry.name.isdecimal():
             continue
         pid = int(entry.name)
-        # What ends meanwhile is none.
+        # A process that ends meanwhile is skipped.
         with suppress(OSError):
             if entry.stat().st_uid != user or os.getsid(pid) != pid:
                 continue

@@ -1,4 +1,4 @@
-"""One spare driver, seen from the control plane that has started it."""
+"""One spare driver, from the viewpoint of the control plane that has started it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ END_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class SpareKey:
-    """All that is decided when Spark starts: which application's driver a spare can become."""
+    """Settings fixed at the start of Spark. They determine the applications whose driver a spare can become."""
 
     master: str
     spark: tuple[tuple[str, str], ...]
@@ -47,7 +47,7 @@ class SpareKey:
 
     @property
     def in_one_process(self) -> bool:
-        """On a cluster a spare would hold executors that applications want."""
+        """``True`` for a local master. On a cluster, a spare would hold executors that applications need."""
         return self.master == "local" or self.master.startswith("local[")
 
 
@@ -181,7 +181,10 @@ class SpareProcess:
         return True
 
     def end(self, at_once: bool = False) -> None:
-        """Its files go with it. ``at_once``: returns when it has ended; else it ends in order, in the background."""
+        """End the spare and delete its files.
+
+        ``at_once``: return after its end; otherwise the spare shuts down in order, in the background.
+        """
         self.socket.close()
         if at_once:
             self._wait(0)

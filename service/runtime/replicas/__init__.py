@@ -1,7 +1,8 @@
-"""Replicas: a node's own copy of committed state, from which look-ups are answered (design: state.md).
+"""Replicas: a node's own copy of committed state, which answers look-ups (design: state.md).
 
-One LMDB environment per generation of a (branch, queryable state table); one process of a node writes, others may read.
-Each committed epoch is applied in one transaction, with a mark inside that says which, so that a reader sees exactly
-one committed epoch across all keys. Replicas follow from the snapshot store alone, may be deleted at any time, and
-serve also while the application is down.
+Each generation of a (branch, queryable state table) is one LMDB environment. One process of a node writes; others may
+read. Each committed epoch is applied in one transaction, which also stores the epoch as a mark, so a reader sees
+exactly
+one committed epoch across all keys. Replicas are derived from the snapshot store alone, may be deleted at any time, and
+answer look-ups even while the application is down.
 """

@@ -1,4 +1,4 @@
-"""Bringing a replica to a committed snapshot: in one transaction of the current generation, or in a new one."""
+"""Update of a replica to a committed snapshot, in one transaction of the current generation or in a new generation."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _MAP_BYTES_PER_FILE_BYTE = 32
 
 
 def catch_up(generations: Generations, store: SnapshotStore, head: ManifestReference, table: StateTable) -> Replica:
-    """The current generation at ``head``: brought there by the deltas that it lacks, or else built from the bases.
+    """Bring the current generation to ``head`` by applying the missing deltas, or rebuild it from the bases.
 
-    Who reads sees the epoch before or ``head``, never between. Raises ``FileMissing``, ``FileCorrupt``,
+    Readers see the previous epoch or ``head``, never a state in between. Raises ``FileMissing``, ``FileCorrupt``,
     ``StorageFull``, ``EnvironmentProblem``.
     """
     with generations.errors():
@@ -50,8 +50,8 @@ def catch_up(generations: Generations, store: SnapshotStore, head: ManifestRefer
 
 
 def _bring(replica: Replica, store: SnapshotStore, head: ManifestReference, table: StateTable) -> bool:
-    """By deltas, in one transaction; false when they do not lead there."""
-    replica.environment.reader_check()  # what killed readers have left would keep every page from being used again
+    """Apply the missing deltas in one transaction. Returns ``False`` if they do not lead to ``head``."""
+    replica.environment.reader_check()  # stale slots of killed readers would prevent the reuse of pages
     mark = replica.mark()
     if replica.table() != table:
         return False
@@ -68,7 +68,7 @@ def _bring(replica: Replica, store: SnapshotStore, head: ManifestReference, tabl
                 writer.deltas(delta for delta in manifest.deltas if delta.table == table.id)
             writer.finish(head)
     except FileMissing:
-        return False  # what lies between may have been collected
+        return False  # files in between may have been collected
     seconds = time.monotonic() - started
     log.debug("replica %s is at %s (%d epochs, %.3f s)", replica.directory, head.key, len(manifests), seconds)
     return True
@@ -100,14 +100,14 @@ def _build(generations: Generations, store: SnapshotStore, head: ManifestReferen
 
 
 def _map_bytes(chain: Chain) -> int:
-    """Room for what the files hold, which are compressed, and for its growth; a power of two."""
+    """Return the map size, a power of two, with room for the decompressed files and for growth."""
     files = [base.file for base in chain.bases] + [delta.file for link in chain.links for delta in link.deltas]
     room = _MAP_BYTES_PER_FILE_BYTE * sum(file.bytes for file in files)
     return max(replica_module.LEAST_MAP_BYTES, 1 << (room - 1).bit_length() if room else 0)
 
 
 class _Writer:
-    """Within one transaction."""
+    """Writer of rows within one transaction."""
 
     def __init__(
         self, replica: Replica, transaction: lmdb.Transaction, store: SnapshotStore, table: StateTable
@@ -129,7 +129,7 @@ class _Writer:
             self._write(self._encoder.delta(self._store, delta))
 
     def finish(self, head: ManifestReference) -> None:
-        """What has expired at ``head`` goes, and the mark says ``head``."""
+        """Delete the rows that have expired at ``head``, and set the mark to ``head``."""
         if self._expiry is not None:
             horizon = self._table.horizon(clock_of(self._store.read_manifest(head), self._table.id))
             if horizon is not None:

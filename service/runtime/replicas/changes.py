@@ -1,4 +1,4 @@
-"""What lies between two snapshots, and its rows as the bytes that replicas hold."""
+"""Changes between two snapshots, and encoding of their rows for replicas."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ from epochal.state.row_codec import RowCodec
 from epochal.state.table import StateTable
 
 LONGEST_WALK = 200
-"""Further back than this, building anew from the bases is the better way."""
+"""Maximum number of manifests to walk back. Beyond it, a rebuild from the bases is cheaper."""
 
 CHUNK_ROWS = 1024
-"""Rows that become Python objects at once: other threads, which answer look-ups, get their turn in between."""
+"""Rows converted to Python objects per step. Threads that answer look-ups run between the steps."""
 
 
 def manifests_between(store: SnapshotStore, head: ManifestReference, mark: EpochKey | None) -> list[Manifest] | None:
-    """The manifests after ``mark`` up to ``head``, oldest first; ``None`` when ``mark`` is not on the way back, or
-    something between was collected."""
+    """Return the manifests after ``mark`` up to ``head``, oldest first.
+
+    Returns ``None`` if ``mark`` is not an ancestor of ``head`` within ``LONGEST_WALK`` manifests, or a manifest in
+    between has been collected.
+    """
     found: list[Manifest] = []
     try:
         for manifest in islice(history(store, head), LONGEST_WALK):
@@ -49,14 +52,14 @@ def manifests_between(store: SnapshotStore, head: ManifestReference, mark: Epoch
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows as bytes. ``deleted[i]``: the row of ``keys[i]`` is gone, and its value means nothing."""
+    """Encoded rows. If ``deleted[i]`` is true, the row of ``keys[i]`` is deleted and its value is meaningless."""
 
     keys: pa.BinaryArray
     values: pa.BinaryArray
     deleted: npt.NDArray[np.bool_] | None
 
     def puts(self) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Keys and values to be written, in chunks."""
+        """Yield the keys and values to write, in chunks."""
         keys, values = self.keys, self.values
         if self.deleted is not None:
             kept = pa.array(~self.deleted)
@@ -66,7 +69,7 @@ class EncodedRows:
             yield list(zip(as_list(keys[chunk]), as_list(values[chunk]), strict=True))
 
     def deletes(self) -> Iterator[list[bytes]]:
-        """Keys to be removed, in chunks."""
+        """Yield the keys to delete, in chunks."""
         if self.deleted is None:
             return
         keys = self.keys.filter(pa.array(self.deleted))
@@ -75,7 +78,7 @@ class EncodedRows:
 
 
 class RowEncoder:
-    """Rows of one state table as bytes."""
+    """Encoder for the rows of one state table."""
 
     def __init__(self, table: StateTable) -> None:
         self._table = table
@@ -83,13 +86,13 @@ class RowEncoder:
         self._values = RowCodec(table.value_schema)
 
     def delta(self, store: SnapshotStore, delta: DeltaFile) -> EncodedRows:
-        """One delta's changes. Raises ``FileMissing``, ``FileCorrupt``."""
+        """Read and encode the changes of one delta. Raises ``FileMissing``, ``FileCorrupt``."""
         rows = read_delta(store, self._table, delta)
         deleted = pc.equal(rows.column("_op"), DELETE).to_numpy()
         return EncodedRows(*self._encode(rows), deleted if deleted.any() else None)
 
     def rows(self, rows: Any) -> EncodedRows:
-        """Rows of a base."""
+        """Encode rows of a base."""
         return EncodedRows(*self._encode(rows), None)
 
     def _encode(self, rows: Any) -> tuple[pa.BinaryArray, pa.BinaryArray]:

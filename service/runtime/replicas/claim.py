@@ -1,5 +1,8 @@
-"""The folder that replicas are kept in: one process's, and of one start of the machine, since they are written without
-sync and may be anything after the next."""
+"""Claim on the folder of the replicas.
+
+A folder belongs to one process and to one boot of the machine: replicas are written without sync, so their content is
+undefined after a reboot.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,11 @@ _OWNER_ONLY = 0o700
 
 
 class ClaimedFolder:
-    """It is this process's until :meth:`release`, or until it and those that inherit ``descriptor`` have ended."""
+    """A folder claimed by this process.
+
+    The claim lasts until :meth:`release`, or until this process and all processes that inherit ``descriptor`` have
+    ended.
+    """
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -29,9 +36,9 @@ class ClaimedFolder:
 
 
 def claim(directory: Path) -> ClaimedFolder:
-    """The first folder of this start of the machine that no other process has; what nobody can use any more goes.
+    """Claim the first folder of this boot that no other process holds, and delete unused folders.
 
-    What an earlier process has left in it is there still. Raises ``EnvironmentProblem``.
+    Content that an earlier process left in the claimed folder is preserved. Raises ``EnvironmentProblem``.
     """
     try:
         return _claim(directory)
@@ -59,7 +66,7 @@ def _try(path: Path) -> ClaimedFolder | None:
 
 
 def _boot() -> str:
-    # Also after a restart of the container: the pages that were written are the kernel's, not the process's.
+    # Without the container's part: written pages belong to the kernel and survive a restart of the container.
     start, _, _ = this_machine().boot.partition("+")
     return re.sub(r"[^A-Za-z0-9-]", "-", start)
 
@@ -74,14 +81,14 @@ def _lock(file: Path) -> int | None:
 
 
 def _remove_unused(folder: Path, of_this_boot: bool) -> None:
-    """Another machine on the same volume, or a process beside this one, holds the lock of what it uses."""
+    """Delete a folder whose lock is free. Other machines on the same volume and other processes lock folders in use."""
     descriptor = _lock(_lock_file(folder))
     if descriptor is None:
         return
     try:
         shutil.rmtree(folder, ignore_errors=True)
         if not of_this_boot:
-            # Names of this start are claimed by whoever comes: their files stay, so that all lock the same one.
+            # Other processes may claim folders of this boot: keep the lock file, so that all lock the same file.
             with suppress(FileNotFoundError):
                 _lock_file(folder).unlink()
     finally:

@@ -1,7 +1,9 @@
-"""Rows of replicas that expire: an index by their times, so that an epoch costs what expires in it, and not all rows.
+"""Expiry of rows in replicas.
 
-A replica holds what one committed snapshot shows, and clocks never fall along a lineage: so what is gone is deleted
-when the replica reaches the snapshot, and no look-up has to look at a clock.
+An index by time makes the cost of an epoch proportional to the rows that expire in it, not to all rows. A replica holds
+the rows visible in one committed snapshot, and clocks never decrease along a lineage. Expired rows are therefore
+deleted
+when the replica reaches the snapshot, and look-ups do not check a clock.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from epochal.state.row_codec import RowCodec
 from epochal.state.table import StateTable
 
 _AT_ONCE = 1024
-"""Rows that become Python objects at once: other threads, which answer look-ups, get their turn in between."""
+"""Index entries converted to Python objects per step. Threads that answer look-ups run between the steps."""
 
 
 class RowTimes:
-    """The times by which rows of a state table expire, in microseconds; null where a row never does."""
+    """Times that determine the expiry of rows of a state table, in microseconds; null for a row that never expires."""
 
     def __init__(self, table: StateTable, column: str) -> None:
         self._column = column
@@ -35,21 +37,21 @@ class RowTimes:
         self._values = RowCodec(table.value_schema)
 
     def of(self, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.ChunkedArray:
-        """Of encoded rows."""
+        """Return the times of encoded rows."""
         rows = self._keys.decode(list(keys)) if self._in_key else self._values.decode(list(values))
         return microseconds(rows.column(self._column))
 
 
 def row_times(table: StateTable) -> RowTimes | None:
-    """``None`` where rows never expire."""
+    """Return the times of a table; ``None`` if its rows never expire."""
     return None if table.expires is None else RowTimes(table, table.expires.column)
 
 
 class ExpiryIndex:
-    """Within the transaction that brings a replica to a snapshot.
+    """Expiry index, used within the transaction that brings a replica to a snapshot.
 
-    An entry is the time and a hash of the key, and holds the key. A row that was written again, or deleted, leaves its
-    entry behind until its time comes: then the row itself says whether it is gone.
+    Each entry maps the time and a hash of the key to the key. The entry of a rewritten or deleted row remains until its
+    time is reached; the current row then determines whether it has expired.
     """
 
     def __init__(self, replica: Replica, transaction: lmdb.Transaction, times: RowTimes) -> None:
@@ -58,7 +60,7 @@ class ExpiryIndex:
         self._times = times
 
     def note(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        """Rows that were put."""
+        """Add entries for rows that were put."""
         times = self._times.of([key for key, _ in rows], [value for _, value in rows]).to_pylist()
         entries = [
             (_time(time) + blake2b(key, digest_size=16).digest(), key)
@@ -69,7 +71,7 @@ class ExpiryIndex:
             cursor.putmulti(entries)
 
     def drop_gone(self, horizon: int) -> int:
-        """Delete the rows with times up to ``horizon``; how many there were."""
+        """Delete the rows with times up to ``horizon``, and return their number."""
         dropped, last = 0, _time(horizon)
         while True:
             with self._transaction.cursor(self._replica.times) as cursor:

@@ -42,7 +42,10 @@ class FollowedTable:
 
 @dataclass
 class FollowedApplication:
-    """What look-ups see of an application. Replaced as a whole when the tables change; read from any thread."""
+    """State of an application as seen by look-ups. May be read from any thread.
+
+    ``tables`` is replaced as a whole when it changes.
+    """
 
     branch: str
     at: EpochKey | None = None
@@ -51,20 +54,23 @@ class FollowedApplication:
     others: tuple[StateTable, ...] = ()
     """State tables that are not queryable."""
     problem: EpochalError | None = None
-    """Why the replicas are not at the latest committed epoch, where that is not for want of time."""
+    """Error that keeps the replicas from the latest committed epoch; ``None`` if they only lag."""
 
 
 class Follower:
-    """Called from one thread."""
+    """Follower of one application. Called from one thread."""
 
     def __init__(self, store: SnapshotStore, directory: Path, branch: str, left: Left | None = None) -> None:
-        """``left``: by an earlier process, in the same directory. What it published is seen from the beginning."""
+        """``left``: the entry of an earlier process for the same directory.
+
+        Its published state is visible immediately.
+        """
         self._store = store
         self._directory = directory / branch
         self._tables: dict[str, Generations] = {}
         self.seen = FollowedApplication(branch)
         self.published = False
-        """Whether others can read what is seen."""
+        """``True`` if ``seen`` has been published to other processes."""
         if left is not None and left.tables.branch == branch:
             self._resume(left)
 
@@ -92,7 +98,7 @@ class Follower:
         return True
 
     def publish(self, index: ReplicaIndex, application: str) -> None:
-        """What is seen is what others shall read. Generations that were replaced go. Raises ``lmdb.Error``."""
+        """Publish ``seen`` to other processes and delete replaced generations. Raises ``lmdb.Error``."""
         seen = self.seen
         queryable = tuple(
             QueryableTable(table=each.table, generation=each.replica.directory.name) for each in seen.tables.values()
@@ -114,7 +120,7 @@ class Follower:
             generations.close()
 
     def _clear(self) -> None:
-        """Remove tables that are not there any more, or not queryable."""
+        """Delete the folders of tables that no longer exist or are no longer queryable."""
         for folder in self._directory.iterdir() if self._directory.is_dir() else ():
             if folder.name not in self._tables:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -134,7 +140,7 @@ class Follower:
             generations = Generations(self._directory / each.table.id, each.generation)
             self._tables[each.table.id] = generations
             if position is None:
-                continue  # it is shown when it was brought to the committed epoch
+                continue  # becomes visible at the committed epoch
             if generations.current is None:
                 self.seen.tables = {}
                 return

@@ -1,8 +1,8 @@
-"""The replica of one state table as a row of generations, of which one is current.
+"""The replica of one state table as a sequence of generations, one of which is current.
 
-A generation that is read is only ever brought forward. What cannot be done so, another beginning or a larger map, is
-done in a new one, in a folder of its own: those who read the old one keep it until they let go, also when its folder is
-gone. Names of folders are never used again, so that a name says for good which generation it is.
+A generation with readers only moves forward. Any other change, such as a rebuild or a larger map, creates a new
+generation in its own folder. Readers of the old generation keep it until they release it, even after its folder has
+been deleted. Folder names are never reused, so a name identifies a generation permanently.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ log = logging.getLogger("epochal.replicas")
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _TOO_MANY_OPEN = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
-"""LMDB's errors have no number."""
+"""Message texts, because LMDB errors have no error number."""
 
 
 class Generations:
-    """Used from one thread. ``current`` is what is there; ``None`` before the first."""
+    """The generations of one replica. Used from one thread. ``current`` is ``None`` before the first generation."""
 
     def __init__(self, directory: Path, name: str | None = None) -> None:
-        """``name``: of the generation that an earlier process left; it is not used when it cannot be read."""
+        """``name``: the generation left by an earlier process; ignored if it cannot be read."""
         self.directory = directory
         self.current: Replica | None = None
         if name is None or not (directory / name / "data.mdb").is_file():
@@ -43,15 +43,15 @@ class Generations:
             log.warning("replica %s cannot be read (%s); building it anew", directory / name, error)
 
     def begin(self, map_bytes: int) -> Replica:
-        """A new generation, empty; not current yet."""
+        """Create an empty generation, which is not current yet."""
         return Replica.open(self._new_folder(), map_bytes)
 
     def adopt(self, replica: Replica) -> None:
-        """It is the current one now. Others may still read the one before, whose files go with :meth:`clear`."""
+        """Make ``replica`` current. The previous generation may still have readers; :meth:`clear` deletes its files."""
         self.current = replica
 
     def grow(self, replica: Replica) -> Replica:
-        """A copy with a map of twice the size, which is the current one now."""
+        """Copy ``replica`` into a generation with a map of twice the size, and make the copy current."""
         folder = self._new_folder()
         try:
             folder.mkdir(parents=True)
@@ -66,12 +66,12 @@ class Generations:
         return copy
 
     def discard(self, replica: Replica) -> None:
-        """One that never became current."""
+        """Close and delete a generation that never became current."""
         replica.close()
         shutil.rmtree(replica.directory, ignore_errors=True)
 
     def clear(self) -> None:
-        """Remove the folders of all but the current one."""
+        """Delete the folders of all generations except the current one."""
         kept = None if self.current is None else self.current.directory
         with suppress(FileNotFoundError):
             for folder in self.directory.iterdir():
@@ -85,7 +85,7 @@ class Generations:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Raises ``StorageFull`` and ``EnvironmentProblem`` for what the disk says; ``UNREADABLE`` passes."""
+        """Convert disk errors. Raises ``StorageFull`` and ``EnvironmentProblem``; ``UNREADABLE`` passes through."""
         try:
             yield
         except UNREADABLE:

@@ -1,8 +1,10 @@
-"""What there is to look up, for those who read replicas in other processes: an LMDB environment beside them.
+"""Index of the replicas for readers in other processes: an LMDB environment next to the replicas.
 
-An application's row says the epoch that every table has reached, and why it is not further; another one its branch, its
-tables, and which generation of each is current. Both change in one transaction, after the replicas themselves: who
-finds an epoch here finds it, or a later one, there. The number of the last transaction says whether anything is new.
+Each application has two rows. One stores the epoch that every table has reached, and the problem that prevents
+progress.
+The other stores the branch, the tables and the current generation of each table. Both change in one transaction, after
+the replicas themselves, so the replicas are always at the epoch in the index or at a later one. The number of the last
+transaction shows whether anything has changed.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class _Model(BaseModel):
 
 
 class Failed(_Model):
-    """An ``EpochalError``, for another process."""
+    """An ``EpochalError`` in serialised form, for another process."""
 
     slug: str
     message: str
@@ -46,21 +48,21 @@ class Failed(_Model):
 
 
 class Position(_Model):
-    """``at``: the committed epoch that every replica has reached."""
+    """Position of an application. ``at``: the committed epoch that every replica has reached."""
 
     at: EpochKey | None
     problem: Failed | None
 
 
 class QueryableTable(_Model):
-    """``generation``: the name of its folder, in that of the table."""
+    """A queryable table. ``generation``: the name of the generation's folder within the folder of the table."""
 
     table: StateTable
     generation: str
 
 
 class Tables(_Model):
-    """Of the branch that the application is on."""
+    """State tables of the application's current branch."""
 
     branch: str
     queryable: tuple[QueryableTable, ...]
@@ -68,14 +70,14 @@ class Tables(_Model):
 
 
 class Left(NamedTuple):
-    """What an earlier process has left."""
+    """Index entry left by an earlier process."""
 
     tables: Tables
     position: Position | None
 
 
 class ReplicaIndex:
-    """One process writes, many read. Raises ``lmdb.Error``."""
+    """Index with one writing process and many readers. Raises ``lmdb.Error``."""
 
     def __init__(self, directory: Path, environment: lmdb.Environment) -> None:
         self._environment = environment
@@ -84,14 +86,14 @@ class ReplicaIndex:
 
     @classmethod
     def open(cls, directory: Path) -> ReplicaIndex:
-        """To write; made where there is none."""
+        """Open the index for writing, and create it if it does not exist."""
         directory.mkdir(exist_ok=True)
         reserve_lock(directory / "lock.mdb", _READERS)
         return cls(directory, lmdb.open(str(directory), map_size=_MAP_BYTES, sync=False, max_readers=_READERS))
 
     @classmethod
     def open_to_read(cls, directory: Path) -> ReplicaIndex:
-        # A transaction is kept for the next look-up, with its place among the readers.
+        # Keep one read transaction, with its reader slot, for the next look-up.
         environment = lmdb.open(str(directory), map_size=_MAP_BYTES, readonly=True, create=False, max_spare_txns=1)
         return cls(directory, environment)
 
@@ -99,7 +101,7 @@ class ReplicaIndex:
         self._environment.close()
 
     def publish(self, application: str, position: Position, tables: Tables) -> None:
-        """Rows that stay the same are not written."""
+        """Write the rows of an application, except unchanged ones."""
         name = application.encode()
         self._environment.reader_check()
         with self._environment.begin(write=True) as transaction:
@@ -116,7 +118,7 @@ class ReplicaIndex:
                 transaction.delete(_TABLES + name)
 
     def note_round(self) -> None:
-        """Every application was followed once since :meth:`retract`, or could not be."""
+        """Record that every application has been followed once since :meth:`retract`, or has failed to be."""
         if not self.round_noted():
             with self._environment.begin(write=True) as transaction:
                 transaction.put(_ROUND, b"")
@@ -126,12 +128,12 @@ class ReplicaIndex:
             return transaction.get(_ROUND) is not None
 
     def applications(self) -> list[str]:
-        """Of which it holds anything."""
+        """List the applications with rows in the index."""
         with self._environment.begin() as transaction:
             return [*_names(transaction, _TABLES), *_names(transaction, _RETRACTED)]
 
     def left(self, application: str) -> Left | None:
-        """What an earlier process has left of an application; without a position when it was retracted."""
+        """Return the entry that an earlier process left for an application, without a position if it was retracted."""
         name = application.encode()
         with self._environment.begin() as transaction:
             position, tables = transaction.get(_POSITION + name), transaction.get(_TABLES + name)
@@ -141,7 +143,7 @@ class ReplicaIndex:
         return None if retracted is None else Left(Tables.model_validate_json(retracted), None)
 
     def retract(self) -> None:
-        """Nothing is published any more: after a pause nobody knows how old it is."""
+        """Withdraw all published entries: after a pause their age is unknown."""
         with self._environment.begin(write=True) as transaction:
             transaction.delete(_ROUND)
             for application in _names(transaction, _TABLES):
@@ -150,17 +152,17 @@ class ReplicaIndex:
                 transaction.delete(_POSITION + name)
 
     def is_current(self) -> bool:
-        """Whether the file is still the one that was opened, which cannot have been given another's number since."""
+        """Return ``True`` if the file is still the opened one. Its inode number cannot be reused while it is open."""
         return self._found() == self._identity
 
     @contextmanager
     def reading(self) -> Iterator[IndexSnapshot]:
-        """All that is read in the block is from one moment."""
+        """Provide a consistent snapshot of the index for the block."""
         with self._environment.begin() as transaction:
             yield IndexSnapshot(transaction)
 
     def number(self) -> int:
-        """Of the last transaction: it rises whenever anything changes."""
+        """Return the number of the last transaction, which increases with every change."""
         with self._environment.begin() as transaction:
             return int(transaction.id())
 
@@ -178,7 +180,7 @@ class IndexSnapshot:
         self.number = int(transaction.id())
 
     def rows(self, application: str) -> tuple[bytes | None, bytes | None]:
-        """Position and tables as they are kept: JSON."""
+        """Return the stored position and tables, as JSON."""
         name = application.encode()
         return self._transaction.get(_POSITION + name), self._transaction.get(_TABLES + name)
 

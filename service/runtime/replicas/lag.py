@@ -1,4 +1,4 @@
-"""How far replicas are behind what is committed: by the catalog, so that replicas that stand still do not hide it."""
+"""Lag of replicas behind the committed epochs of the catalog. Stalled replicas therefore report a growing lag."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEPT_SECONDS = 5.0
 
 
 class ReplicaLags:
-    """Looked at every few seconds at most, however many ask."""
+    """Replica lags, computed at most once every 5 seconds regardless of the number of callers."""
 
     def __init__(self, database: Database, replicas: ServedReplicas) -> None:
         self._database = database
@@ -26,7 +26,7 @@ class ReplicaLags:
         self._lags: Mapping[str, ReplicaLag] = {}
 
     def __call__(self) -> Mapping[str, ReplicaLag]:
-        """By application, of those that have committed something. Empty while the catalog does not answer."""
+        """Return the lag of each application with a committed epoch. Empty while the catalog does not respond."""
         if time.monotonic() - self._looked_at > KEPT_SECONDS:
             try:
                 self._lags = self._look()
@@ -40,7 +40,7 @@ class ReplicaLags:
         with self._database.reading() as session:
             figures, moment = ApplicationMetrics(session), now()
             behind: dict[str, tuple[EpochKey, EpochKey]] = {}
-            # The catalog first: replicas that have moved on since are not behind it.
+            # Read the catalog first: replicas that advance after this read must not count as behind.
             for name, head in figures.committed_heads().items():
                 at = self._at(name)
                 if at is not None and at.branch == head.branch and at.epoch >= head.epoch:

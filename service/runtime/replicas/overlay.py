@@ -1,4 +1,4 @@
-"""What prepared epochs change on top of a replica, for ``read_uncommitted``."""
+"""Changes of prepared epochs on top of a replica, for ``read_uncommitted``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
 
 Changes = dict[bytes, bytes | None]
-"""By encoded key; ``None``: the row is gone."""
+"""Values by encoded key; ``None`` for a deleted row."""
 
 _EPOCHS_KEPT = 8
 
 
 class Overlays:
-    """Changes of epochs by (table, epoch): a prepared epoch is read once, however often it is asked for."""
+    """Cache of changes by (table, epoch). A prepared epoch is read once; the 8 most recently read entries are kept."""
 
     def __init__(self, store: SnapshotStore) -> None:
         self._store = store
@@ -27,7 +27,7 @@ class Overlays:
         self._lock = Lock()
 
     def over(self, table: StateTable, manifests: Sequence[Manifest]) -> list[Changes]:
-        """The changes of each epoch, in the order given. Raises ``FileMissing``, ``FileCorrupt``."""
+        """Return the changes of each epoch, in the order given. Raises ``FileMissing``, ``FileCorrupt``."""
         return [self._changes(table, manifest) for manifest in manifests]
 
     def _changes(self, table: StateTable, manifest: Manifest) -> Changes:
@@ -56,7 +56,7 @@ class Overlays:
 
 
 def value_of(key: bytes, committed: bytes | None, overlays: Sequence[Changes]) -> bytes | None:
-    """The value of a key, by the newest overlay that has it."""
+    """Return the value of a key from the newest overlay that contains it, or else the committed value."""
     for changes in reversed(overlays):
         if key in changes:
             return changes[key]
@@ -66,7 +66,7 @@ def value_of(key: bytes, committed: bytes | None, overlays: Sequence[Changes]) -
 def scan_of(
     prefix: bytes, committed: Sequence[tuple[bytes, bytes]], overlays: Sequence[Changes]
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The rows whose key starts with ``prefix``, in key order."""
+    """Yield the rows whose key starts with ``prefix``, in key order."""
     merged: Changes = dict(committed)
     for changes in overlays:
         merged.update((key, value) for key, value in changes.items() if key.startswith(prefix))

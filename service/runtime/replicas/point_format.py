@@ -1,4 +1,4 @@
-"""Keys in the form in which most are asked for: what is known of their table is found out once."""
+"""Fast path for the most frequent form of keys. The properties of the table are computed once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from epochal.state.types import INTEGER_BITS
 
 _TEXT: Final = "string"
 _PLAIN_TEXT: Final = rb"([A-Za-z0-9_.~:@-]+)"
-"""Stands for itself in a path as well as in JSON."""
+"""Text that needs no escape, neither in a path nor in JSON."""
 _PLAIN_INTEGER: Final = rb"(0|-?[1-9][0-9]{0,18})"
 
 
 class PointFormat:
-    """Whole keys of text and integers that are written plainly. :class:`RowFormat` says the same of them, and of all
-    others."""
+    """Parser for complete keys of text and integers without escapes.
+
+    :class:`RowFormat` returns the same results for these keys, and also handles all others.
+    """
 
     def __init__(self, format: RowFormat) -> None:
         columns = format.table.address
@@ -37,7 +39,8 @@ class PointFormat:
         self._json = b"{" + b",".join(members) + b"}"
 
     def key(self, path: bytes) -> tuple[bytes, bytes] | None:
-        """A key as it stands in a path: as replicas have it, and as JSON. ``None``: it is not one of these."""
+        """Convert a key from a path to its encoding in replicas and to JSON; ``None`` if the key needs the general
+        path."""
         match = None if self._match is None else self._match(path)
         if match is None:
             return None

@@ -1,4 +1,4 @@
-"""One replica: committed rows of one state table, by encoded key."""
+"""One replica: the committed rows of one state table by encoded key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from epochal.state.key_codec import FORM
 from epochal.state.table import StateTable
 
 LEAST_MAP_BYTES = 1 << 30
-"""Address space, not memory or disk: the file grows as rows come."""
+"""Minimum map size. It reserves address space, not memory or disk: the file grows as rows are added."""
 _READERS = 1024
 _MARK, _TABLE, _FORMAT = b"mark", b"table", b"format"
 _CURRENT_FORMAT = b"2, keys of form %d" % FORM
@@ -29,22 +29,25 @@ UNREADABLE = (
     lmdb.PanicError,
     lmdb.VersionMismatchError,
 )
-"""What LMDB says of a file that is not, or no longer, a replica."""
+"""LMDB errors for a file that is not a valid replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Values of one committed epoch, in the order of the keys; ``None`` where there is no row."""
+    """Values as of one committed epoch, in the order of the keys; ``None`` for a missing row."""
 
     at: EpochKey
     values: list[bytes | None]
 
 
 class Replica:
-    """One generation: an LMDB environment in a folder of its own. Reading is safe from any thread and any process, and
-    never waits for a writer. It is closed when nothing refers to it any more, or by ``close``.
+    """One generation of a replica: an LMDB environment in its own folder.
 
-    The map keeps the size that the generation began with: LMDB could only move it away under those who read.
+    Reads are safe from any thread and any process, and never wait for a writer. The environment is closed by ``close``,
+    or when the last reference to it is dropped.
+
+    The map size is fixed when the generation is created: to resize it, LMDB would have to move the map while it is
+    read.
     """
 
     def __init__(self, directory: Path, environment: lmdb.Environment) -> None:
@@ -59,21 +62,21 @@ class Replica:
 
     @classmethod
     def open(cls, directory: Path, map_bytes: int = LEAST_MAP_BYTES) -> Replica:
-        """Open to read and write; an empty one, with a map of this size, when there is none.
+        """Open a replica for reading and writing; create an empty one with this map size if none exists.
 
-        Raises one of ``UNREADABLE``; ``lmdb.Error`` and ``OSError`` of the disk.
+        Raises one of ``UNREADABLE``, and ``lmdb.Error`` or ``OSError`` for disk errors.
         """
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / "data.mdb").exists():
-            map_bytes = 0  # the size that the file names
+            map_bytes = 0  # the size stored in the file
         reserve_lock(directory / "lock.mdb", _READERS)
-        # No sync: a replica is a copy, which is not used after another start of the machine.
+        # No sync: a replica is a copy, and is not reused after a reboot of the machine.
         environment = lmdb.open(str(directory), map_size=map_bytes, max_dbs=4, sync=False, max_readers=_READERS)
         return cls._checked(directory, environment)
 
     @classmethod
     def open_to_read(cls, directory: Path) -> Replica:
-        """What another process writes. Raises as :meth:`open`; ``lmdb.Error`` where there is none."""
+        """Open a replica that another process writes. Raises as :meth:`open`; ``lmdb.Error`` if none exists."""
         environment = lmdb.open(str(directory), map_size=0, max_dbs=4, readonly=True, create=False, max_spare_txns=1)
         return cls._checked(directory, environment)
 
@@ -98,7 +101,10 @@ class Replica:
             raise lmdb.VersionMismatchError(f"replica format {found!r}")
 
     def set_map(self, map_bytes: int) -> None:
-        """Before anybody reads it. The file names the size after this, so that those who read have the same."""
+        """Set the map size. Call it before the first reader opens the file.
+
+        The write stores the size in the file, so readers use the same size.
+        """
         self.environment.set_mapsize(map_bytes)
         with self.environment.begin(write=True) as transaction:
             transaction.put(_FORMAT, _CURRENT_FORMAT, db=self.about)
@@ -111,24 +117,24 @@ class Replica:
         self.environment.close()
 
     def mark(self) -> EpochKey | None:
-        """The committed epoch that it holds; ``None`` while it is new."""
+        """Return the committed epoch of the replica; ``None`` while the replica is new."""
         with self.environment.begin() as transaction:
             return self.mark_in(transaction)
 
     def table(self) -> StateTable | None:
-        """The declaration of the rows that it holds."""
+        """Return the declaration of the stored rows."""
         with self.environment.begin() as transaction:
             text = transaction.get(_TABLE, db=self.about)
             return None if text is None else StateTable.model_validate_json(text)
 
     def count(self) -> tuple[int, EpochKey | None]:
-        """Rows, and the epoch that they are from."""
+        """Return the number of rows and their epoch."""
         with self.environment.begin() as transaction:
             rows = transaction.stat(self.rows)["entries"] + transaction.stat(self.long_rows)["entries"]
             return rows, self.mark_in(transaction)
 
     def get(self, key: bytes) -> tuple[EpochKey | None, bytes | None]:
-        """The value of one key, and the epoch that it is from."""
+        """Return the epoch and the value of one key."""
         with self.environment.begin() as transaction:
             known, at = self._mark
             if transaction.get(_MARK, db=self.about) != known or not known:
@@ -136,7 +142,7 @@ class Replica:
             return at, transaction.get(key, db=self.rows) if len(key) < LONGEST else self._value(transaction, key)
 
     def get_many(self, keys: Sequence[bytes]) -> Found | None:
-        """The values of many keys, all from one epoch; ``None`` while the replica is new."""
+        """Return the values of several keys, all from one epoch; ``None`` while the replica is new."""
         with self.environment.begin() as transaction:
             at = self.mark_in(transaction)
             if at is None:
@@ -147,7 +153,7 @@ class Replica:
             return Found(at, [get(key, None, rows) for key in keys])
 
     def scan(self, prefix: bytes) -> tuple[EpochKey | None, list[tuple[bytes, bytes]]]:
-        """All rows whose key starts with ``prefix``, in key order, and the epoch that they are from."""
+        """Return the epoch and all rows whose key starts with ``prefix``, in key order."""
         with self.environment.begin() as transaction:
             found = list(self._scan_short(transaction, prefix))
             if transaction.stat(self.long_rows)["entries"]:
@@ -155,7 +161,7 @@ class Replica:
             return self.mark_in(transaction), found
 
     def page(self, prefix: bytes, after: bytes | None, limit: int) -> tuple[EpochKey | None, list[tuple[bytes, bytes]]]:
-        """At most ``limit`` rows in key order, whose key starts with ``prefix`` and comes after ``after``."""
+        """Return at most ``limit`` rows in key order whose key starts with ``prefix`` and is greater than ``after``."""
         with self.environment.begin() as transaction:
             start = prefix if after is None else max(prefix, after + b"\0")
             found = list(islice(self._scan_short(transaction, prefix, start), limit))
@@ -165,7 +171,7 @@ class Replica:
             return self.mark_in(transaction), found
 
     def mark_in(self, transaction: lmdb.Transaction) -> EpochKey | None:
-        """The mark as one transaction sees it."""
+        """Return the mark as seen by one transaction."""
         found = transaction.get(_MARK, db=self.about)
         if found is None:
             return None
@@ -212,7 +218,7 @@ class Replica:
 
 
 def _check_length(directory: Path, environment: lmdb.Environment) -> None:
-    """Reading a page behind the end of the file would end this process (SIGBUS), so it must not come to that."""
+    """Reject a truncated file: reading a page beyond the end of the file would kill this process (SIGBUS)."""
     needed = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
     length = (directory / "data.mdb").stat().st_size
     if length < needed:

@@ -1,4 +1,4 @@
-"""The replicas of all applications: a thread that follows, woken by commits."""
+"""The replicas of all applications, and the thread that updates them after commits."""
 
 from __future__ import annotations
 
@@ -29,16 +29,20 @@ from epochal.snapshots.store import SnapshotStore
 log = logging.getLogger("epochal.replicas")
 
 INDEX = "index"
-"""The folder of the index, beside those of the branches."""
+"""Folder of the index, next to the folders of the branches."""
 _SWITCH_SECONDS = 0.001
 _OPEN_FILES = 65_536
-"""The usual limit is 1,024, and another one, up to which a process may raise it. Drivers inherit it: not millions."""
+"""Maximum limit of open files. The usual soft limit is 1,024; a process may raise it up to the hard limit. Drivers
+inherit the limit, so it must not be in the millions."""
 _SHARE = 0.2
-"""Of the time at most goes into asking the catalog where all applications stand, however many there are and commit."""
+"""Maximum share of time for catalog queries, regardless of the number of applications and commits."""
 
 
 class Replicas(ServedReplicas):
-    """A component: keeps replicas, and reads them in the same process. Others read them through its index."""
+    """A component that maintains replicas and reads them in the same process.
+
+    Other processes read the replicas through its index.
+    """
 
     def __init__(
         self,
@@ -48,9 +52,11 @@ class Replicas(ServedReplicas):
         events: EventHub | None,
         claimed: Path | None = None,
     ) -> None:
-        """``claimed``: a folder that somebody else has claimed for this process, whose readers go on meanwhile.
-        Otherwise one below ``directory`` is claimed when this is opened, and nothing is published before the first
-        round. Without ``events`` the catalog is asked each second."""
+        """``claimed``: a folder that another process has claimed for this one, and whose readers continue meanwhile.
+
+        Without it, :meth:`open` claims a folder below ``directory``, and withdraws existing entries of the index until
+        they have been followed again. Without ``events``, the catalog is polled every second.
+        """
         super().__init__(store)
         self._snapshots = snapshots
         self._directory = directory
@@ -84,11 +90,11 @@ class Replicas(ServedReplicas):
             self._claim.release()
 
     def check_followed(self) -> None:
-        """What is not followed yet is not known here at all."""
+        """Always passes: an application that has not been followed yet is unknown here."""
 
     @property
     def folder(self) -> Path:
-        """Where they are, once this is open."""
+        """Folder of the replicas; available after :meth:`open`."""
         if self._claim is not None:
             return self._claim.path
         assert self._given is not None
@@ -103,8 +109,8 @@ class Replicas(ServedReplicas):
         return None if follower is None else follower.seen
 
     def heard(self, topics: Topics) -> None:
-        """Something of this has changed: look now, not within a second."""
-        # Of epochs only commits matter; others may mean that an application has come, gone, or moved to another branch.
+        """Start a round immediately if a topic is relevant, rather than within a second."""
+        # Of the epoch events only commits matter. The other topics may mean a new, deleted or rolled-back application.
         if topics & {COMMITTED, EXECUTION, OPERATION}:
             self._service.wake()
 
@@ -124,7 +130,7 @@ class Replicas(ServedReplicas):
             ) from error
 
     def _step(self) -> None:
-        """Follow the catalog. A round that fails is repeated from the state that the catalog has then."""
+        """Follow the catalog. A failed round is repeated from the then current state of the catalog."""
         self._service.pause(self._earliest - time.monotonic())
         if self._closing:
             return
@@ -148,7 +154,7 @@ class Replicas(ServedReplicas):
         self._index.note_round()
 
     def _forget(self, heads: Sequence[ApplicationHead]) -> None:
-        """What belongs to applications that have gone, or to branches that they have left."""
+        """Drop the replicas of deleted applications and of branches that are no longer current."""
         where = {(head.application, head.branch) for head in heads}
         if where == self._present:
             return
@@ -165,36 +171,39 @@ class Replicas(ServedReplicas):
         left = self._index.left(head.application)
         follower = Follower(self.store, self.folder, head.branch, left)
         if left is not None and left.position is not None and left.tables.branch != head.branch:
-            # It was rolled back: what is published is of another line, whose epochs have the same numbers.
+            # After a rollback, the published state is from another branch whose epochs have the same numbers.
             self._publish(follower, head.application)
         return follower
 
     def _publish(self, follower: Follower, application: str) -> None:
-        """Those who read in other processes stay where they are when it cannot be said to them; it is tried again."""
+        """Publish to other processes.
+
+        After a failure, their readers stay at the previous state; a later round retries.
+        """
         try:
             follower.publish(self._index, application)
         except lmdb.Error as error:
             log.error("what the replicas of %s have reached cannot be said to others: %s", application, error)
 
     def _clear(self, branches: set[str]) -> None:
-        """Who still reads what is removed keeps it: files go when nobody has them open."""
+        """Delete the folders of other branches. Open files stay readable until the last reader closes them."""
         for entry in self.folder.iterdir():
             if entry.name not in branches and entry.name != INDEX:
                 shutil.rmtree(entry, ignore_errors=True)
 
 
 def allow_open_files() -> None:
-    """A replica of a table keeps two files open: as many as this process may have at all, or enough of them."""
+    """Raise the limit of open files to the hard limit, at most 65,536. Each replica keeps two files open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < most:
-        with suppress(ValueError, OSError):  # some systems allow less than they say
+        with suppress(ValueError, OSError):  # some systems allow less than the hard limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def shorten_pauses() -> None:
-    """The event loop of this process answers look-ups: neither threads nor the collector may hold it up long."""
+    """Limit the delays that other threads and the garbage collector cause to the event loop, which answers look-ups."""
     sys.setswitchinterval(_SWITCH_SECONDS)
-    # What was imported stays for good; the collector need not look at it again with every pass.
+    # Imported objects are permanent: exclude them from every later collection.
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
-"""Keys and values of one state table, between JSON and the bytes in a replica.
+"""Conversion of the keys and values of one state table between JSON and the bytes in a replica.
 
-Compiled once per table, since look-ups are many. Point look-ups take one key at a time; batches go column by
-column through Arrow.
+The conversion is compiled once per table, because look-ups are frequent. Point look-ups convert one key at a time;
+batches are converted column by column through Arrow.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from epochal.state.types import FLOATING, INTEGER_BITS, arrow_type
 from epochal.wire.state import FOUND
 
 _AS_JSON = frozenset({*INTEGER_BITS, "boolean", "string"})
-"""Types whose Python values are their JSON form already."""
+"""Types whose Python values equal their JSON form."""
 
 
 class RowFormat:
-    """Errors are ``InvalidKey``, naming the column."""
+    """Converter for one state table. Errors are ``InvalidKey`` and name the column."""
 
     def __init__(self, table: StateTable) -> None:
         self.table = table
@@ -48,9 +48,10 @@ class RowFormat:
         self._takes_fast_keys = all(column.type in _AS_JSON for column in table.address)
 
     def path_key(self, path: str) -> tuple[Any, ...]:
-        """The key in a URL path, percent-encoded: the address, or, where a key has several rows, the operator's alone.
+        """Parse the percent-encoded key in a URL path.
 
-        Of broadcast state, the sub-key alone.
+        The path holds the full address, or only the operator's key where a key has several rows. For broadcast state,
+        the sub-key alone is sufficient.
         """
         if self._plain_text and "%" not in path:
             parts = path.split(",")
@@ -64,11 +65,13 @@ class RowFormat:
         return key_from_path(path, columns)
 
     def is_whole(self, key: Sequence[Any]) -> bool:
-        """Whether the key addresses one row; otherwise all rows that begin with it."""
+        """Return ``True`` if the key addresses one row, ``False`` if it is a prefix that addresses several rows."""
         return len(key) == len(self._key_names)
 
     def encode_key(self, key: Sequence[Any]) -> bytes:
-        """Of a part of a key: what the encoding of every key begins with that begins with this part."""
+        """Encode a key. The encoding of a leading part of a key is a prefix of the encoding of every key that begins
+        with
+        that part."""
         return self._keys.encode_one(key)
 
     def key_json(self, key: Sequence[Any]) -> bytes:
@@ -77,7 +80,7 @@ class RowFormat:
         return orjson.dumps(_json_object(zip(self.table.address, key, strict=False)))
 
     def value_json(self, row: bytes) -> bytes:
-        """A value as a JSON object."""
+        """Convert an encoded value to a JSON object."""
         if self._json_of_integers is not None:
             numbers = self._values.numbers_of(row)
             if numbers is not None:
@@ -100,7 +103,9 @@ class RowFormat:
         return values | shown
 
     def entries_json(self, rows: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """Rows of one operator's key, each as an object of its time, its sub-key's and its value's columns."""
+        """Convert the rows of one operator key to a JSON array of objects with the columns of the time, the sub-key
+        and the
+        value."""
         entry_key = self.table.entry_key
         keys = self._keys.decode([key for key, _ in rows]).select([column.name for column in entry_key])
         objects = [
@@ -110,7 +115,7 @@ class RowFormat:
         return orjson.dumps(objects)
 
     def row_objects(self, rows: Sequence[tuple[bytes, bytes]]) -> list[dict[str, Any]]:
-        """Rows as objects ``{key, value}``, with all key columns."""
+        """Convert rows to objects ``{key, value}`` with all key columns."""
         keys = self._keys.decode([key for key, _ in rows]).to_pylist()
         return [
             {
@@ -121,10 +126,10 @@ class RowFormat:
         ]
 
     def key_prefix(self, text: str) -> tuple[bytes, int]:
-        """The bytes with which keys begin that have these leading columns, and how many columns are whole.
+        """Return the encoded prefix of the keys with these leading columns, and the number of complete columns.
 
-        As a key in a path, with fewer columns; a ``*`` at the end (a star itself is ``%2A``) stands for any rest of the
-        last column, which is text.
+        ``text`` has the form of a key in a path, with fewer columns. A trailing ``*`` (a literal star is ``%2A``)
+        matches any remainder of the last column, which must be text.
         """
         if not text:
             return b"", 0
@@ -142,11 +147,11 @@ class RowFormat:
         return self._keys.encode_one((*implied, *key))[:-1], len(implied) + len(leading) - 1
 
     def owner_of(self, encoded: bytes) -> bytes | None:
-        """The operator's key within an encoded key; ``None`` when it does not have all of it."""
+        """Return the operator's key within an encoded key; ``None`` if the encoded key does not contain all of it."""
         return self._keys.leading(encoded, len(self.table.key))
 
     def encode_keys(self, keys: Sequence[dict[str, Any]]) -> list[bytes]:
-        """Many keys, each an object by column name."""
+        """Encode a batch of keys, each an object by column name."""
         if self._implied:
             keys = [self._implied | _object(key) for key in keys]
         if self._takes_fast_keys and keys:
@@ -156,16 +161,18 @@ class RowFormat:
         return [self._keys.encode_one(key_from_json(_object(key), self.table.address)) for key in keys]
 
     def encoded(self, keys: pa.Table) -> list[bytes]:
-        """Many keys, as columns of the types of the address."""
+        """Encode a batch of keys, given as columns with the types of the address."""
         return self._keys.encode(keys)
 
     def decoded(self, rows: Sequence[bytes]) -> pa.Table:
-        """Many values, as columns."""
+        """Decode a batch of values to columns."""
         return self._values.decode(rows)
 
     def shown_rows(self, rows: Sequence[bytes | None]) -> pa.Table:
-        """Many values as columns of their own types, as people see them, with ``FOUND`` before them: false, and all
-        others null, where there is no row."""
+        """Decode a batch of values to user-visible columns of their own types, preceded by the column ``FOUND``.
+
+        For a missing row, ``FOUND`` is false and all other columns are null.
+        """
         found = np.array([row is not None for row in rows], bool)
         columns = [(pa.field(FOUND, pa.bool_(), nullable=False), pa.array(found))]
         shown = self._shown_columns([row for row in rows if row is not None])
@@ -175,7 +182,7 @@ class RowFormat:
         return _table([*columns, *shown])
 
     def row_columns(self, rows: Sequence[tuple[bytes, bytes]]) -> pa.Table:
-        """As :meth:`row_objects`, as columns of their own types: those of the key, and those of the value."""
+        """Convert rows like :meth:`row_objects`, but to columns of their own types: key columns, then value columns."""
         keys = self._keys.decode([key for key, _ in rows])
         addressed = list(zip(keys.schema, keys.columns, strict=True))
         return _table([*addressed, *self._shown_columns([value for _, value in rows])])
@@ -190,7 +197,7 @@ class RowFormat:
         return columns
 
     def values_json(self, rows: Sequence[bytes | None]) -> bytes:
-        """Many values as a JSON array of objects, ``null`` where there is no row."""
+        """Convert a batch of values to a JSON array of objects, with ``null`` for a missing row."""
         present = [row for row in rows if row is not None]
         if not present:
             return orjson.dumps([None] * len(rows))
@@ -209,7 +216,7 @@ class RowFormat:
         return orjson.dumps([None if row is None else next(remaining) for row in rows])
 
     def _key_columns(self, keys: Sequence[dict[str, Any]]) -> pa.Table | None:
-        """The keys as columns; ``None`` when some key is not right: the slow way says which, and why."""
+        """Return the keys as columns; ``None`` if a key is invalid. The slow path then reports which key, and why."""
         width = len(self._key_names)
         arrays = []
         try:
@@ -230,7 +237,7 @@ def _python_type(type: str) -> Callable[..., Any]:
 
 
 def _json_form(names: Sequence[str]) -> bytes:
-    """Of an object of integers, in which they take the places of ``%d``."""
+    """Format string of a JSON object of integers, with ``%d`` for each value."""
     return b"{" + b",".join(orjson.dumps(name).replace(b"%", b"%%") + b":%d" for name in names) + b"}"
 
 
@@ -260,14 +267,17 @@ def _json_column(column: pa.ChunkedArray, type: str) -> list[Any]:
 
 _NULL = "null"
 _PRINTABLE = np.zeros(256, bool)
-"""Bytes of ASCII that stand for themselves in JSON."""
+"""ASCII bytes that need no escape in JSON."""
 _PRINTABLE[0x20:0x7F] = True
 _PRINTABLE[[ord('"'), ord("\\")]] = False
 
 
 def plain_objects(columns: Sequence[tuple[str, pa.ChunkedArray | pa.Array]]) -> pa.StringArray | None:
-    """Each row as an object and a comma. ``None``: some column is of another type than numbers, booleans and text, or
-    holds what has to be written in another way than it is."""
+    """Format each row as a JSON object followed by a comma.
+
+    Returns ``None`` if a column is not of numbers, booleans or text, or holds a value that requires escaping or another
+    representation.
+    """
     parts: list[pa.Array | pa.Scalar] = []
     for name, values in columns:
         texts = _texts(pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values)
@@ -278,7 +288,7 @@ def plain_objects(columns: Sequence[tuple[str, pa.ChunkedArray | pa.Array]]) -> 
 
 
 def array_of(objects: pa.StringArray, there: Sequence[bool]) -> bytes:
-    """The objects as a JSON array, ``null`` where there is none; at least one is."""
+    """Join the objects to a JSON array, with ``null`` for each missing one. At least one object must exist."""
     if not all(there):
         found = np.array(there, bool)
         objects = objects.take(pa.array(np.cumsum(found) - 1, mask=~found)).fill_null(f"{_NULL},")

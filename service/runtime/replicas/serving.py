@@ -1,4 +1,4 @@
-"""What look-ups read replicas through, whoever keeps them."""
+"""Interface through which look-ups read replicas, independent of the process that maintains them."""
 
 from __future__ import annotations
 
@@ -12,42 +12,45 @@ from epochal.service.runtime.replicas.overlay import Overlays
 from epochal.snapshots.store import SnapshotStore
 
 FALLBACK_SECONDS = 1.0
-"""How often it is looked again without a sign that something is new."""
+"""Interval between checks for changes in the absence of a notification."""
 
 
 class ServedReplicas(ABC):
-    """What :meth:`table` and :meth:`application` give is not older than what anybody was given before the call."""
+    """Access to replicas.
+
+    The results of :meth:`table` and :meth:`application` are never older than a result that any caller received earlier.
+    """
 
     def __init__(self, store: SnapshotStore) -> None:
         self.store = store
         self.overlays = Overlays(store)
         self.moved = AsyncNotifier()
-        """Rung when some replica has reached another epoch."""
+        """Notifies waiters when a replica has reached another epoch."""
         self._closing = False
 
     @abstractmethod
     def open(self) -> None:
-        """Raises ``EnvironmentProblem``."""
+        """Open the replicas. Raises ``EnvironmentProblem``."""
 
     @abstractmethod
     def close(self) -> None:
-        """When nobody reads any more."""
+        """Close the replicas. Requires that all reads have ended."""
 
     @abstractmethod
     def check_followed(self) -> None:
-        """Raises ``EnvironmentProblem`` until every application was followed once, where nobody can know before how old
-        it is what is there."""
+        """Raises ``EnvironmentProblem`` until every application has been followed once, if the age of existing replicas
+        is unknown until then."""
 
     @abstractmethod
     def table(self, application: str, table: str) -> FollowedTable | None:
-        """One queryable table; ``None`` when there is none, or none yet. Quick."""
+        """Return one queryable table; ``None`` if it does not exist, or not yet. Fast."""
 
     @abstractmethod
     def application(self, application: str) -> FollowedApplication | None:
-        """What is followed of an application; ``None`` when it is not known (yet)."""
+        """Return the followed state of an application; ``None`` if the application is not followed (yet)."""
 
     async def wait(self, there: Callable[[], bool], seconds: float) -> bool:
-        """Wait until ``there()``, which is asked again whenever a replica has moved. False when the time is over."""
+        """Wait until ``there()`` is true, checking after each replica change. Returns ``False`` on a timeout."""
         deadline = time.monotonic() + seconds
         with self.moved.listener() as listener:
             while True:

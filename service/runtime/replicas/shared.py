@@ -1,4 +1,4 @@
-"""Replicas that another process of this machine keeps: read here, and nothing is written."""
+"""Read-only access to replicas that another process of this machine maintains."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from epochal.state.table import StateTable
 log = logging.getLogger("epochal.replicas")
 
 LOOK_SECONDS = 0.01
-"""How often those who wait for an epoch find out that something is new. Who does not wait looks each time."""
+"""Interval between checks of the index on behalf of waiting look-ups. Other look-ups check the index on each call."""
 _TRIES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the index says of an application, when it had this number, and what that means here."""
+    """An application's rows in the index as of transaction ``number``, and the objects built from them."""
 
     number: int
     position: bytes
@@ -39,19 +39,24 @@ class _Known:
 
 
 class _Gone(Exception):
-    """A generation that the index names is not there (any more)."""
+    """A generation listed in the index is missing."""
 
 
 class SharedReplicas(ServedReplicas):
-    """A component. Each call asks the index whether anything is new, which costs less than a microsecond."""
+    """A component that reads shared replicas.
+
+    Each call checks the index for changes, which takes less than a microsecond.
+    """
 
     def __init__(self, folder: Path, store: SnapshotStore) -> None:
-        """``folder``: what the process that keeps them has claimed."""
+        """``folder``: the folder claimed by the process that maintains the replicas."""
         super().__init__(store)
         self._folder = folder
         self._known: dict[str, _Known] = {}
         self._open: WeakValueDictionary[Path, Replica] = WeakValueDictionary()
-        """LMDB opens nothing twice in one process, and a look-up may still read what is not known any more."""
+        """Open replicas. LMDB cannot open an environment twice in one process, and a look-up may still read a replica
+        that
+        is no longer in ``_known``."""
         self._lock = threading.Lock()
         self._number = 0
         self._service = BackgroundService("replicas", self._look, LOOK_SECONDS, delay=LOOK_SECONDS)
@@ -79,7 +84,7 @@ class SharedReplicas(ServedReplicas):
             raise EnvironmentProblem("The replicas of this node are being brought to the latest epochs; try again.")
 
     def is_current(self) -> bool:
-        """Whether the index is still the one that was opened. Otherwise whoever reads has to begin anew."""
+        """Return ``False`` if the index file was replaced since it was opened. The reader must then reopen it."""
         return self._index.is_current()
 
     def table(self, application: str, table: str) -> FollowedTable | None:
@@ -98,7 +103,7 @@ class SharedReplicas(ServedReplicas):
                 try:
                     return self._refreshed(application, snapshot)
                 except _Gone as error:
-                    reason = error  # it was replaced after this moment of the index: look again
+                    reason = error  # replaced after this read of the index: retry
         raise EnvironmentProblem(f"The replicas of {application!r} cannot be read: {reason}. They are built again.")
 
     def _refreshed(self, application: str, snapshot: IndexSnapshot) -> FollowedApplication | None:

@@ -1,4 +1,4 @@
-"""The few calls of the cluster's API that the launcher needs, over the official client; pods as the JSON they are."""
+"""Calls of the cluster's API for the launcher, based on the official client. Pods are represented as JSON."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from epochal.service.domain.kubernetes.conditions import Json
 from epochal.service.domain.kubernetes.pod_settings import MOUNTED, KubernetesSettings
 
 _SECONDS = (5.0, 20.0)
-"""To connect, and between two parts of an answer."""
+"""Timeouts for the connection and between two parts of an answer."""
 _QUIET_SECONDS = 300.0
-"""So long a log may say nothing before it is asked for anew."""
+"""Maximum silence of a log before it is requested again."""
 _CONNECTIONS = 64
 _AWAY = frozenset({429, 500, 502, 503, 504})
 
 
 class Refused(Exception):
-    """The API server has answered, and did not do it."""
+    """The API server refused the call."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -36,11 +36,14 @@ class Refused(Exception):
 
 
 class ClusterApi:
-    """Every method raises ``LauncherUnavailable`` when the cluster cannot be reached, and :class:`Refused`."""
+    """Client of the cluster's API.
+
+    Every method raises ``LauncherUnavailable`` if the cluster cannot be reached, and :class:`Refused`.
+    """
 
     def __init__(self, settings: KubernetesSettings) -> None:
-        """Raises ``EnvironmentProblem`` where it is not known which cluster is meant."""
-        # Its types know only of answers that it has decoded itself.
+        """Raises ``EnvironmentProblem`` if no cluster is configured."""
+        # The types of the client cover only answers that it decodes itself.
         self._api: Any = client.CoreV1Api(client.ApiClient(_configuration(settings)))
 
     def create_pod(self, namespace: str, manifest: Json) -> Json:
@@ -60,7 +63,7 @@ class ClusterApi:
             return _read(self._api.patch_namespaced_pod(name, namespace, steps, **_RAW))
 
     def pod(self, namespace: str, name: str) -> Json | None:
-        """As it is now: no answer is from before."""
+        """Read the current state of a pod, never an outdated one."""
         try:
             with _answering():
                 return _read(self._api.read_namespaced_pod(name, namespace, **_RAW))
@@ -70,13 +73,13 @@ class ClusterApi:
             raise
 
     def pods(self, namespace: str, selector: str) -> tuple[Sequence[Json], str]:
-        """Those there are, and the version to watch from."""
+        """List the existing pods, and return them with the version from which to watch."""
         with _answering():
             listed = _read(self._api.list_namespaced_pod(namespace, label_selector=selector, **_RAW))
         return listed.get("items") or (), str(listed["metadata"]["resourceVersion"])
 
     def watch(self, namespace: str, selector: str, version: str, seconds: int) -> Iterator[tuple[str, Json]]:
-        """What changes from then on, for so many seconds: types of events, and pods."""
+        """Yield the changes after ``version`` for ``seconds``, as event types and pods."""
         with _answering():
             answer = self._api.list_namespaced_pod(
                 namespace,
@@ -96,7 +99,7 @@ class ClusterApi:
                 answer.close()
 
     def delete_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None) -> None:
-        """Only the pod with this uid. ``None``: in the time that it has itself. Nothing happens when it is gone."""
+        """Delete the pod with this uid, if it exists. ``grace_seconds=None``: the pod's own grace period."""
         body: dict[str, Any] = {"preconditions": {"uid": uid}}
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = grace_seconds
@@ -108,7 +111,7 @@ class ClusterApi:
                 raise
 
     def log(self, namespace: str, name: str, container: str, follow: bool) -> Iterator[bytes]:
-        """In parts, as they come. ``follow``: until the container has ended."""
+        """Yield a log in parts, as they arrive. ``follow``: until the container has ended."""
         with _answering():
             answer = self._api.read_namespaced_pod_log(
                 name,
@@ -125,7 +128,7 @@ class ClusterApi:
                 answer.close()
 
     def events(self, namespace: str, uid: str) -> Sequence[Json]:
-        """Of a pod, oldest first."""
+        """Return the events of a pod, oldest first."""
         with _answering():
             selected = f"involvedObject.uid={uid}"
             listed = _read(self._api.list_namespaced_event(namespace, field_selector=selected, **_RAW))
@@ -140,7 +143,7 @@ _RAW: Mapping[str, Any] = {"_preload_content": False, "_request_timeout": _SECON
 
 
 def _label(name: str) -> str:
-    """A JSON pointer to it."""
+    """Return the JSON pointer to a label."""
     return f"/metadata/labels/{name.replace('~', '~0').replace('/', '~1')}"
 
 
@@ -163,7 +166,7 @@ def _lines(answer: Any) -> Iterator[bytes]:
 
 @contextmanager
 def _answering() -> Iterator[None]:
-    """What the client raises, as what this module says."""
+    """Convert errors of the client to ``Refused`` and ``LauncherUnavailable``."""
     try:
         yield
     except ApiException as error:
@@ -201,7 +204,7 @@ def _configuration(settings: KubernetesSettings) -> Any:
 
 
 def own_namespace(settings: KubernetesSettings, mounted: Path = MOUNTED) -> str | None:
-    """The control plane's; ``None``: it is not in a pod, or does not say so."""
+    """Return the control plane's namespace; ``None`` if it does not run in a pod, or the namespace is unknown."""
     if settings.own_namespace is not None:
         return settings.own_namespace
     try:

@@ -1,7 +1,7 @@
-"""Drivers as pods: one for each attempt, by its name, in the namespace of the application's project.
+"""Launcher of drivers as pods: one pod per attempt, named after it, in the namespace of the application's project.
 
-A reference is ``{namespace}/{name}/{uid}``: it means the same to every control plane, whatever machine that is on, and
-never another pod.
+A reference is ``{namespace}/{name}/{uid}``: it has the same meaning for every control plane on any machine, and
+never denotes another pod.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from epochal.wire.projects import DEFAULT_PROJECT, project_of
 log = logging.getLogger("epochal.launcher")
 
 KILL_SECONDS = 1
-"""So long a driver that is ended has; nobody waits for what it still says."""
+"""Grace period of a driver that is killed. Its remaining output is not awaited."""
 FORCED_AFTER = timedelta(seconds=15)
-"""A pod that is being deleted since so long is on a node that does not answer: it is struck off the cluster's list."""
+"""Age of a deletion after which the node counts as unresponsive, and the pod is deleted by force."""
 LOG_SECONDS = 3.0
-"""So long the end of a log is waited for before it is told why its driver ended."""
+"""Timeout for the end of a log before the reason of the driver's end is reported."""
 EVENTS_SECONDS = 5.0
 _MANY = 1000
 _QUOTA_TRIES, _QUOTA_SECONDS = 5, 1.0
 UNREAD_LOG = timedelta(seconds=60)
-"""So long a pod that has ended stays, while its log cannot be read."""
+"""Retention of a terminated pod whose log cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,18 @@ class _PodName:
 
 
 class KubernetesLauncher(Launcher):
-    """Looks cost the cluster nothing, since its pods are watched; that one is gone is asked for. Authors may start pods
-    and label them as they like: logs are brought to the folder ``logs`` only of those that the catalog knows."""
+    """Launcher of drivers as pods.
+
+    Pods are watched, so look-ups need no call to the cluster; only the absence of a pod is verified with a call.
+    Authors
+    may start pods with any labels, so the launcher copies logs to the folder ``logs`` only for drivers of the catalog.
+    """
 
     def __init__(self, settings: KubernetesSettings, logs: Path, keeping: Keeping | None = None) -> None:
-        """``keeping``: what spares need; without it none are kept.
+        """``keeping``: requirements of spares; without it, no spares are started.
 
-        Raises ``OptionError`` where drivers would run beside the control plane, ``EnvironmentProblem`` where it is not
-        known which cluster is meant.
+        Raises ``OptionError`` where drivers would run beside the control plane, ``EnvironmentProblem`` if no
+        cluster is configured.
         """
         settings.check_apart(own_namespace(settings))
         self._settings = settings
@@ -97,7 +101,7 @@ class KubernetesLauncher(Launcher):
         self._keeping = keeping
         self._spares: SparePods | None = None
         self._events_asked: dict[str, float] = {}
-        """When they were last, by the pod's uid."""
+        """Time of the last request for events, by the uid of the pod."""
         self._tell: Callable[[], None] = lambda: None
         self._watched = {
             namespace: WatchedPods(self._api, namespace, self._changed)
@@ -178,14 +182,14 @@ class KubernetesLauncher(Launcher):
         return _PodName.of(found).reference
 
     def _spare_for(self, pod: DriverPod) -> Json | None:
-        """The pod of a spare that is this attempt's, by what the cluster says, or becomes it now."""
+        """Return the pod of a spare that the cluster has assigned to this attempt, or assign one now."""
         if self._spares is None:
             return None
         try:
             labels = ",".join(f"{label}={value}" for label, value in pod.own_labels.items())
             mine = [found for found in self._api.pods(pod.namespace, labels)[0] if taken_driver(found) == pod.name]
         except Refused:
-            return None  # who may not look may not start one either, and is told so
+            return None  # without read permission, the start is refused too, with a message
         if mine:
             return mine[0]
         key = PodKey.of(pod.namespace, pod.master, pod.spark)
@@ -195,7 +199,7 @@ class KubernetesLauncher(Launcher):
         try:
             return self._api.create_pod(namespace, manifest)
         except Refused as error:
-            # What spares hold is for drivers. The cluster counts it a moment longer.
+            # Spares give up their quota for drivers. The cluster counts it a moment longer.
             if self._spares is None or not quota_is_used_up(error) or not self._spares.end_all():
                 raise
         for _ in range(_QUOTA_TRIES):
@@ -205,7 +209,8 @@ class KubernetesLauncher(Launcher):
         return self._api.create_pod(namespace, manifest)
 
     def _there_already(self, namespace: str, name: str, manifest: Json) -> Json:
-        """Launched before, and nobody has written it down. Raises ``EnvironmentProblem`` when it is somebody else's."""
+        """Find a pod of an earlier, unrecorded launch. Raises ``EnvironmentProblem`` if the pod is not this
+        driver's."""
         found = self._api.pod(namespace, name)
         if found is None:
             return self._api.create_pod(namespace, manifest)
@@ -268,7 +273,7 @@ class KubernetesLauncher(Launcher):
             self._logs.forget(name.uid)
 
     def _events_are_due(self, uid: str) -> bool:
-        """They are asked for now and then only: a supervisor looks twice in a second."""
+        """Limit requests for events to one in 5 s per pod: a supervisor checks twice per second."""
         due = steady_seconds() >= self._events_asked.get(uid, 0.0) + EVENTS_SECONDS
         if due:
             if len(self._events_asked) > _MANY:
@@ -277,7 +282,7 @@ class KubernetesLauncher(Launcher):
         return due
 
     def _pod(self, name: _PodName) -> Json | None:
-        """``None``: it is gone, by what the cluster says now."""
+        """Return the pod; ``None`` if the cluster currently reports it as missing."""
         watched = self._watched.get(name.namespace)
         found = None if watched is None else watched.find(name.name, name.uid)
         if found is not None:
@@ -300,7 +305,7 @@ class KubernetesLauncher(Launcher):
 
 
 def _driver_of(name: str, pod: Json) -> DriverName | None:
-    """Whose driver a pod is; ``None``: it only looks like one, or is a spare."""
+    """Return the name of the driver in a pod; ``None`` if the pod is a spare or not a driver."""
     if (taken := taken_driver(pod)) is not None:
         return taken
     labels = pod["metadata"].get("labels") or {}
@@ -311,7 +316,7 @@ def _driver_of(name: str, pod: Json) -> DriverName | None:
 
 
 def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
-    """What pods see of the control plane's environment."""
+    """Select the variables of the control plane's environment that pods receive."""
     passed = {name: environment[name] for name in (FORMAT_VARIABLE,) if environment.get(name)}
     if faults.switched_on(environment):
         passed |= {name: environment[name] for name in (faults.SWITCH, faults.ENVIRONMENT) if name in environment}
@@ -319,7 +324,7 @@ def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _deleted_for(pod: Json) -> timedelta:
-    """How long it should have been gone."""
+    """Return the time since the deletion was due."""
     return _since(pod["metadata"].get("deletionTimestamp"))
 
 

@@ -1,7 +1,8 @@
-"""Drivers' logs, brought from the cluster into the folder in which all drivers' logs are, while their pods are there.
+"""Copies drivers' logs from the cluster into the common log folder while their pods exist.
 
-From there on nothing is special of them: they are rotated, followed, and kept when the driver is gone. Which pods are
-followed is the caller's to say, by what the catalog knows: labels alone prove nothing, since authors may start pods.
+In the folder they are treated like all logs: rotated, followed, and retained after the driver has terminated. The
+caller
+selects the pods according to the catalog: labels alone prove nothing, since authors may start pods.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _PAUSE_SECONDS = 1.0
 
 
 class PodLogs:
-    """``folder``: of ``{application}/{execution}-{attempt}.log``."""
+    """Log copier. ``folder`` contains ``{application}/{execution}-{attempt}.log``."""
 
     def __init__(self, api: ClusterApi, folder: Path) -> None:
         self._api = api
@@ -36,7 +37,7 @@ class PodLogs:
         self._closing = threading.Event()
 
     def follow(self, pod: Json) -> None:
-        """Bring its log here from now on, once it has begun. Asked again, nothing happens."""
+        """Copy the log of a pod continuously, if the pod has begun. Idempotent."""
         if not _has_begun(pod) or self._closing.is_set():
             return
         uid = pod["metadata"]["uid"]
@@ -47,13 +48,16 @@ class PodLogs:
         following.begin()
 
     def wait(self, pod: Json, seconds: float) -> bool:
-        """Whether all that a pod that has ended wrote is here, after so many seconds at most."""
+        """Wait at most ``seconds`` for the complete log of a terminated pod.
+
+        Returns ``True`` if the log is complete or not being copied.
+        """
         with self._lock:
             following = self._followed.get(pod["metadata"]["uid"])
         return following is None or following.complete.wait(seconds)
 
     def forget(self, uid: str) -> None:
-        """The pod is gone; what was read of its log stays."""
+        """Forget a deleted pod. The copied part of its log stays."""
         with self._lock:
             self._followed.pop(uid, None)
 
@@ -62,7 +66,7 @@ class PodLogs:
 
 
 class _Following:
-    """One log, until its end."""
+    """Copies one log until its end."""
 
     def __init__(self, api: ClusterApi, pod: Json, path: Path, closing: threading.Event) -> None:
         self.complete = threading.Event()
@@ -79,7 +83,7 @@ class _Following:
         ended = False
         while not ended and not self._closing.is_set():
             try:
-                # What it wrote is read once more after it has ended: whoever passed it on may have stopped before.
+                # Read the log once more after the end of the pod: the previous stream may have stopped earlier.
                 ended = self._has_ended()
                 self._read_on(follow=not ended)
             except LauncherUnavailable as error:
@@ -108,9 +112,9 @@ class _Following:
                     return
 
     def _known_bytes(self) -> int:
-        """How much of the log, as the cluster has it now, is here already: up to where the file's end is found in it.
+        """Return the length of the part of the cluster's log that has been copied, located by the end of the file.
 
-        The node may have rotated the log meanwhile; then that is found nowhere, and all that it has is new.
+        If the node has rotated the log meanwhile, the end is not found, and the entire log counts as new.
         """
         tail = read_end(self._path, _TAIL_BYTES)
         if not tail:
@@ -130,7 +134,7 @@ def _after(parts: Iterator[bytes], known: int) -> Iterator[bytes]:
 
 
 def _has_begun(pod: Json) -> bool:
-    """Whether its driver's container may have written something."""
+    """Return ``True`` if the driver's container may have written output."""
     for container in (pod.get("status") or {}).get("containerStatuses") or ():
         if container.get("name") == DRIVER:
             state = container.get("state") or {}

@@ -1,8 +1,8 @@
-"""Spare drivers in pods: which are kept, and how one is taken for an attempt.
+"""Spare drivers in pods: the pool, and the assignment of a spare to an attempt.
 
-A pod's name cannot be changed. So whose driver a spare has become is said by its labels, which change in one step of
-the cluster's, from ``free`` to ``taken``, for one control plane and one attempt. It gets its orders when the catalog
-says that it is the attempt's driver, and only then: of two that were taken for one attempt one has orders.
+A pod's name cannot be changed. The labels of a spare therefore identify its attempt: they change atomically from
+``free`` to ``taken``, for one control plane and one attempt. A spare receives its orders only when the catalog records
+it as the attempt's driver: of two spares taken for one attempt, only one receives orders.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ log = logging.getLogger("epochal.spares")
 
 SWEEP_SECONDS = 30.0
 FORGOTTEN_SECONDS = 60.0
-"""So long this control plane answers a pod that was taken: it has its orders then."""
+"""Time for which this control plane answers a taken pod. By then the pod has its orders."""
 _TIMES: Final = PoolTimes(quiet=5.0, busy=5.0)
 _SELECTOR: Final = f"{MANAGED_BY}=epochal,{SPARE}={FREE}"
 
 
 @dataclass(frozen=True)
 class PodKey:
-    """All that is decided when the pod begins: which application's driver it can become."""
+    """Settings fixed at the start of a pod. They determine the applications whose driver it can become."""
 
     namespace: str
     master: str
@@ -62,7 +62,8 @@ class PodKey:
 
 @dataclass(frozen=True)
 class Keeping:
-    """What warm drivers need: URLs of control planes, this one first, variables, and the desk that answers their pods.
+    """Requirements of warm drivers: URLs of control planes, this one first, variables, and the desk that answers
+    their pods.
     ``usual``: the key before the first request."""
 
     kept: PodDesk
@@ -166,7 +167,7 @@ class SparePods:
 
 
 def taken_driver(pod: Json) -> DriverName | None:
-    """Whose driver a pod is that was a spare; ``None``: nobody's."""
+    """Return the name of the driver that a spare pod has become; ``None`` if it has become none."""
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
     execution, attempt = labels.get(EXECUTION, ""), labels.get(ATTEMPT, "")

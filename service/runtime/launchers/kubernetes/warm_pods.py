@@ -17,7 +17,7 @@ from epochal.service.runtime.warm_pool import Key, WarmLauncher
 log = logging.getLogger("epochal.launcher")
 
 LEFT_OVER = timedelta(seconds=60)
-"""Retention of a pod that has ended, so that the control plane that waits for it sees how."""
+"""Retention of a terminated pod, so that the waiting control plane can read the reason."""
 
 
 @dataclass(eq=False)
@@ -35,8 +35,11 @@ class WarmPod:
 
 
 class PodLauncher(WarmLauncher[Key, WarmPod]):
-    """A pod belongs to the control plane that has created it, and ends when that does not answer any more. Any control
-    plane deletes the object that is left of it then."""
+    """Launcher of warm pods.
+
+    A pod belongs to the control plane that has created it, and ends when that control plane no longer responds. Any
+    control plane then deletes the remaining object.
+    """
 
     sort = DRIVERS
 

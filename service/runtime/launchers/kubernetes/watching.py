@@ -1,6 +1,6 @@
-"""The drivers' pods of a namespace as they are, kept by a watch: to look costs nobody a call.
+"""Cache of the drivers' pods of a namespace, maintained by a watch: look-ups need no call to the cluster.
 
-What is here may be a moment behind. So that a pod is gone is believed only after it was asked for
+The cache may lag slightly. Callers must therefore verify with a call that a pod is missing
 (:class:`~epochal.service.runtime.launchers.kubernetes.launcher.KubernetesLauncher` does).
 """
 
@@ -24,14 +24,14 @@ log = logging.getLogger("epochal.launcher")
 _WATCH_SECONDS = 120
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 5.0
 _LISTED_SECONDS = 10.0
-"""So long the first list is waited for."""
+"""Timeout for the first list."""
 _SILENT_SECONDS = 30.0
-"""After which a watch that cannot be begun again is no knowledge of the cluster."""
+"""Time without a successful watch after which the cache counts as outdated."""
 _REMEMBERED = 1000
 
 
 class WatchedPods:
-    """``changed`` is called with each pod that is new or other than before, from a thread of its own."""
+    """Watched pods. ``changed`` is called, from a separate thread, with each new or changed pod."""
 
     def __init__(self, api: ClusterApi, namespace: str, changed: Callable[[Json], None]) -> None:
         self._api = api
@@ -40,7 +40,7 @@ class WatchedPods:
         self._pods: dict[str, Json] = {}
         """By name."""
         self._deleted: OrderedDict[str, Json] = OrderedDict()
-        """As they were last, by uid."""
+        """Last known state of deleted pods by uid."""
         self._lock = threading.Lock()
         self._listed = threading.Event()
         self._closing = threading.Event()
@@ -51,11 +51,11 @@ class WatchedPods:
         BackgroundTask(f"pods-{self._namespace}", self._run)
 
     def close(self) -> None:
-        """Returns at once; the thread ends with its watch."""
+        """Request the end of the watch. Returns immediately; the thread ends with its watch."""
         self._closing.set()
 
     def check(self) -> None:
-        """Raises ``LauncherUnavailable`` when the cluster was not heard for long, or never."""
+        """Raises ``LauncherUnavailable`` if the cluster has not responded for 30 s, or never."""
         away = self._away_since
         if not self._listed.is_set() or (away is not None and time.monotonic() - away > _SILENT_SECONDS):
             raise LauncherUnavailable(
@@ -64,25 +64,25 @@ class WatchedPods:
             )
 
     def all(self) -> Mapping[str, Json]:
-        """By name. Raises ``LauncherUnavailable`` while they were never listed."""
+        """Return all pods by name. Raises ``LauncherUnavailable`` until the first list."""
         if not self._listed.wait(_LISTED_SECONDS):
             self.check()
         with self._lock:
             return dict(self._pods)
 
     def find(self, name: str, uid: str) -> Json | None:
-        """``None``: there is none that is known here."""
+        """Return a cached pod; ``None`` if the cache does not contain it."""
         with self._lock:
             pod = self._pods.get(name)
         return pod if pod is not None and pod["metadata"]["uid"] == uid else None
 
     def last(self, uid: str) -> Json | None:
-        """Of a pod that was deleted: as it was."""
+        """Return the last state of a deleted pod."""
         with self._lock:
             return self._deleted.get(uid)
 
     def note(self, pod: Json) -> None:
-        """One that was just made, or read."""
+        """Add a pod that was just created or read."""
         with self._lock:
             self._pods[pod["metadata"]["name"]] = pod
 
@@ -114,7 +114,7 @@ class WatchedPods:
             self._away_since = time.monotonic()
 
     def _list_and_watch(self) -> None:
-        """Until the cluster has forgotten what came after the last that was heard, or cannot be heard."""
+        """List the pods and watch them until the cluster has discarded the version, or cannot be reached."""
         items, version = self._api.pods(self._namespace, SELECTOR)
         self._replace({pod["metadata"]["name"]: pod for pod in items})
         while not self._closing.is_set():
