@@ -24,10 +24,10 @@ from epochal.programs import (
     program,
     sequential,
 )
+from epochal.programs.annotations import answer_type, value_type
 from epochal.programs.declaration import declared
 from epochal.programs.execution import Failed
 from epochal.programs.state import OVERFLOWED, State
-from epochal.programs.annotations import answer_type, value_type
 from epochal.programs.value_types import NotAValueType
 from tests.kit.program_interpreter import Call, Interpreter
 
