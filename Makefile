@@ -14,6 +14,7 @@ SEED ?=
 QUICK ?=
 SAMPLE_SECONDS ?= 840
 REF ?=
+OWN ?=
 FIGURE ?=
 
 # Tests start hundreds of processes that import the same modules: compiled once is enough.
@@ -80,8 +81,8 @@ bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into
 bench-kubernetes: $(READY) ## How soon drivers in pods commit, into benchmarks/RESULTS.md (eight minutes, after kubernetes-tools)
 	@tools/in-own-network $(BIN)/python -m benchmarks.kubernetes --spares
 
-bench-compare: $(READY) ## Is this checkout slower than another commit? Both by turns, about ten minutes (REF=main~5)
-	@$(BIN)/python -m benchmarks.compare $(REF)
+bench-compare: $(READY) ## Is this checkout slower than another commit? Both by turns, about ten minutes (REF=main~5; OWN=1: REF with its own benchmarks)
+	@$(BIN)/python -m benchmarks.compare $(REF) $(if $(OWN),--own-benchmarks)
 
 figures: $(FIGURES) ## Charts as in the SDG paper's section 6, into benchmarks/RESULTS.md (FIGURE=recovery: one; QUICK=1: only tried)
 	@$(BIN)/python -m benchmarks.figures $(FIGURE) $(if $(QUICK),--quick)

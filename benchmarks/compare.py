@@ -43,6 +43,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"each measures both once; default: {ROUNDS}")
     parser.add_argument("--measures", nargs="+", choices=list(MEASURES), default=list(MEASURES), metavar="MEASURE")
     parser.add_argument("--history", action="store_true", help="print what was found so far, and measure nothing")
+    parser.add_argument(
+        "--own-benchmarks",
+        action="store_true",
+        help="measure REF with its own benchmarks: required if modules that they import were moved since",
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     if options.history:
@@ -53,7 +58,7 @@ def main() -> int:
         parser.error("--rounds has to be 1 or more")
     machine = describe()
     try:
-        with other_checkout(options.reference) as other:
+        with other_checkout(options.reference, own_benchmarks=options.own_benchmarks) as other:
             this = this_checkout()
             console.print(f"{this.name} against {other.name}")
             if not same_libraries(this, other):

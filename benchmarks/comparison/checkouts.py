@@ -55,8 +55,10 @@ def commit_of(reference: str, root: Path = ROOT) -> str:
 
 
 @contextmanager
-def other_checkout(reference: str, root: Path = ROOT) -> Iterator[Checkout]:
+def other_checkout(reference: str, root: Path = ROOT, *, own_benchmarks: bool = False) -> Iterator[Checkout]:
     """The commit in a folder that is removed at the end, with the benchmarks of ``root``: one way to measure both.
+
+    ``own_benchmarks``: the commit keeps its benchmarks. They have to measure the same.
 
     Raises ``EnvironmentProblem``.
     """
@@ -65,8 +67,9 @@ def other_checkout(reference: str, root: Path = ROOT) -> Iterator[Checkout]:
     folder = parent / "checkout"
     try:
         _git(root, "worktree", "add", "--quiet", "--detach", str(folder), commit)
-        shutil.rmtree(folder / BENCHMARKS, ignore_errors=True)
-        shutil.copytree(root / BENCHMARKS, folder / BENCHMARKS, ignore=shutil.ignore_patterns("__pycache__"))
+        if not own_benchmarks:
+            shutil.rmtree(folder / BENCHMARKS, ignore_errors=True)
+            shutil.copytree(root / BENCHMARKS, folder / BENCHMARKS, ignore=shutil.ignore_patterns("__pycache__"))
         yield Checkout(folder, _environment(folder), commit)
     finally:
         shutil.rmtree(parent, ignore_errors=True)

@@ -132,6 +132,8 @@ def test_another_commit_runs_its_own_code_by_the_benchmarks_of_this_one(reposito
         assert done.stdout.split() == ["first", "second"]
         assert not checkouts.same_libraries(checkouts.this_checkout(repository), other)
     assert not other.folder.exists()
+    with checkouts.other_checkout("HEAD~1", repository, own_benchmarks=True) as other:
+        assert "'first'" in (other.folder / "benchmarks" / "__init__.py").read_text()
     assert len(git(repository, "worktree", "list").splitlines()) == 1
     assert git(repository, "status", "--porcelain") == ""
 
