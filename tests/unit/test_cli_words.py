@@ -149,7 +149,7 @@ def every_error(kind: type[errors.EpochalError] = errors.EpochalError) -> Iterat
 
 def test_the_documented_exit_codes_are_those_of_every_error() -> None:
     importlib.import_module("epochal.service.app")  # which declares errors of its own
-    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text()
     rows = re.findall(r"^(\| (\d+) \|.*)$", page, re.MULTILINE)
     documented = {slug: int(code) for row, code in rows for slug in SLUG.findall(row)}
     found = {kind.slug: int(exit_code(kind("x"))) for kind in every_error() if "slug" in vars(kind)}
@@ -173,7 +173,7 @@ def commands(app: typer.Typer, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def test_whatever_waits_can_be_told_not_to_and_is_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text().partition("## Waiting")[2]
+    page = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text().partition("## Waiting")[2]
     waits = ("session.wait", "_finish(", "_answer(", "_begun(")
     waiting = {name for name, code in commands(app) if any(call in code for call in waits)}
     assert waiting >= {"submit", "stop", "transaction retry", "gc", "export"}
