@@ -265,14 +265,16 @@ LOCAL = {
 
 
 @pytest.mark.claim(
-    "README.md: Every command that addresses a control plane uses its REST API (`/v1`, problem details for errors), "
-    "which is open to other programs. Commands that work on this machine have no route: `check`, `run`, "
+    "docs/reference/command-line.md: Every command that addresses a control plane uses its REST API, which is open to "
+    "other programs. Commands that work on this machine have no route: `check`, `run`, "
     "`dev` and `sdg` on a pipeline's file; `up`, `config`, `migrate`, `doctor` and `backup list`, `verify` and "
     "`restore` for the operator; `login`, `logout` and `context`."
 )
 def test_every_command_has_its_routes_or_works_on_this_machine() -> None:
     commands = set(_commands(typer.main.get_command(app)))
-    assert commands - LOCAL == set(REST), "README and this test list commands; a new one belongs into both"
+    assert commands - LOCAL == set(REST), (
+        "docs/reference/command-line.md and this test list commands; a new one belongs into both"
+    )
     assert commands >= LOCAL
     routes = {
         f"{method} {route.path}"

@@ -70,11 +70,9 @@ def test_event_time(reader_folder: Path, spark: SparkSession) -> None:
 
 @pytest.mark.slow
 @pytest.mark.by_turns(2)
-def test_time_in_readme(reader_folder: Path, spark: SparkSession) -> None:
-    """Runs README's windows, join and timers over a few rows, with its assertions."""
-    blocks = blocks_of("README.md", "python")
-    begin = next(number for number, block in enumerate(blocks) if block.text.startswith("# shop.py"))
-    names = execute(blocks[begin : begin + 2], {"__name__": "shop"})
+def test_event_time_tutorial(reader_folder: Path, spark: SparkSession) -> None:
+    """Runs the windows, join and timers of the tutorial over a few rows, with its assertions."""
+    names = execute(blocks_of("docs/tutorials/event-time.md", "python"), {"__name__": "shop"})
     assert names["counted"]
 
 
