@@ -11,8 +11,8 @@ pytest.importorskip("helm_python", reason="helm-python-sdk is not installed: no 
 
 from tests.kit.servers import or_skipped
 from tests.kubernetes.installed.commands import PAGE, Reader
-from tests.service.end_to_end.blocks import blocks_of
 from tests.kubernetes.installed.installation import Installation, installation
+from tests.service.end_to_end.blocks import blocks_of
 
 
 @pytest.fixture(scope="session")

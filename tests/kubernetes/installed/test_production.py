@@ -9,8 +9,8 @@ import pytest
 from epochal.client import Client
 from tests.kubernetes.installed.applications import Application
 from tests.kubernetes.installed.commands import PAGE, Reader
-from tests.service.end_to_end.blocks import blocks_of
 from tests.kubernetes.installed.installation import Installation
+from tests.service.end_to_end.blocks import blocks_of
 
 pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1800)]
 
