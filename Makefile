@@ -12,6 +12,8 @@ SEEDS ?= 30
 LIVES ?= 10
 SEED ?=
 QUICK ?=
+TEST_SECONDS ?= 480
+ALL ?=
 SAMPLE_SECONDS ?= 840
 REF ?=
 OWN ?=
@@ -23,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-kubernetes test-sample test-all lengths chaos availability mutants lint format bench bench-nexmark bench-kubernetes bench-compare figures scale pictures kubernetes-tools lock audit clean
+.PHONY: help demo test test-unit coverage test-kubernetes test-sample test-all lengths chaos availability mutants lint format bench bench-nexmark bench-kubernetes bench-compare figures scale pictures kubernetes-tools lock audit clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,9 +33,9 @@ help: ## List what can be made
 demo: $(READY) ## A real streaming application: epochs, look-ups, a killed driver, a fork, the proof (about two minutes)
 	@$(BIN)/python -m examples.flights.demo
 
-test: $(READY) ## Tests, those that need real servers too; what was skipped is listed with its reason (TESTS=path for some)
-	@$(PYTEST) -m "not long" $(TESTS)
-	@echo "Deselected: what is marked long (whole stories, the demo, repetitions); 'make test-all' runs these too."
+test: $(READY) ## Tests of what changed and a sample of the others, eight minutes (TESTS=path for some, ALL=1 for all)
+	@$(PYTEST) -m "not long" $(if $(ALL)$(TESTS),,--change-seconds $(TEST_SECONDS)) $(TESTS)
+	@echo "Not included: tests marked long (whole stories, the demo, repetitions); 'make test-all' runs these too."
 
 test-unit: $(READY) ## Tests without processes and without a Spark session, in less than two minutes
 	@$(PYTEST) tests/unit -m "not long" $(TESTS)
@@ -48,6 +50,11 @@ test-sample: $(READY) ## A sample of what is marked long, a quarter of an hour a
 
 test-all: $(READY) ## All tests, also those that take minutes each, and more examples of each property
 	@$(PYTEST) --hypothesis-profile thorough $(TESTS)
+
+coverage: $(READY) ## Coverage of the usual tests, by package, and tests/executed.json, by which make test selects (half an hour)
+	@rm -rf .coverage && mkdir .coverage
+	-@EPOCHAL_TEST_FILE=none $(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long" -q
+	@$(BIN)/python -m tests.kit.recording
 
 lengths: $(READY) ## All tests, and how long they took into tests/lengths.json (on a quiet machine)
 	@$(PYTEST) -n logical --hypothesis-profile thorough --write-lengths

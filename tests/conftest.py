@@ -59,7 +59,14 @@ INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.facto
 processor time. A run with tests marked ``long`` does without, as do drivers that are processes of their own."""
 
 
-pytest_plugins = ("tests.kit.workers", "tests.kit.lengths", "tests.kit.sampling", "tests.kit.statements")
+pytest_plugins = (
+    "tests.kit.workers",
+    "tests.kit.lengths",
+    "tests.kit.sampling",
+    "tests.kit.selection",
+    "tests.kit.recording",
+    "tests.kit.statements",
+)
 
 # How many examples Hypothesis tries: `make test-all` asks for the thorough profile.
 hypothesis.settings.register_profile("quick", max_examples=16, deadline=None)
