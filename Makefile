@@ -87,10 +87,10 @@ bench-compare: $(READY) ## Is this checkout slower than another commit? Both by 
 figures: $(FIGURES) ## Charts as in the SDG paper's section 6, into benchmarks/RESULTS.md (FIGURE=recovery: one; QUICK=1: only tried)
 	@$(BIN)/python -m benchmarks.figures $(FIGURE) $(if $(QUICK),--quick)
 
-scale: $(FIGURES) ## What grows with keys, operators, subtasks, history, applications: docs/scale.md's numbers (FIGURE=keys: one)
+scale: $(FIGURES) ## What grows with keys, operators, subtasks, history, applications: docs/operations/scale.md's numbers (FIGURE=keys: one)
 	@$(BIN)/python -m benchmarks.scale $(FIGURE) $(if $(QUICK),--quick)
 
-pictures: $(FIGURES) ## Draw the pictures of docs/time.md anew
+pictures: $(FIGURES) ## Draw the pictures of docs/reference/event-time.md anew
 	@$(BIN)/python tools/draw_time.py
 
 kubernetes-tools: $(READY) ## The programs of Kubernetes that tests start, built once into the user's cache (6 to 16 minutes; needs Go)

@@ -26,7 +26,8 @@ RUNS = FigureRuns(
     },
     """## Scale
 
-Written by `make scale`: what grows with what. [docs/scale.md](../docs/scale.md) says what follows from it.""",
+Written by `make scale`: what grows with what. [docs/operations/scale.md](../docs/operations/scale.md) says what
+follows from it.""",
     limit_seconds=900,
 )
 

@@ -1,4 +1,5 @@
-"""Draws the pictures of docs/time.md, from the functions that the engine computes with: `make pictures`."""
+"""Draws the pictures of docs/reference/event-time.md, from the functions that the engine computes with: `make
+pictures`."""
 
 from __future__ import annotations
 

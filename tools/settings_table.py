@@ -1,4 +1,5 @@
-"""The reference table of settings: ``python -m tools.settings_table`` updates the one in ``docs/settings.md``."""
+"""The reference table of settings: ``python -m tools.settings_table`` updates the one in
+``docs/reference/settings.md``."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from pathlib import Path
 
 from epochal.cli.settings import Known, known_settings
 
-PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
+PAGE = Path(__file__).parents[1] / "docs/reference/settings.md"
 _TABLE = re.compile(r"(?<=<!-- settings -->\n).*?(?=<!-- /settings -->)", re.DOTALL)
 
 

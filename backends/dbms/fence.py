@@ -1,6 +1,6 @@
 """The fence: one row per branch and sink in the target database, moved in the transaction that applies an epoch.
 
-docs/sinks/dbms.md describes the table for database administrators.
+docs/reference/sinks/dbms.md describes the table for database administrators.
 """
 
 from __future__ import annotations

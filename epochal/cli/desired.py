@@ -44,7 +44,8 @@ class DesiredApplication(Body):
     parameters: Parameters = Field(default_factory=dict)
     configuration: ApplicationConfiguration = Field(
         default_factory=ApplicationConfiguration,
-        description="Configuration as in docs/operations.md. If omitted, `max_parallelism` stays unchanged; with "
+        description="Configuration as in docs/operations/running.md. If omitted, `max_parallelism` stays unchanged; "
+        "with "
         "autoscaling, so does `parallelism`.",
     )
     state: Literal["running", "stopped"] = Field("running", description="Desired state of the application.")

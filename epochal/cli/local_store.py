@@ -83,7 +83,7 @@ def restore(
             f"The store contains branch {branch} of {application}, which was created after the backup and is "
             f"not in the "
             "restored catalog. If it is the result of a rollback, sinks do not show the output of the restored branch: "
-            "see docs/backup.md."
+            "see docs/operations/backup.md."
         )
 
 

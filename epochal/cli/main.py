@@ -53,7 +53,7 @@ HELP = (
 )
 EPILOG = (
     "[bold]Exit codes:[/bold] 0 done · 1 failed · 2 wrong usage · 3 not found · 4 conflict · "
-    "5 control plane unavailable · 6 not allowed · 130 interrupted. docs/command-line.md lists the code of "
+    "5 control plane unavailable · 6 not allowed · 130 interrupted. docs/reference/command-line.md lists the code of "
     "each error.\n\n"
     "[bold]Environment:[/bold] EPOCHAL_URL and EPOCHAL_TOKEN (control plane and access token), "
     "EPOCHAL_PROJECT (project), EPOCHAL_HOME (data directory of a local control plane, with its admin.token), "

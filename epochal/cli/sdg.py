@@ -12,7 +12,7 @@ from epochal.cli.options import File, Json
 from epochal.cli.output import Output
 from epochal.errors import InvalidInput
 
-app = typer.Typer(help="Programs: classes with state and entries (docs/programs.md).", no_args_is_help=True)
+app = typer.Typer(help="Programs: classes with state and entries (docs/reference/programs.md).", no_args_is_help=True)
 
 
 class Format(StrEnum):

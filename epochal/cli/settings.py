@@ -30,8 +30,8 @@ ConfigFile = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="Settings file (TOML, docs/settings.md). Environment variables and options take precedence over it.  "
-        + escape(f"[default: {CONFIG_VARIABLE}]"),
+        help="Settings file (TOML, docs/reference/settings.md). Environment variables and options take precedence "
+        "over it.  " + escape(f"[default: {CONFIG_VARIABLE}]"),
         show_default=False,
     ),
 ]

@@ -40,5 +40,5 @@ class Decided:
             f"The catalog has said that epoch {key} is decided, and {now}: its database was put back to an earlier "
             "state, as by a fail-over without synchronous replication, or from a copy. Sinks may show what it does not "
             "know, so the application has halted. Make the database that has the epoch the current one, or compare the "
-            "sinks with `epochal epochs`, put them back, and start the application (docs/errors.md)."
+            "sinks with `epochal epochs`, put them back, and start the application (docs/reference/errors.md)."
         )

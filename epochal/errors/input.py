@@ -73,6 +73,6 @@ class QueryRefused(InvalidInput):
     def __init__(self, message: str | None = None, reason: str | None = None, position: int | None = None) -> None:
         super().__init__(message)
         self.reason = reason
-        """The slug of the reason; docs/standing-queries.md lists them."""
+        """The slug of the reason; docs/reference/standing-queries.md lists them."""
         self.position = position
         """Position in the text of the query, from 1."""

@@ -139,4 +139,4 @@ class NamesVerbs:
             raise UnknownVerb(f"{kind} has no verb {name!r}.{closest(name, verbs) or ' ' + _LISTED.format(kind)}")
 
 
-_LISTED = "docs/authoring.md lists the verbs of a {}."
+_LISTED = "docs/how-to/write-a-pipeline.md lists the verbs of a {}."

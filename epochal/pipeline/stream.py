@@ -153,7 +153,7 @@ class Stream(JoinedRelation):
         groups: int = 10_000,
         keep: str = "7 days",
     ) -> Stream:
-        """Allow users to add queries over this stream while the application runs (docs/standing-queries.md)::
+        """Allow users to add queries over this stream while the application runs (docs/reference/standing-queries.md)::
 
             events.with_watermark("at", "10 seconds").standing_queries("queries", windows=("1 minute", "1 hour"))
 
@@ -225,7 +225,7 @@ class KeyedStream(NamesVerbs):
 
         ``changes``: for each key whose values change, output the previous row with -1 in the column ``_change``, and
         the new row with +1. An aggregate over such a stream subtracts the former and adds the latter. See
-        docs/streams.md.
+        docs/reference/streams.md.
 
         ``ttl="7 days"``: a group without rows for this time is removed from the state; the next row starts a new group.
         The output is not changed. ``ttl_on="event_time"``: measure by the watermark instead of the epoch time.

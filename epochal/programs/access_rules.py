@@ -72,7 +72,7 @@ class Counts:
         "unknown-access",
         "A method that the state class does not have",
         "only the methods of the state classes can read or write state.",
-        "Use a method that docs/programs.md lists.",
+        "Use a method that docs/reference/programs.md lists.",
         """
 class Counts:
     counts: Partitioned[Counter[str]]

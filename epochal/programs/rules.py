@@ -1,6 +1,6 @@
 """The rules for programs: each with its reason, the fix and an example.
 
-A test runs the examples and compares the refused line with the marked one. docs/programs.md shows them.
+A test runs the examples and compares the refused line with the marked one. docs/reference/programs.md shows them.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of queries, as listed in docs/standing-queries.md.
+    """The limits of queries, as listed in docs/reference/standing-queries.md.
 
     The author sets ``queries``, ``groups``, ``least_window`` and ``greatest_window`` (microseconds); the others are
     fixed. ``groups``: of a query in one window. ``depth``: of one expression.

@@ -1,6 +1,6 @@
 """The reasons for which standing queries are refused, each with message, fix and example.
 
-A test runs the examples, and docs/standing-queries.md shows them.
+A test runs the examples, and docs/reference/standing-queries.md shows them.
 """
 
 from __future__ import annotations

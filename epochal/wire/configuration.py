@@ -54,7 +54,7 @@ def check_configuration(configuration: ApplicationConfiguration) -> None:
     if not _MASTER.fullmatch(configuration.master):
         raise OptionError(
             f"configuration.master: {configuration.master!r} is not a Spark master. Use local[n], spark://HOST:PORT "
-            "or, in pods, k8s://https://kubernetes.default.svc (docs/operations.md#where-spark-runs)."
+            "or, in pods, k8s://https://kubernetes.default.svc (docs/operations/running.md#where-spark-runs)."
         )
     for option in configuration.spark:
         if not _SPARK_OPTION.fullmatch(option):
@@ -77,7 +77,7 @@ def _check_is_no_client(configuration: ApplicationConfiguration) -> None:
     raise OptionError(
         f"{asked} selects Spark Connect. A driver requires its own Spark process, in which it starts, interrupts and "
         "ends jobs; a shared server outlives a fenced attempt. Use local[n], spark://HOST:PORT "
-        "or, in pods, k8s://https://kubernetes.default.svc as the master (docs/operations.md#where-spark-runs)."
+        "or, in pods, k8s://https://kubernetes.default.svc as the master (docs/operations/running.md#where-spark-runs)."
     )
 
 

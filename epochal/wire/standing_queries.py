@@ -55,7 +55,7 @@ class StandingQueryAnswer(Answer):
         default=None, description="Windows up to this time have been answered; null: none, or all."
     )
     expires_at: datetime | None = Field(description="Time at which the query is dropped; null: never.")
-    cost: int = Field(description="Cost of the query, at most 250; see docs/standing-queries.md.")
+    cost: int = Field(description="Cost of the query, at most 250; see docs/reference/standing-queries.md.")
 
 
 class StandingQueriesAnswer(Answer):

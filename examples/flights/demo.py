@@ -273,7 +273,7 @@ def main() -> int:
         feeder.stop()
     shutil.rmtree(folder, ignore_errors=True)
     screen.chapter(f"Everything equal, everything stopped, in {time.monotonic() - started:.0f} s")
-    screen.console.print("[dim]Next: README.md, docs/authoring.md, examples/flights/pipeline.py")
+    screen.console.print("[dim]Next: docs/start/quickstart.md, docs/README.md, examples/flights/pipeline.py")
     return 0
 
 

@@ -21,7 +21,8 @@ SCHEMA = "time timestamp, carrier string, flight int, tail string, origin string
 
 
 class Parameters(BaseModel):
-    """Where the broker is. Real clusters also want ``security_protocol`` and the like: see docs/sinks/kafka.md."""
+    """Where the broker is. Real clusters also want ``security_protocol`` and the like: see
+    docs/reference/sinks/kafka.md."""
 
     servers: str = Field(description="host:port,host:port")
     late_minutes: int = Field(default=15, ge=0, description="a flight that arrives this much later is late")

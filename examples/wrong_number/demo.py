@@ -1,7 +1,7 @@
 """``python -m examples.wrong_number.demo``: a control plane of its own, five days of sales, and one wrong number.
 
-The commands are those of docs/lineage.md, as a person would type them. Exits 0 only when state, table and folder all
-say what plain Python makes of the sales; leaves nothing running.
+The commands are those of docs/tutorials/one-wrong-number.md, as a person would type them. Exits 0 only when state,
+table and folder all say what plain Python makes of the sales; leaves nothing running.
 """
 
 from __future__ import annotations

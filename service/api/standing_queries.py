@@ -50,7 +50,8 @@ def add_query(name: str, request: AddQuery, control: Control, caller: Caller) ->
     its `result` has the query's id (`query`) and the `epoch`.
 
     A refused query (422, `query-refused`) has two more members: `reason`, one of the names listed in
-    docs/standing-queries.md, and `position`, the position in the text of the query, counted from 1, or null. 409: the
+    docs/reference/standing-queries.md, and `position`, the position in the text of the query, counted from 1, or
+    null. 409: the
     application is not running, or has the maximum number of queries. The query belongs to the token that adds it.
     """
     return control.queries.add(name, request, caller.name)

@@ -152,7 +152,10 @@ class Settings(Section):
         KubernetesSettings | None,
         BeforeValidator(_kubernetes),
         Setting(option=True, variable=f"{PREFIX}KUBERNETES_FILE", metavar="FILE", default="drivers are processes"),
-    ] = Field(None, description="Run drivers as pods of a cluster, as this JSON file describes (docs/kubernetes.md).")
+    ] = Field(
+        None,
+        description="Run drivers as pods of a cluster, as this JSON file describes (docs/operations/kubernetes.md).",
+    )
     tls: Tls | None = None
     """TLS of the public port. ``None``: plain HTTP."""
     internal_tls: Tls | None = None
@@ -161,7 +164,9 @@ class Settings(Section):
         OidcSettings | None,
         BeforeValidator(_oidc),
         Setting(option=True, variable=f"{PREFIX}OIDC_FILE", metavar="FILE", default="tokens of Epochal only"),
-    ] = Field(None, description="Also accept tokens of the identity provider in this JSON file (docs/identity.md).")
+    ] = Field(
+        None, description="Also accept tokens of the identity provider in this JSON file (docs/operations/identity.md)."
+    )
     trusted_proxies: Annotated[
         tuple[Network, ...], BeforeValidator(_networks), Setting(option=True, metavar="ADDRESSES", default="none")
     ] = Field(

@@ -74,7 +74,7 @@ class Isolation:
         return (
             f"Pipelines run under this control plane's own user ({_name(os.geteuid())}), since {self.reason}. Their "
             f"code can read {', '.join(secrets)}: give a token with the role author only to whom you would give all of "
-            "that (docs/operations.md, Security)."
+            "that (docs/operations/running.md, Security)."
         )
 
 

@@ -1,6 +1,6 @@
 """Invalid uses of ``feed`` and ``serve`` of programs, with the messages that authors receive.
 
-docs/programs.md shows all of them.
+docs/reference/programs.md shows all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COLUMNS = {"account": "string(id)", "amount": "id", "at": "timestamp_seconds(id)
 
 @program
 class Accounts:
-    """The example of docs/programs.md."""
+    """The example of docs/reference/programs.md."""
 
     balances: Partitioned[Map[str, int]]
 

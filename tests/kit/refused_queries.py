@@ -1,4 +1,4 @@
-"""Examples of refused standing queries, and their page in docs/standing-queries.md."""
+"""Examples of refused standing queries, and their page in docs/reference/standing-queries.md."""
 
 from __future__ import annotations
 

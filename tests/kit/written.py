@@ -33,9 +33,9 @@ class WrittenPart:
         return head + begin, part, end + tail
 
 
-OF_PROGRAMS = WrittenPart(ROOT / "docs/programs.md", "refusals")
-FED_WRONGLY = WrittenPart(ROOT / "docs/programs.md", "fed wrongly")
-OF_STANDING_QUERIES = WrittenPart(ROOT / "docs/standing-queries.md", "refusals")
+OF_PROGRAMS = WrittenPart(ROOT / "docs/reference/programs.md", "refusals")
+FED_WRONGLY = WrittenPart(ROOT / "docs/reference/programs.md", "fed wrongly")
+OF_STANDING_QUERIES = WrittenPart(ROOT / "docs/reference/standing-queries.md", "refusals")
 
 
 def main() -> None:

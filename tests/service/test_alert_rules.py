@@ -48,7 +48,9 @@ def test_the_rules_are_those_of_the_template(tool: ModuleType) -> None:
 
 
 def test_rules_name_only_metrics_that_are_documented() -> None:
-    documented = set(re.findall(r"^\| `(epochal_\w+)`", (ROOT / "docs" / "observability.md").read_text(), re.MULTILINE))
+    documented = set(
+        re.findall(r"^\| `(epochal_\w+)`", (ROOT / "docs/operations/observability.md").read_text(), re.MULTILINE)
+    )
     text = (FOLDER / "epochal.rules.yaml").read_text()
     expressions = re.sub(r"\{__name__=~[^}]*\}", "", text)
     used = {name.removesuffix("_bucket") for name in NAME.findall(expressions)}

@@ -141,7 +141,7 @@ def test_readme_as_it_is_written(plane: Plane, monkeypatch: pytest.MonkeyPatch) 
     plane.get("/v1/applications/orders/state/spent/keys/42", min_epoch=1)
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
     monkeypatch.setenv("EPOCHAL_TOKEN", token_of(plane))
-    (client,) = (block for block in blocks_of("README.md", "python") if "Client" in block.text)
+    (client,) = (block for block in blocks_of("docs/start/quickstart.md", "python") if "Client" in block.text)
     names: dict[str, Any] = {}
     exec(client.code, names)  # type: ignore[call-overload]
     assert names["answer"].value["orders"] == 42

@@ -1,4 +1,5 @@
-"""What docs/entries.md says is refused before it is taken: each row of its table is what is really answered."""
+"""What docs/reference/entries.md says is refused before it is taken: each row of its table is what is really
+answered."""
 
 from __future__ import annotations
 
@@ -106,7 +107,7 @@ def test_the_page_says_what_is_refused_and_how(store: Plane) -> None:
         key = answer.status_code, problem["type"].rpartition(":")[2]
         messages.setdefault(key, []).append(without_numbers(problem["detail"]))
     told = set()
-    for status, _, example in rows_of("entries.md", "### What is refused before it is taken"):
+    for status, _, example in rows_of("reference/entries.md", "### What is refused before it is taken"):
         for slug in re.findall(r"`([a-z-]+)`", status):
             told.add((int(status.split()[0]), slug))
             assert f"urn:epochal:problem:{slug}" in listed_problems(document, status.split()[0])

@@ -127,7 +127,7 @@ def test_the_openapi_document(plane: Plane) -> None:
             keys = [p for p in operation.get("parameters", []) if p["name"] == "Idempotency-Key"]
             changes = operation.get("x-role") in ("operator", "author", "admin") and path not in {*PLANS, CALLS}
             assert len(keys) == (changes and method != "get"), where
-    explained = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
+    explained = (Path(__file__).parents[2] / "docs/reference/errors.md").read_text()
     assert [slug for slug in sorted(slugs) if f"`{slug.rpartition(':')[2]}`" not in explained] == []
 
 

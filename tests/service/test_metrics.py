@@ -35,7 +35,7 @@ from epochal.service.runtime.replicas.serving import ServedReplicas
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
 
-DOCS = Path(__file__).parents[2] / "docs" / "observability.md"
+DOCS = Path(__file__).parents[2] / "docs/operations/observability.md"
 ROW = re.compile(r"^\| `(epochal_\w+)` \| (\w+) \|([^|]*)\| (catalog|node) \|", re.MULTILINE)
 ONCE = Durations(counts=(0, 0, 1) + (0,) * 12, seconds=0.04)
 

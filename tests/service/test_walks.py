@@ -56,7 +56,7 @@ class Traced:
 
 
 def section() -> str:
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    text = (ROOT / "docs/architecture.md").read_text()
     return text.partition("### Four walks")[2].partition("\n## ")[0]
 
 

@@ -211,8 +211,8 @@ def test_a_setting_of_a_later_version_is_not_lost() -> None:
 
 
 def test_the_schema_is_that_of_the_page() -> None:
-    """docs/apply.md has each field, in its order; the schema refuses others."""
-    page = (ROOT / "docs" / "apply.md").read_text()
+    """docs/how-to/apply.md has each field, in its order; the schema refuses others."""
+    page = (ROOT / "docs/how-to/apply.md").read_text()
     rows = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
     assert rows == list(DesiredApplication.model_fields)
     document = schema()

@@ -149,7 +149,7 @@ def every_error(kind: type[errors.EpochalError] = errors.EpochalError) -> Iterat
 
 def test_the_documented_exit_codes_are_those_of_every_error() -> None:
     importlib.import_module("epochal.service.app")  # which declares errors of its own
-    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text()
     rows = re.findall(r"^(\| (\d+) \|.*)$", page, re.MULTILINE)
     documented = {slug: int(code) for row, code in rows for slug in SLUG.findall(row)}
     found = {kind.slug: int(exit_code(kind("x"))) for kind in every_error() if "slug" in vars(kind)}
@@ -173,7 +173,7 @@ def commands(app: typer.Typer, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def test_whatever_waits_can_be_told_not_to_and_is_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text().partition("## Waiting")[2]
+    page = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text().partition("## Waiting")[2]
     waits = ("session.wait", "_finish(", "_answer(", "_begun(")
     waiting = {name for name, code in commands(app) if any(call in code for call in waits)}
     assert waiting >= {"submit", "stop", "transaction retry", "gc", "export"}
@@ -265,14 +265,16 @@ LOCAL = {
 
 
 @pytest.mark.claim(
-    "README.md: Every command that addresses a control plane uses its REST API (`/v1`, problem details for errors), "
-    "which is open to other programs. Commands that work on this machine have no route: `check`, `run`, "
+    "docs/reference/command-line.md: Every command that addresses a control plane uses its REST API, which is open to "
+    "other programs. Commands that work on this machine have no route: `check`, `run`, "
     "`dev` and `sdg` on a pipeline's file; `up`, `config`, `migrate`, `doctor` and `backup list`, `verify` and "
     "`restore` for the operator; `login`, `logout` and `context`."
 )
 def test_every_command_has_its_routes_or_works_on_this_machine() -> None:
     commands = set(_commands(typer.main.get_command(app)))
-    assert commands - LOCAL == set(REST), "README and this test list commands; a new one belongs into both"
+    assert commands - LOCAL == set(REST), (
+        "docs/reference/command-line.md and this test list commands; a new one belongs into both"
+    )
     assert commands >= LOCAL
     routes = {
         f"{method} {route.path}"

@@ -35,7 +35,8 @@ def test_rows_are_printed_at_commit(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.claim(
-    "docs/guarantees.md: `console.sink` prints an epoch after its decision, and may print it again after a crash."
+    "docs/concepts/guarantees.md: `console.sink` prints an epoch after its decision, and may print it again after a "
+    "crash."
 )
 def test_an_epoch_is_printed_again_where_its_commit_is_repeated(capsys: pytest.CaptureFixture[str]) -> None:
     backend = console.sink().make(SinkPlace("out"))

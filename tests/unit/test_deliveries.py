@@ -30,7 +30,9 @@ from tests.kit.lives import Life, Step, examples, failing_at, steps
 COLUMNS = pa.schema([("number", pa.int64()), ("value", pa.string())])
 
 
-@pytest.mark.claim("docs/guarantees.md: A `delivery` that a sink cannot provide is refused where the pipeline names it")
+@pytest.mark.claim(
+    "docs/concepts/guarantees.md: A `delivery` that a sink cannot provide is refused where the pipeline names it"
+)
 def test_what_a_sink_cannot_do_is_refused_by_name() -> None:
     whole = r"files.sink cannot deliver at_least_once: .* one folder.* It can do exactly_once\."
     with pytest.raises(OptionError, match=whole):
@@ -48,7 +50,7 @@ def test_what_a_sink_cannot_do_is_refused_by_name() -> None:
 
 
 @pytest.mark.claim(
-    "docs/guarantees.md: A sink that names its `delivery` keeps it. A sink that can deliver exactly once "
+    "docs/concepts/guarantees.md: A sink that names its `delivery` keeps it. A sink that can deliver exactly once "
     "only does so with either guarantee."
 )
 def test_the_guarantee_is_the_default_of_sinks_that_can_do_less(tmp_path: Path) -> None:
@@ -107,7 +109,7 @@ def lived(folder: Path, delivery: Delivery, counts: Sequence[int], lived_as: Seq
 @examples(5)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), steps())
 @pytest.mark.claim("Thesis, 4.5.4, sinks")
-@pytest.mark.claim("docs/guarantees.md: its rows appear again; no row is missing")
+@pytest.mark.claim("docs/concepts/guarantees.md: its rows appear again; no row is missing")
 def test_at_least_once_loses_nothing_and_repeats_only_what_ran_again(counts: list[int], lived_as: list[Step]) -> None:
     with folder_of_one_life() as folder:
         table, epochs = lived(folder, "at_least_once", counts, lived_as)
@@ -120,7 +122,7 @@ def test_at_least_once_loses_nothing_and_repeats_only_what_ran_again(counts: lis
 @examples(4)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), steps())
 @pytest.mark.claim("Thesis, 4.5.6")
-@pytest.mark.claim("docs/guarantees.md: its rows replace those that it wrote before")
+@pytest.mark.claim("docs/concepts/guarantees.md: its rows replace those that it wrote before")
 def test_idempotent_delivery_leaves_what_exactly_once_does(counts: list[int], lived_as: list[Step]) -> None:
     with folder_of_one_life() as folder:
         table, epochs = lived(folder, "idempotent", counts, lived_as)

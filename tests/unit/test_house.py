@@ -125,7 +125,7 @@ def test_a_machine_with_what_is_needed_passes_in_silence() -> None:
 
 
 SAYS_NOTHING = {"told", "given", "wanted", "made", "looked_at"}
-"""As names of values: they tell where a value came from, not what it is (docs/glossary.md has the words)."""
+"""As names of values: they tell where a value came from, not what it is (docs/concepts/glossary.md has the words)."""
 
 
 def test_names_say_what_a_value_is() -> None:

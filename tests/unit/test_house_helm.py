@@ -583,7 +583,7 @@ def test_the_values_that_the_page_shows_are_taken() -> None:
 
 
 def test_readme_shows_values_that_are_taken_and_an_application_that_can_be_applied(tmp_path: Path) -> None:
-    values, application = (block.text for block in blocks_of("README.md", "yaml"))
+    values, application = (block.text for block in blocks_of("docs/start/in-production.md", "yaml"))
     manifests = render(yaml.safe_load(values))
     assert named(manifests, "Deployment", "epochal")["spec"]["replicas"] == 3
     file = tmp_path / "orders.yaml"

@@ -56,7 +56,7 @@ def test_every_name_leads_to_a_verb_and_none_hides_one(kind: str) -> None:
         ("windowed", "applyInPandas", "process(..)"),
         ("stream", "wher", "Did you mean 'where'?"),
         ("keyed", "aggregat", "Did you mean 'aggregate'?"),
-        ("stream", "zzz", "docs/authoring.md lists the verbs of a Stream"),
+        ("stream", "zzz", "docs/how-to/write-a-pipeline.md lists the verbs of a Stream"),
     ],
 )
 def test_a_missing_attribute_names_the_verb(kind: str, name: str, verb: str) -> None:

@@ -1,4 +1,4 @@
-"""What a program is refused for: each rule's example at its line, and docs/programs.md tells the same."""
+"""What a program is refused for: each rule's example at its line, and docs/reference/programs.md tells the same."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ def test_what_is_no_master_is_refused_before_spark_meets_it(master: str) -> None
 
 
 def rows() -> list[list[str]]:
-    """Of the table of `docs/operations.md`: masters, what Spark is there, processes, pods, tests."""
-    section = (ROOT / "docs/operations.md").read_text().split("### Where Spark runs")[1].split("\n## ")[0]
+    """Of the table of `docs/operations/running.md`: masters, what Spark is there, processes, pods, tests."""
+    section = (ROOT / "docs/operations/running.md").read_text().split("### Where Spark runs")[1].split("\n## ")[0]
     table = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in row] for row in table[1:]]
 

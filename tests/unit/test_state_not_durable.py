@@ -106,7 +106,8 @@ def another_worker() -> None:
 
 
 @pytest.mark.claim(
-    "docs/guarantees.md: While the cache of the subtask's machine exists, the state is exactly-once as all state is."
+    "docs/concepts/guarantees.md: While the cache of the subtask's machine exists, the state is exactly-once as all "
+    "state is."
 )
 def test_it_goes_on_while_the_cache_is_there(life: Life) -> None:
     model = Model(life)
@@ -122,7 +123,7 @@ def test_it_goes_on_while_the_cache_is_there(life: Life) -> None:
 
 
 @pytest.mark.claim(
-    "docs/guarantees.md: When the cache is lost, the subtask begins with an empty table, and the "
+    "docs/concepts/guarantees.md: When the cache is lost, the subtask begins with an empty table, and the "
     "manifest of that epoch says so."
 )
 def test_a_cache_that_is_gone_begins_empty_and_the_manifest_says_so(life: Life) -> None:
@@ -158,7 +159,7 @@ def test_a_subtask_that_goes_to_and_fro_leaves_nothing_behind(life: Life) -> Non
     shutil.rmtree(other)
 
 
-@pytest.mark.claim("docs/guarantees.md: or with the rows of an older epoch.")
+@pytest.mark.claim("docs/concepts/guarantees.md: or with the rows of an older epoch.")
 def test_another_boot_begins_empty(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model(life)
     model.epoch()
@@ -175,7 +176,7 @@ def test_another_boot_begins_empty(life: Life, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("life", "harm"), [("heap", "cut"), ("heap", "changed"), ("heap", "gone"), ("lmdb", "changed")], indirect=["life"]
 )
-@pytest.mark.claim("docs/guarantees.md: It never continues with a part of its rows")
+@pytest.mark.claim("docs/concepts/guarantees.md: It never continues with a part of its rows")
 def test_a_file_that_is_damaged_loses_what_its_subtask_holds(life: Life, harm: str) -> None:
     """Of one table: the others go on."""
     model = Model(life)

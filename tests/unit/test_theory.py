@@ -1,4 +1,5 @@
-"""What the docs claim has a test that carries the claim: rows of docs/theory.md, and sentences of other pages."""
+"""What the docs claim has a test that carries the claim: rows of docs/theory/papers.md, and sentences of other
+pages."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = "docs/theory.md"
+PAGE = "docs/theory/papers.md"
 CITED_AT_LEAST = 20
 DEFINITIONS = [
     *(f"Thesis, definition 3.2.{number}" for number in range(1, 7)),

@@ -61,7 +61,9 @@ class KubernetesBuilder(AskingBuilder):
         """Create the builder. Raises ``OptionError`` and ``EnvironmentProblem`` if the cluster is not configured."""
         kubernetes = settings.kubernetes
         if kubernetes is None:
-            raise EnvironmentProblem("Builders in pods need `epochal up --kubernetes FILE` (docs/kubernetes.md).")
+            raise EnvironmentProblem(
+                "Builders in pods need `epochal up --kubernetes FILE` (docs/operations/kubernetes.md)."
+            )
         kept = PodDesk.of(settings.pods_directory)
         variables = passed_on(os.environ)
         pods = BuilderPods(kubernetes, kept, settings.internal_url, REKEY_SECONDS, variables)

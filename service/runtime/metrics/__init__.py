@@ -1,6 +1,6 @@
 """Prometheus metrics: of this process, and of the catalog, read on each scrape.
 
-Metrics of the catalog are equal at every control plane: see ``docs/observability.md``.
+Metrics of the catalog are equal at every control plane: see ``docs/operations/observability.md``.
 """
 
 from __future__ import annotations

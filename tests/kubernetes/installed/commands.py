@@ -1,4 +1,4 @@
-"""README's section "In production", word for word: its files, and its commands on the real API.
+"""The page "In production", word for word: its files, and its commands on the real API.
 
 ``helm`` is Helm's own library, ``epochal`` the command itself. The few things that the section asks of ``kubectl`` are
 done by the API.
@@ -19,22 +19,14 @@ from epochal.errors import NotFound, NotYetCommitted
 from tests.kubernetes.installed.installation import CHART, NAMESPACE, RELEASE, Installation, merged
 from tests.service.end_to_end.blocks import ROOT, Block, blocks_of
 
-PAGE, TITLE = "README.md", "## In production"
+PAGE, PIPELINE = "docs/start/in-production.md", "README.md"
 _FIRST_COMMENT = re.compile(r"# (\S+\.(?:py|yaml))\n")
 _EXPORT = re.compile(r"export (\w+)=\$\((.*)\)")
 
 
-def section(language: str) -> list[Block]:
-    """Its blocks of one language."""
-    text = (ROOT / PAGE).read_text()
-    begins = text.count("\n", 0, text.index(TITLE))
-    ends = text.count("\n", 0, text.index("\n## ", text.index(TITLE) + 1))
-    return [block for block in blocks_of(PAGE, language) if begins < block.line <= ends]
-
-
 def write_files(folder: Path) -> None:
     """Those that the page shows under their names, as its reader has saved them."""
-    for block in [*blocks_of(PAGE, "python"), *blocks_of(PAGE, "yaml")]:
+    for block in [*blocks_of(PIPELINE, "python"), *blocks_of(PAGE, "yaml")]:
         if found := _FIRST_COMMENT.match(block.text):
             (folder / found[1]).write_text(block.text)
 

@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("helm_python", reason="helm-python-sdk is not installed: no wheel for this platform")
 
 from tests.kit.servers import or_skipped
-from tests.kubernetes.installed.commands import Reader, section
+from tests.kubernetes.installed.commands import PAGE, Reader
 from tests.kubernetes.installed.installation import Installation, installation
+from tests.service.end_to_end.blocks import blocks_of
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +28,6 @@ def installed(installation_of_the_run: Installation, tmp_path_factory: pytest.Te
     made = installation_of_the_run
     if not made.is_there:
         made.prepare()
-        Reader(made, tmp_path_factory.mktemp("reader")).follow(section("sh")[0])
+        Reader(made, tmp_path_factory.mktemp("reader")).follow(blocks_of(PAGE, "sh")[0])
     made.wait_until_ready()
     return made

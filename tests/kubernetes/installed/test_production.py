@@ -8,8 +8,9 @@ import pytest
 
 from epochal.client import Client
 from tests.kubernetes.installed.applications import Application
-from tests.kubernetes.installed.commands import Reader, section
+from tests.kubernetes.installed.commands import PAGE, Reader
 from tests.kubernetes.installed.installation import Installation
+from tests.service.end_to_end.blocks import blocks_of
 
 pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -26,7 +27,7 @@ def test_the_release_is_what_production_asks_for(installed: Installation) -> Non
 def test_an_application_is_applied_and_looked_up(installed: Installation, tmp_path: Path) -> None:
     """Its driver and its executor are pods; a query node says of a key what a control plane says."""
     reader = Reader(installed, tmp_path)
-    (commands,) = [block for block in section("sh") if "epochal apply" in block.text]
+    (commands,) = [block for block in blocks_of(PAGE, "sh") if "epochal apply" in block.text]
     reader.follow(commands)
     assert "created, started" in reader.said["epochal apply -f orders.yaml"]
     assert "running" in reader.said["epochal show orders"] or "starting" in reader.said["epochal show orders"]

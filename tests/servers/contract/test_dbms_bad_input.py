@@ -109,7 +109,7 @@ def test_nothing_is_written_by_a_check(new_database: NewDatabase) -> None:
 
 
 @pytest.mark.claim(
-    "docs/guarantees.md: what column types, lengths and a topic's limit determine is found before the decision"
+    "docs/concepts/guarantees.md: what column types, lengths and a topic's limit determine is found before the decision"
 )
 def test_a_row_that_the_table_refuses_is_known_before_the_decision(new_database: NewDatabase) -> None:
     database = new_database(f"CREATE TABLE {TABLE} (id bigint primary key, name varchar(8) not null)", keys=("id",))
@@ -122,7 +122,8 @@ def test_a_row_that_the_table_refuses_is_known_before_the_decision(new_database:
 
 @pytest.mark.parametrize("keys", [(), ("id",)])
 @pytest.mark.claim(
-    "docs/guarantees.md: is found after the decision: the sink waits until it is corrected, and nothing is lost"
+    "docs/concepts/guarantees.md: is found after the decision: the sink waits until it is corrected, and nothing is "
+    "lost"
 )
 def test_a_constraint_stops_the_sink_until_it_is_mended_and_nothing_is_lost(
     new_database: NewDatabase, keys: tuple[str, ...]

@@ -43,8 +43,9 @@ def new_database(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.mark.claim(
-    "docs/guarantees.md: Epochs that were decided before are committed as they were prepared",
-    "docs/guarantees.md: After a change from `at_least_once` to `exactly_once` no later row is lost or doubled.",
+    "docs/concepts/guarantees.md: Epochs that were decided before are committed as they were prepared",
+    "docs/concepts/guarantees.md: After a change from `at_least_once` to `exactly_once` no later row is lost or "
+    "doubled.",
 )
 class TestAtLeastOnce(DirectSinkContract):
     @pytest.fixture
@@ -59,7 +60,7 @@ class TestIdempotent(DirectSinkContract):
     def harness(self, new_database: NewDatabase) -> DirectSinkHarness:
         return new_database("idempotent", keys=("id",))
 
-    @pytest.mark.claim("docs/guarantees.md: A task of a driver that was replaced is refused before it commits")
+    @pytest.mark.claim("docs/concepts/guarantees.md: A task of a driver that was replaced is refused before it commits")
     def test_a_task_of_a_driver_that_was_replaced_puts_nothing_over_newer_rows(
         self, harness: DirectSinkHarness, backend: SinkBackend
     ) -> None:
@@ -71,7 +72,7 @@ class TestIdempotent(DirectSinkContract):
             late.pre_commit()
         assert same(harness.visible(), rows(1))
 
-    @pytest.mark.claim("docs/guarantees.md: It is refused once that epoch is committed.")
+    @pytest.mark.claim("docs/concepts/guarantees.md: It is refused once that epoch is committed.")
     def test_a_task_of_an_aborted_epoch_is_too_late_when_a_later_one_is_committed(
         self, harness: DirectSinkHarness, backend: SinkBackend
     ) -> None:
@@ -83,14 +84,14 @@ class TestIdempotent(DirectSinkContract):
             late.pre_commit()
         assert same(harness.visible(), rows(1))
 
-    @pytest.mark.claim("docs/guarantees.md: an `insert` is refused")
+    @pytest.mark.claim("docs/concepts/guarantees.md: an `insert` is refused")
     def test_an_insert_cannot_be_repeated(self, new_database: NewDatabase) -> None:
         backend = begun(new_database("idempotent", keys=("id",), operation="name", columns=(("name", "name"),)).make())
         transaction = backend.start(TaskScope(epoch(1), OWNER, 0))
         with pytest.raises(SinkError, match=r"id=1.* is to be inserted, but delivery idempotent may write it again"):
             transaction.write(pa.RecordBatch.from_pydict({"id": [1], "name": ["insert"]}))
 
-    @pytest.mark.claim("docs/guarantees.md: `upsert` and `delete` may be repeated")
+    @pytest.mark.claim("docs/concepts/guarantees.md: `upsert` and `delete` may be repeated")
     def test_of_rows_with_one_key_the_last_counts_and_deletes_may_be_repeated(self, new_database: NewDatabase) -> None:
         options = {"keys": ("id",), "operation": "name", "columns": (("name", "name"),)}
         database = new_database("idempotent", **options)
@@ -104,7 +105,7 @@ class TestIdempotent(DirectSinkContract):
 
 
 @pytest.mark.parametrize("delivery", ["at_least_once", "idempotent"])
-@pytest.mark.claim("docs/guarantees.md: found before the decision: the epoch is aborted")
+@pytest.mark.claim("docs/concepts/guarantees.md: found before the decision: the epoch is aborted")
 def test_a_constraint_is_met_before_the_decision(new_database: NewDatabase, delivery: Delivery) -> None:
     """The task fails, so that the epoch is aborted; the rows of the refused transaction are not visible."""
     database = new_database(delivery, keys=("id",))

@@ -30,8 +30,9 @@ class DirectTopic(Topic, DirectSinkHarness):
 
 @pytest.mark.server
 @pytest.mark.claim(
-    "docs/guarantees.md: Epochs that were decided before are committed as they were prepared",
-    "docs/guarantees.md: After a change from `at_least_once` to `exactly_once` no later row is lost or doubled.",
+    "docs/concepts/guarantees.md: Epochs that were decided before are committed as they were prepared",
+    "docs/concepts/guarantees.md: After a change from `at_least_once` to `exactly_once` no later row is lost or "
+    "doubled.",
 )
 class TestKafkaAtLeastOnce(DirectSinkContract):
     @pytest.fixture

@@ -72,7 +72,8 @@ def grant(server: KafkaServer, kind: ResourceType, name: str, *operations: AclOp
 
 
 def topic_with_rights(server: KafkaServer, *operations: AclOperation, markers: bool = True) -> str:
-    """A topic, and a marker topic ``{topic}-markers``, with what docs/sinks/kafka.md says that a sink needs."""
+    """A topic, and a marker topic ``{topic}-markers``, with what docs/reference/sinks/kafka.md says that a sink
+    needs."""
     topic = server.create_topic()
     grant(server, ResourceType.TOPIC, topic, *operations)
     if markers:

@@ -134,7 +134,7 @@ def test_at_least_once_writes_from_the_task(kafka_server: KafkaServer, make: Mak
 
 
 @pytest.mark.claim(
-    "docs/guarantees.md: what column types, lengths and a topic's limit determine is found before the decision"
+    "docs/concepts/guarantees.md: what column types, lengths and a topic's limit determine is found before the decision"
 )
 def test_a_record_is_as_large_as_its_topic_allows_and_no_larger(
     kafka_server: KafkaServer, make: Make, branch: str
@@ -154,7 +154,8 @@ def test_a_record_is_as_large_as_its_topic_allows_and_no_larger(
 
 
 @pytest.mark.claim(
-    "docs/guarantees.md: is found after the decision: the sink waits until it is corrected, and nothing is lost"
+    "docs/concepts/guarantees.md: is found after the decision: the sink waits until it is corrected, and nothing is "
+    "lost"
 )
 def test_a_topic_that_shrank_after_the_decision_is_named_and_nothing_is_lost(
     kafka_server: KafkaServer, make: Make, branch: str

@@ -28,7 +28,7 @@ def test_the_days_equal_pandas_after_driver_and_name_node_were_killed(
 
 def test_the_pages_python_runs() -> None:
     names: dict[str, object] = {}
-    for block in blocks_of("docs/sinks/hdfs.md", "python"):
+    for block in blocks_of("docs/reference/sinks/hdfs.md", "python"):
         exec(block.code, names)  # type: ignore[call-overload]
     kinds = {name: names[name].kind for name in ("orders", "customers", "totals", "secured")}  # type: ignore[attr-defined]
     assert set(kinds.values()) == {"hdfs"}

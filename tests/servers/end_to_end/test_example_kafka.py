@@ -31,7 +31,7 @@ def test_flights_through_kafka() -> None:
 def test_the_pages_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", "not used: nothing connects")
     names: dict[str, object] = {}
-    for block in blocks_of("docs/sinks/kafka.md", "python"):
+    for block in blocks_of("docs/reference/sinks/kafka.md", "python"):
         exec(block.code, names)  # type: ignore[call-overload]
     kinds = {name: getattr(names[name], "kind", None) for name in ("clicks", "alerts", "secured")}
     assert kinds == {"clicks": "kafka", "alerts": "kafka", "secured": "kafka"}

@@ -26,7 +26,7 @@ from tests.service.end_to_end.blocks import ROOT, Block, blocks_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGES = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md"))
+PAGES = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
 EXAMPLES = ["examples/README.md", "examples/nexmark/README.md"]
 EVERY_PAGE = [*PAGES, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", *EXAMPLES, "helm/README.md"]
 
@@ -48,7 +48,7 @@ def reader_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.by_turns(2)
 def test_authoring(reader_folder: Path, spark: SparkSession) -> None:
     """Ends with a harness that runs the page's own function, and its assertions."""
-    names = execute(blocks_of("docs/authoring.md", "python"), {"__name__": "authoring"})
+    names = execute(blocks_of("docs/how-to/write-a-pipeline.md", "python"), {"__name__": "authoring"})
     graph = names["pipeline"].graph()
     assert [node.name for node in graph.operators] == ["delays", "streaks", "totals"]
 
@@ -57,7 +57,7 @@ def test_authoring(reader_folder: Path, spark: SparkSession) -> None:
 @pytest.mark.by_turns(2)
 def test_operators(reader_folder: Path, spark: SparkSession) -> None:
     """Runs both of the page's functions, with its assertions."""
-    names = execute(blocks_of("docs/operators.md", "python"), {"__name__": "operators"})
+    names = execute(blocks_of("docs/reference/operators.md", "python"), {"__name__": "operators"})
     assert [node.operator.kind for node in names["steered"].graph().operators] == ["process_broadcast"]
 
 
@@ -65,27 +65,25 @@ def test_operators(reader_folder: Path, spark: SparkSession) -> None:
 @pytest.mark.by_turns(2)
 def test_event_time(reader_folder: Path, spark: SparkSession) -> None:
     """Runs all of the page's Python, with its assertions."""
-    execute(blocks_of("docs/time.md", "python"), {"__name__": "time"})
+    execute(blocks_of("docs/reference/event-time.md", "python"), {"__name__": "time"})
 
 
 @pytest.mark.slow
 @pytest.mark.by_turns(2)
-def test_time_in_readme(reader_folder: Path, spark: SparkSession) -> None:
-    """Runs README's windows, join and timers over a few rows, with its assertions."""
-    blocks = blocks_of("README.md", "python")
-    begin = next(number for number, block in enumerate(blocks) if block.text.startswith("# shop.py"))
-    names = execute(blocks[begin : begin + 2], {"__name__": "shop"})
+def test_event_time_tutorial(reader_folder: Path, spark: SparkSession) -> None:
+    """Runs the windows, join and timers of the tutorial over a few rows, with its assertions."""
+    names = execute(blocks_of("docs/tutorials/event-time.md", "python"), {"__name__": "shop"})
     assert names["counted"]
 
 
 def test_sources_and_sinks(reader_folder: Path) -> None:
-    names = execute(blocks_of("docs/sources-and-sinks.md", "python"), {})
+    names = execute(blocks_of("docs/reference/sources-and-sinks.md", "python"), {})
     assert (names["flights"].kind, names["out"].kind, names["orders"].kind) == ("files", "files", "generator")
 
 
 def test_streams(reader_folder: Path) -> None:
     """All that the page writes fits; what it says is refused is."""
-    names = execute(blocks_of("docs/streams.md", "python"), {})
+    names = execute(blocks_of("docs/reference/streams.md", "python"), {})
     check_kinds(names["pipeline"].graph())
     refused = Pipeline("refused")
     flights = refused.read("flights", generator.source({"origin": "''"}))
@@ -96,7 +94,7 @@ def test_streams(reader_folder: Path) -> None:
 
 def test_loops(reader_folder: Path) -> None:
     """The page's loop is closed, read, bounded, and what exceeds its bound is written."""
-    names = execute(blocks_of("docs/loops.md", "python"), {"__name__": "loops"})
+    names = execute(blocks_of("docs/reference/loops.md", "python"), {"__name__": "loops"})
     graph = names["pipeline"].graph()
     check_kinds(graph)
     assert [(node.name, node.feedback.max_hops) for node in graph.loops] == [("messages", 50)]
@@ -105,7 +103,7 @@ def test_loops(reader_folder: Path) -> None:
 
 def test_programs(reader_folder: Path) -> None:
     """Runs all of the page's Python, with its assertions."""
-    names = execute(blocks_of("docs/programs.md", "python"), {"__name__": "programs"})
+    names = execute(blocks_of("docs/reference/programs.md", "python"), {"__name__": "programs"})
     assert [stage.element for stage in names["running"].dataflow.stages] == ["user_item", "co_occurrence", None]
 
 
@@ -113,7 +111,7 @@ def test_programs(reader_folder: Path) -> None:
 @pytest.mark.by_turns(2)
 def test_testing(reader_folder: Path, spark: SparkSession) -> None:
     """Runs all of the page's Python, and its tests as pytest would."""
-    names = execute(blocks_of("docs/testing.md", "python"), {"__name__": "testing"})
+    names = execute(blocks_of("docs/how-to/test-a-pipeline.md", "python"), {"__name__": "testing"})
     tests = [name for name in names if name.startswith("test_")]
     assert len(tests) == 4
     for name in tests:
@@ -125,14 +123,15 @@ def test_testing(reader_folder: Path, spark: SparkSession) -> None:
 @pytest.mark.slow
 @pytest.mark.by_turns(2)
 def test_a_snapshot_can_be_read_without_epochal(reader_folder: Path, spark: SparkSession) -> None:
-    """docs/state.md's own readers, on the state that README's pipeline leaves; DuckDB and Spark say the same."""
+    """docs/concepts/state.md's own readers, on the state that README's pipeline leaves; DuckDB and Spark say the
+    same."""
     (pipeline,) = (block.text for block in blocks_of("README.md", "python") if block.text.startswith("# orders.py"))
     orders: dict[str, Any] = {}
     exec(pipeline.replace("rate=2000", "bound=30_000"), orders)
     compacting = {"compact_after_epochs": 2, "epoch_interval_seconds": 0, "max_records_per_epoch": 5000}
     orders["pipeline"].run(directory="run", configuration=compacting)
 
-    names = execute(blocks_of("docs/state.md", "python"), {"spark": spark})
+    names = execute(blocks_of("docs/concepts/state.md", "python"), {"spark": spark})
     expected = _spent(spark, 30_000)
     assert sorted(tuple(row) for row in names["state"].collect()) == expected
     assert sorted(names["rows"]) == expected
@@ -152,7 +151,7 @@ def _spent(spark: SparkSession, bound: int) -> list[tuple[int, int, int]]:
 
 
 def test_every_error_is_documented() -> None:
-    """docs/errors.md names every slug that there is, and none that there is not."""
+    """docs/reference/errors.md names every slug that there is, and none that there is not."""
     # Their classes register themselves with their base when they are imported.
     for module in pkgutil.walk_packages(epochal.__path__, "epochal."):
         if ".migrations" not in module.name and not module.name.endswith("__main__"):
@@ -162,18 +161,18 @@ def test_every_error_is_documented() -> None:
         own = {kind.slug} if kind.__module__.startswith("epochal.") else set()
         return own.union(*map(slugs, kind.__subclasses__()))
 
-    documented = set(re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE))
+    documented = set(re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs/reference/errors.md").read_text(), re.MULTILINE))
     assert documented == slugs(EpochalError) | WITHOUT_AN_ERROR | {"method-not-allowed"}
 
 
 def test_every_module_that_helps_tests_is_documented() -> None:
-    page = (ROOT / "docs" / "testing.md").read_text()
+    page = (ROOT / "docs/how-to/test-a-pipeline.md").read_text()
     modules = {module.name for module in pkgutil.iter_modules(epochal.testing.__path__)}
     assert {name for name in modules if not re.search(rf"[`.]{name}[`.(]", page)} == set()
 
 
 def test_every_setting_of_an_application_is_documented_with_its_default() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text()
+    page = (ROOT / "docs/operations/running.md").read_text()
     rows = dict(re.findall(r"^\| `([a-z_]+)` \| ([^|]+?) \|", page, re.MULTILINE))
     defaults = Configuration().model_dump()
     for name, default in defaults.items():

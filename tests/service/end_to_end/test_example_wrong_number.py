@@ -1,4 +1,4 @@
-"""The story of docs/lineage.md, as a person runs it."""
+"""The story of docs/tutorials/one-wrong-number.md, as a person runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""README, word for word: its pipeline is checked, run, submitted, looked up, forked and stopped as it says."""
+"""README, the quickstart and a tutorial, word for word: commands, the pipeline, the Python client."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from epochal.testing.drivers import SparkJvm
 from epochal.testing.servers.control_plane import COMMAND, ControlPlane, control_plane
 from tests.service.end_to_end.blocks import blocks_of
 
-PAGE = "README.md"
-COMMANDS = [command for block in blocks_of(PAGE, "console") for command in block.commands]
+PAGE, QUICKSTART = "README.md", "docs/start/quickstart.md"
+PAGES = (PAGE, QUICKSTART, "docs/tutorials/class-to-dataflow.md")
+BLOCKS = [block for page in PAGES for block in blocks_of(page, "console")]
+COMMANDS = list(dict.fromkeys(command for block in BLOCKS for command in block.commands))
 MADE = {"make demo", "make test"}  # the demo has a test of its own; the other one is what runs this
 
 HERE = ("epochal check", "epochal run")
@@ -59,6 +61,13 @@ def run(command: str, folder: Path, environment: dict[str, str]) -> str:
 def test_the_pipeline_is_as_short_as_it_is_said_to_be(folder: Path) -> None:
     lines = (folder / "orders.py").read_text().splitlines()
     assert len([line for line in lines if line.strip()]) <= 20
+
+
+def test_quickstart_shows_the_pipeline_of_readme() -> None:
+    pipelines = {
+        block.text for page in (PAGE, QUICKSTART) for block in blocks_of(page, "python") if "Pipeline(" in block.text
+    }
+    assert len(pipelines) == 1
 
 
 def test_every_command_is_one_that_there_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +112,7 @@ def test_every_other_command_does_what_readme_says(
     # The Python client, as README has it; where the control plane is, it learns from the environment.
     for name in ("EPOCHAL_URL", "EPOCHAL_HOME"):
         monkeypatch.setenv(name, plane.environment[name])
-    (client,) = (block for block in blocks_of(PAGE, "python") if "Client" in block.text)
+    (client,) = (block for block in blocks_of(QUICKSTART, "python") if "Client" in block.text)
     names: dict[str, Any] = {}
     exec(client.code, names)  # type: ignore[call-overload]
     assert names["answer"].value["orders"] > 0

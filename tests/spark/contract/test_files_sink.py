@@ -52,7 +52,7 @@ class Folder(SinkHarness):
 
 @pytest.mark.parametrize("format", ["parquet", "json", "csv"])
 @pytest.mark.claim("Thesis, 4.1.4")
-@pytest.mark.claim("docs/guarantees.md: each epoch as a whole, once, after the commit decision")
+@pytest.mark.claim("docs/concepts/guarantees.md: each epoch as a whole, once, after the commit decision")
 class TestFilesSink(SinkBackendContract):
     @pytest.fixture
     def harness(self, tmp_path: Path, format: str) -> SinkHarness:

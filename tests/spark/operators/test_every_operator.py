@@ -37,7 +37,7 @@ from epochal.state.table import StateTable
 from epochal.testing import Harness
 from tests.spark.operators.every_operator import CASES, Case, Row, some_rows
 
-PAGE = Path(__file__).parents[3] / "docs" / "architecture.md"
+PAGE = Path(__file__).parents[3] / "docs/architecture.md"
 TESTED_ELSEWHERE = {MergeAnswersOperator}  # with process_partial
 SHARED = {WindowedOperator, WindowedAggregate}
 

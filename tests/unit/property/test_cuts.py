@@ -20,7 +20,7 @@ from tests.kit.cuts.processes import Channel, Execution, MakeProcess, ProcessGra
 from tests.kit.cuts.traces import Mark, Trace, disorder
 from tests.unit.property.executions import Scene, graphs, scenes
 
-THEORY = Path(__file__).parents[3] / "docs" / "theory.md"
+THEORY = Path(__file__).parents[3] / "docs/theory/papers.md"
 SEARCH = hypothesis.settings(
     max_examples=2000, derandomize=True, database=None, phases=[Phase.generate, Phase.shrink], deadline=None
 )

@@ -113,7 +113,7 @@ class KubernetesLauncher(Launcher):
         if settings.kubernetes is None:
             raise EnvironmentProblem(
                 "To launch drivers as pods, the control plane has to know where and as what: start it with "
-                "`epochal up --kubernetes FILE` (docs/kubernetes.md)."
+                "`epochal up --kubernetes FILE` (docs/operations/kubernetes.md)."
             )
         usual = Configuration()
         namespace = settings.kubernetes.namespace(DEFAULT_PROJECT)
