@@ -104,7 +104,7 @@ def test_loops(reader_folder: Path) -> None:
 def test_programs(reader_folder: Path) -> None:
     """Runs all of the page's Python, with its assertions."""
     names = execute(blocks_of("docs/reference/programs.md", "python"), {"__name__": "programs"})
-    assert [stage.element for stage in names["running"].dataflow.stages] == ["user_item", "co_occurrence", None]
+    assert [stage.element for stage in names["dataflow"].stages] == ["user_item", "co_occurrence", None]
 
 
 @pytest.mark.slow
