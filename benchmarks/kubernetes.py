@@ -4,7 +4,7 @@ python -m benchmarks.kubernetes              README's release, and its section o
 python -m benchmarks.kubernetes --turns 1    printed only
 python -m benchmarks.kubernetes --spares     then also with a spare pod, whose executor is warm, too
 
-On the API server and the small kubelet of the tests (docs/operations/kubernetes.md): what images, a network of pods
+On the API server and the small kubelet of the tests (tests/kit/README.md): what images, a network of pods
 and other machines cost is not in these numbers.
 """
 
@@ -48,7 +48,7 @@ INTRODUCTION = """## On Kubernetes
 
 Written by `make bench-kubernetes`: the release of README's "In production", three control planes and two query nodes,
 on the API server and the small kubelet of the tests
-([docs/operations/kubernetes.md](../docs/operations/kubernetes.md)). A driver has one
+([tests/kit/README.md](../tests/kit/README.md#kubernetes)). A driver has one
 executor, in a pod of its own. What images, a network and further machines cost is not in it: all pods are processes of
 this machine."""
 

@@ -1,6 +1,6 @@
 """Distribution of rows to subtasks, and the marks that make every subtask run in every epoch.
 
-One control row per subtask, its *mark*, is shuffled with the rows (docs/architecture.md, "Which subtask am I"). In
+One control row per subtask, its *mark*, is shuffled with the rows (docs/architecture.md, "Subtasks and marks"). In
 addition to their own columns, all frames for an operator's task have ``_mark`` int (in data rows null or
 :data:`UNMARKED`), ``_subtask`` int and ``_kg`` int (null in marks, and in rows that are not distributed by key). The
 rows of several inputs are united and shuffled once: ``_input`` tinyint is the number of a row's input, the operator's

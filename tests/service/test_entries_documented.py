@@ -1,5 +1,4 @@
-"""What docs/reference/entries.md says is refused before it is taken: each row of its table is what is really
-answered."""
+"""Refused calls: each row of the table in docs/reference/entries.md is the answer of the service."""
 
 from __future__ import annotations
 
@@ -107,7 +106,7 @@ def test_the_page_says_what_is_refused_and_how(store: Plane) -> None:
         key = answer.status_code, problem["type"].rpartition(":")[2]
         messages.setdefault(key, []).append(without_numbers(problem["detail"]))
     told = set()
-    for status, _, example in rows_of("reference/entries.md", "### What is refused before it is taken"):
+    for status, _, example in rows_of("reference/entries.md", "### Refused calls"):
         for slug in re.findall(r"`([a-z-]+)`", status):
             told.add((int(status.split()[0]), slug))
             assert f"urn:epochal:problem:{slug}" in listed_problems(document, status.split()[0])

@@ -132,8 +132,7 @@ def counted(request: pytest.FixtureRequest) -> SnapshotStore:
 @pytest.mark.parametrize("parallelism", [8, 5, 3])
 @pytest.mark.by_turns(3)
 @pytest.mark.claim(
-    "docs/operations/scale.md: All subtasks together read the bases of a large state table once, at any parallelism.",
-    "docs/concepts/state.md: All subtasks together read the bases of a large state table once, at any parallelism",
+    "docs/operations/scale.md: All subtasks together read the bases of a large state table once, at any parallelism."
 )
 def test_all_subtasks_together_read_the_state_once(
     counted: SnapshotStore, tmp_path: Path, backend: Backend, parallelism: int
@@ -149,7 +148,6 @@ def test_all_subtasks_together_read_the_state_once(
 @pytest.mark.parametrize("parallelism", [1, 8])
 @pytest.mark.claim(
     "docs/operations/scale.md: Of a small state table every subtask reads every base as a whole",
-    "docs/concepts/state.md: Of a small state table every subtask reads every base as a whole",
     "docs/operations/scale.md: Small means less than about 8 MiB in memory for each column, at 128 key groups.",
 )
 def test_every_subtask_reads_small_bases_as_a_whole(
@@ -208,10 +206,7 @@ def test_only_key_groups_that_are_behind_are_read(counted: SnapshotStore, tmp_pa
 @pytest.mark.claim(
     "docs/operations/scale.md: All subtasks together read the deltas after the bases once at the parallelism that "
     "wrote them; after "
-    "a change of the parallelism a delta is read by each subtask that owns some of its key groups.",
-    "docs/concepts/state.md: A delta is read by the subtask that wrote it; after a change of the parallelism by "
-    "each subtask "
-    "that owns some of its key groups.",
+    "a change of the parallelism a delta is read by each subtask that owns some of its key groups."
 )
 def test_deltas_are_read_once_at_the_same_parallelism(counted: SnapshotStore, tmp_path: Path) -> None:
     rows = state(2000)

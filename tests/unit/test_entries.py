@@ -223,7 +223,7 @@ def test_the_docs_show_what_is_refused() -> None:
         *map(refused, next(zip(*DECLARED, strict=True))),
         *map(refused_answers, next(zip(*OF_ANSWERS, strict=True))),
     ]
-    examples = documented("reference/entries.md", "`epochal check` refuses")
+    examples = documented("reference/entries.md", "`epochal check` enforces these rules")
     assert len(examples) >= 11
     assert [example for example in examples if not shows(example, messages)] == []
 

@@ -1,7 +1,7 @@
 """A small kubelet: a node of a test cluster, which runs the pods that the scheduler assigns to it as processes.
 
 It supports the node features that Epochal's drivers, executors and control planes use.
-``docs/operations/kubernetes.md`` lists the unsupported features, which its tests therefore cannot cover.
+``tests/kit/README.md`` lists the unsupported features, which its tests therefore cannot cover.
 """
 
 from __future__ import annotations

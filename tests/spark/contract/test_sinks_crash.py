@@ -32,7 +32,7 @@ SINKS = {
 }
 STEPS = [(sink, point) for sink, points in SINKS.items() for point in points if not point.startswith("T")]
 PARTLY = ("E5.kafka.chunk-committed", "E5.postgresql.committed-one")
-"""Where an epoch has several transactions (docs/concepts/sinks.md): they become visible one after the other."""
+"""Where an epoch has several transactions (docs/concepts/guarantees.md): they become visible one after the other."""
 
 
 class Crash(BaseException):
