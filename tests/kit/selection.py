@@ -1,0 +1,189 @@
+"""A pytest plugin: the tests of a change, and a sample of the others, within a time limit (``make test``).
+
+``--change-seconds N`` selects whole test files, in this order, as far as they fit:
+
+1. files that changed, that import a changed file directly, or that name a changed file which is not Python;
+2. files that executed a function of a changed file when the coverage was last recorded;
+3. a sample of the others, which the seed determines.
+
+A change is what differs from the commit of the record. The summary lists what was left out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.change_record import ROOT, Record, changed_files, imported_files
+from tests.kit.lengths import Lengths
+from tests.kit.sampling import SEED, STARTING_SECONDS
+from tests.kit.workers import cores
+
+SECONDS_PER_SECOND = 1.0
+"""Seconds of tests, as recorded in ``lengths.json``, that one core of a usual run does per second."""
+CHANGED = pytest.StashKey[frozenset[str] | None]()
+SELECTION = pytest.StashKey["Selection"]()
+LINES = pytest.StashKey[Sequence[str]]()
+
+
+@dataclass
+class Selection:
+    """Test files by reason, and the changed files that led to them."""
+
+    changed: int = 0
+    importing: list[str] = field(default_factory=list)
+    executing: list[str] = field(default_factory=list)
+    sampled: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    """Files of a change that exceed the time limit."""
+    not_sampled: int = 0
+
+    @property
+    def files(self) -> frozenset[str]:
+        return frozenset((*self.importing, *self.executing, *self.sampled))
+
+    def lines(self) -> list[str]:
+        """Return the report: what was selected, what was left out, and why."""
+        found = [
+            f"{self.changed} changed files: {len(self.importing)} test files import or name one, or changed",
+            f"{len(self.executing)} other test files executed a changed file when the coverage was recorded",
+            f"{len(self.sampled)} of {len(self.sampled) + self.not_sampled} other test files were sampled (--seed)",
+        ]
+        if self.left_out:
+            found.append(f"LEFT OUT, because the time limit is reached: {len(self.left_out)} test files of the change")
+            found.extend(f"  {file}" for file in self.left_out)
+        found.append("ALL=1 runs everything")
+        return found
+
+
+def select(
+    changed: Collection[str] | None,
+    importing: Collection[str],
+    executing: Collection[str],
+    lengths: Mapping[str, float],
+    limit: float,
+    seed: int,
+) -> Selection:
+    """Return the selected test files.
+
+    ``changed``: changed files; ``None`` if unknown, in which case every test file belongs to the change.
+    ``importing``, ``executing``: test files of the change. ``lengths``: seconds by test file. ``limit``: seconds of all
+    selected files.
+    """
+    files = random.Random(seed).sample(sorted(lengths), len(lengths))
+    if changed is None:
+        executing = files
+    result = Selection(len(changed or ()))
+    groups = (
+        ([file for file in files if file in importing], result.importing, result.left_out),
+        ([file for file in files if file in executing and file not in importing], result.executing, result.left_out),
+        ([file for file in files if file not in importing and file not in executing], result.sampled, None),
+    )
+    for candidates, selected, left_out in groups:
+        for file in candidates:
+            if lengths[file] <= limit:
+                limit -= lengths[file]
+                selected.append(file)
+            elif left_out is None:
+                result.not_sampled += 1
+            else:
+                left_out.append(file)
+    result.left_out.sort()
+    return result
+
+
+def importing_files(changed: Collection[str], tests: Collection[str], root: Path = ROOT) -> set[str]:
+    """Return the test files that changed, or import or name a changed file, or have a changed ``conftest.py`` above."""
+    python = {file for file in changed if file.endswith(".py")}
+    names = {Path(file).name for file in changed} - {Path(file).name for file in python}
+    folders = {Path(file).parent for file in python if Path(file).name == "conftest.py"}
+    found = set()
+    for test in tests:
+        text = (root / test).read_text()
+        if (
+            test in changed
+            or imported_files(root / test, root) & python
+            or folders.intersection(Path(test).parents)
+            or any(name in text for name in names)
+        ):
+            found.add(test)
+    return found
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("epochal").addoption(
+        "--change-seconds", type=float, help="run the tests of the change and a sample of the others, within this time"
+    )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Pass the changed files to a new xdist worker, so that all workers select alike."""
+    if node.config.getoption("change_seconds") is not None:
+        if CHANGED not in node.config.stash:
+            node.config.stash[CHANGED] = changed_files(Record.read().commit)
+        changed = node.config.stash[CHANGED]
+        node.workerinput["changed"] = None if changed is None else sorted(changed)
+
+
+@pytest.hookimpl(trylast=True)  # after the selection by -m and -k
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    seconds = config.getoption("change_seconds")
+    if seconds is None:
+        return
+    changed = _changed(config)
+    lengths: defaultdict[str, float] = defaultdict(float)
+    for item in items:
+        lengths[_file(item)] += Lengths.read().of(item)
+    record = Record.read().executed
+    selection = select(
+        changed,
+        importing_files(changed or (), lengths),
+        {test for test in lengths if record.get(test, frozenset()) & (changed or frozenset())},
+        lengths,
+        max(0.0, seconds - STARTING_SECONDS) * cores() * SECONDS_PER_SECOND,
+        config.stash[SEED],
+    )
+    config.stash[SELECTION] = selection
+    files = selection.files
+    config.hook.pytest_deselected(items=[item for item in items if _file(item) not in files])
+    items[:] = [item for item in items if _file(item) in files]
+
+
+def _changed(config: pytest.Config) -> frozenset[str] | None:
+    above: Mapping[str, Any] = getattr(config, "workerinput", {})
+    if "changed" in above:
+        return None if above["changed"] is None else frozenset(above["changed"])
+    return changed_files(Record.read().commit)
+
+
+def _file(item: pytest.Item) -> str:
+    return item.path.relative_to(ROOT).as_posix()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None and SELECTION in session.config.stash:
+        output["selection"] = session.config.stash[SELECTION].lines()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Keep the report of a worker; all workers have the same."""
+    lines = getattr(node, "workeroutput", {}).get("selection")
+    if lines:
+        node.config.stash[LINES] = lines
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    own = config.stash[SELECTION].lines() if SELECTION in config.stash else None
+    if lines := config.stash.get(LINES, own):
+        terminalreporter.section("selection of tests")
+        for line in lines:
+            terminalreporter.line(line)
