@@ -20,7 +20,7 @@ WHOLE = {"resources"}
 
 @dataclass(frozen=True)
 class Value:
-    """``path``: such as ``control.replicas`` or ``kubernetes.projects[].namespace``. ``section``: contains other values."""
+    """``path``: ``control.replicas``, ``kubernetes.projects[].namespace``. ``section``: contains other values."""
 
     path: str
     default: Any
