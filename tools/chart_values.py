@@ -1,4 +1,4 @@
-"""The chart's values as a table: ``python -m tools.chart_values`` brings the one in ``helm/README.md`` up to date."""
+"""Table of the chart's values. ``python -m tools.chart_values`` writes it to ``helm/README.md``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ HELM = Path(__file__).parents[1] / "helm"
 VALUES = HELM / "epochal" / "values.yaml"
 PAGE = HELM / "README.md"
 WHOLE = {"resources"}
-"""Sections that are one value: an object of Kubernetes."""
+"""Sections that are shown as one value: objects of Kubernetes."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """``path``: ``control.replicas``, ``kubernetes.projects[].namespace``. ``section``: it holds other values."""
+    """``path``: ``control.replicas``, ``kubernetes.projects[].namespace``. ``section``: contains other values."""
 
     path: str
     default: Any
@@ -29,7 +29,7 @@ class Value:
 
 
 def documented_values(sections: bool = False) -> list[Value]:
-    """All values that there are; with ``sections``, what they belong to, too."""
+    """All values, and with ``sections`` also their sections."""
     text = VALUES.read_text()
     root = yaml.compose(text)
     assert isinstance(root, yaml.MappingNode)
@@ -60,7 +60,7 @@ def _values(node: yaml.MappingNode, above: str, lines: list[str]) -> Iterator[Va
 
 
 def _comment(lines: list[str], line: int, column: int) -> str:
-    """What stands right above a key, in its column."""
+    """The comment directly above a key, in the same column."""
     found: list[str] = []
     for above in reversed(lines[:line]):
         match = re.fullmatch(r"(?P<before>[ ]*(?:- )?)# ?(?P<said>.*)", above)

@@ -155,7 +155,8 @@ def test_arguments_are_options_that_the_command_has(name: str) -> None:
 
 
 def test_variables_are_those_of_the_documentation() -> None:
-    page = "".join((ROOT / "docs" / f"{name}.md").read_text() for name in ("operations", "settings", "kubernetes"))
+    names = ("operations/running", "operations/kubernetes", "reference/settings")
+    page = "".join((ROOT / "docs" / f"{name}.md").read_text() for name in names)
     found = {name for file in VALUES for each in pods(rendered(file)) for name in each.environment}
     assert {name for name in found if name.startswith("EPOCHAL_") and f"`{name}`" not in page} == set()
 

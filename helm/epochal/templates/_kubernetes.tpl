@@ -1,4 +1,4 @@
-{{- /* The file that `epochal up --kubernetes` reads: all that the launcher of pods is told, in one place. */ -}}
+{{- /* The settings of `epochal up --kubernetes`. */ -}}
 {{- define "epochal.kubernetesSettings" -}}
 {{- $kubernetes := .Values.kubernetes -}}
 {{- $namespaces := dict -}}

@@ -24,7 +24,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{- /* Labels and annotations of an object: (list root component further-annotations) */ -}}
+{{- /* Labels and annotations of an object: (list root component additional-annotations) */ -}}
 {{- define "epochal.metadata" -}}
 {{- $root := index . 0 -}}
 labels:
@@ -55,7 +55,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{ .Values.adminToken.existingSecret | default (printf "%s-admin" (include "epochal.name" .)) }}
 {{- end }}
 
-{{- /* Whether the catalog is PostgreSQL: "true" or empty. */ -}}
+{{- /* "true" if the catalog is PostgreSQL, otherwise empty. */ -}}
 {{- define "epochal.postgresql" -}}
 {{- if or .Values.database.existingSecret .Values.database.url }}true{{ end }}
 {{- end }}
@@ -69,7 +69,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- /* What people speak on the public port. */ -}}
+{{- /* Scheme of the public port. */ -}}
 {{- define "epochal.scheme" -}}
 {{ ternary "https" "http" (ne .Values.tls.secret "") }}
 {{- end }}
@@ -86,7 +86,7 @@ https://{{ .Values.ingress.host }}
 
 {{- define "epochal.internalUrl" -}}
 {{- $encrypted := ne .Values.internal.tls.secret "" -}}
-{{- /* No certificate names the address that a pod happens to have. */ -}}
+{{- /* Certificates cannot name the addresses of pods. */ -}}
 {{- $usual := ternary "pod" "service" (and (eq (include "epochal.postgresql" .) "true") (not $encrypted)) -}}
 {{- if eq (.Values.internal.advertise | default $usual) "pod" -}}
 http://$(POD_IP):8766

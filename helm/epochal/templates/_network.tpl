@@ -2,7 +2,7 @@
 [Ingress{{ if or .Values.networkPolicy.egress.restricted .Values.networkPolicy.egress.closedCidrs }}, Egress{{ end }}]
 {{- end }}
 
-{{- /* Who may call a public port. */ -}}
+{{- /* Allowed callers of a public port. */ -}}
 {{- define "epochal.clients" -}}
 - ports:
     - {protocol: TCP, port: http}
@@ -21,8 +21,8 @@
     - {protocol: TCP, port: 53}
 {{- end }}
 
-{{- /* All addresses but closedCidrs. Pods are selected in addition, since some networks match no pod by its address,
-and DNS, which a cache on the node answers at a link-local address. */ -}}
+{{- /* All addresses except closedCidrs. Pods are selected in addition, because some networks do not match them by address, and
+DNS, because a cache on the node may answer at a link-local address. */ -}}
 {{- define "epochal.anywhereElse" -}}
 {{- $closed := dict "4" list "6" list }}
 {{- range .Values.networkPolicy.egress.closedCidrs }}
@@ -68,7 +68,7 @@ app.kubernetes.io/managed-by: epochal
 app.kubernetes.io/component: builder
 {{- end }}
 
-{{- /* Spark says the role of its executors. */ -}}
+{{- /* Spark sets the label spark-role of its executors. */ -}}
 {{- define "epochal.executorLabels" -}}
 app.kubernetes.io/managed-by: epochal
 spark-role: executor

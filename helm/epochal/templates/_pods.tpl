@@ -7,7 +7,7 @@ capabilities:
 
 {{- define "epochal.podSecurity" -}}
 runAsNonRoot: true
-{{- /* What is set to null is not there any more. */ -}}
+{{- /* Values set to null are omitted. */ -}}
 {{- range $name, $id := .Values.securityContext }}
 {{ $name }}: {{ int64 $id }}
 {{- end }}
@@ -27,7 +27,7 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{- /* Where the pods of a component may run: (list root component values-of-the-component) */ -}}
+{{- /* Placement of a component's pods: (list root component values-of-the-component) */ -}}
 {{- define "epochal.placement" -}}
 {{- $root := index . 0 -}}
 {{- $values := index . 2 -}}
@@ -55,7 +55,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
-{{- /* Labels and annotations of a component's pods: (list root component values-of-the-component further-annotations) */ -}}
+{{- /* Labels and annotations of a component's pods: (list root component values-of-the-component additional-annotations) */ -}}
 {{- define "epochal.podMetadata" -}}
 {{- $root := index . 0 -}}
 {{- $values := index . 2 -}}
@@ -73,12 +73,12 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- /* Variables of whoever uses the catalog. */ -}}
+{{- /* Variables of containers that use the catalog. */ -}}
 {{- define "epochal.catalogEnvironment" -}}
 - {name: HOME, value: /tmp}
 - {name: EPOCHAL_LOG_FORMAT, value: {{ .Values.logFormat }}}
 {{- if eq (include "epochal.postgresql" .) "true" }}
-# Never among the arguments, which every process of the node can read.
+# Not an argument: every process of the node can read arguments.
 - name: EPOCHAL_DATABASE_URL
   valueFrom:
     secretKeyRef:
@@ -87,7 +87,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- /* Variables, mounts and volumes of whoever answers people: its certificate, and who they may be. */ -}}
+{{- /* Variables, mounts and volumes for the public port: its certificate, and the identity provider. */ -}}
 {{- define "epochal.publicEnvironment" -}}
 {{- if .Values.tls.secret }}
 - {name: EPOCHAL_TLS_CERTIFICATE, value: /run/secrets/epochal-tls/tls.crt}
@@ -118,7 +118,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- /* Probes of what answers on the port http. */ -}}
+{{- /* Probes of containers with the port http. */ -}}
 {{- define "epochal.probes" -}}
 {{- $scheme := upper (include "epochal.scheme" .) }}
 startupProbe:
@@ -137,7 +137,7 @@ readinessProbe:
   timeoutSeconds: 5
 {{- end }}
 
-{{- /* So that no balancer sends anything to a pod that has begun to end. */ -}}
+{{- /* Load balancers remove a terminating pod before it stops answering. */ -}}
 {{- define "epochal.drain" -}}
 lifecycle:
   preStop:
