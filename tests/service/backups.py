@@ -1,4 +1,4 @@
-"""What tests of backups share: making one, restoring one, and a control plane at given settings."""
+"""Helpers for tests of backups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``epochal rollback``, ``export`` and ``import``, and the client below them, against scripted drivers."""
+"""The commands ``epochal rollback``, ``export`` and ``import`` and their client, against scripted drivers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def other(tmp_path: Path) -> Iterator[Plane]:
 
 @pytest.fixture
 def stopped(plane: Plane) -> Driver:
-    """Five epochs of ten rows each, then stopped."""
+    """The driver of a stopped application with five epochs of ten rows each."""
     plane.application()
     driver = plane.driver()
     driver.running()
@@ -65,17 +65,17 @@ def stopped(plane: Plane) -> Driver:
     return driver
 
 
-def test_a_dry_run_shows_the_plan_and_changes_nothing(plane: Plane, stopped: Driver) -> None:
+def test_a_dry_run_of_a_rollback_changes_nothing(plane: Plane, stopped: Driver) -> None:
     result = run(plane, "rollback", "flights", "--epoch", "2", "--dry-run")
     assert result.exit_code == 0
-    for words in ("from epoch 5 to epoch 2", "3 epochs (3 to 5)", "files:/out", "30", "stays", "--move-aside"):
-        assert words in result.stdout or words == "--move-aside"
+    for text in ("from epoch 5 to epoch 2", "3 epochs (3 to 5)", "files:/out", "30", "stays", "--move-aside"):
+        assert text in result.stdout or text == "--move-aside"
     plan = document(plane, "rollback", "flights", "--epoch", "2", "--dry-run")
     assert (plan["epochs"], plan["sinks"][0]["rows"]) == (3, 30)
     assert plane.get("/v1/applications/flights")["branch"] == stopped.point.branch
 
 
-def test_a_rollback_asks_before_it_does_anything(plane: Plane, stopped: Driver) -> None:
+def test_a_rollback_requires_confirmation(plane: Plane, stopped: Driver) -> None:
     refused = run(plane, "rollback", "flights", "--epoch", "2", input="n\n")
     assert refused.exit_code == 1
     assert plane.get("/v1/applications/flights")["branch"] == stopped.point.branch
@@ -84,14 +84,14 @@ def test_a_rollback_asks_before_it_does_anything(plane: Plane, stopped: Driver) 
     assert plane.get("/v1/applications/flights")["head"]["epoch"] == 2
 
 
-def test_a_rollback_for_scripts(plane: Plane, stopped: Driver) -> None:
+def test_a_rollback_with_yes_needs_no_confirmation(plane: Plane, stopped: Driver) -> None:
     operation = document(plane, "rollback", "flights", "--epoch", "3", "--move-aside", "--yes")
     assert (operation["state"], operation["result"]["parent"]["epoch"]) == ("succeeded", 3)
     assert run(plane, "rollback", "flights", "--epoch", "99", "--yes").exception is not None
     assert run(plane, "rollback", "flights", "--at", "yesterday", "--yes").exit_code == 2
 
 
-def test_the_client_refuses_what_was_not_confirmed(client: Client, stopped: Driver) -> None:
+def test_a_rollback_by_the_client_needs_a_confirmed_plan(client: Client, stopped: Driver) -> None:
     rollback = client.application("flights").rollback
     with pytest.raises(Conflict, match="Request the plan"):
         rollback.to(epoch=2)
@@ -100,7 +100,9 @@ def test_the_client_refuses_what_was_not_confirmed(client: Client, stopped: Driv
 
 
 @pytest.mark.by_turns(2)
-def test_export_and_import_by_command(plane: Plane, other: Plane, stopped: Driver, tmp_path: Path) -> None:
+def test_export_and_import_commands_move_an_application(
+    plane: Plane, other: Plane, stopped: Driver, tmp_path: Path
+) -> None:
     file = tmp_path / "moving.epochal"
     result = document(plane, "export", "flights", "-o", str(file), "--epoch", "4")
     assert (result["epoch"], result["sha256"]) == (4, sha256_of(file))
@@ -115,9 +117,7 @@ def test_export_and_import_by_command(plane: Plane, other: Plane, stopped: Drive
     assert (application["parameters"], application["head"]["epoch"]) == ({"out": "/new"}, 4)
 
 
-def test_a_download_that_broke_off_is_gone_on_with(
-    plane: Plane, client: Client, stopped: Driver, tmp_path: Path
-) -> None:
+def test_an_interrupted_download_is_resumed(plane: Plane, client: Client, stopped: Driver, tmp_path: Path) -> None:
     exports = client.application("flights").exports
     operation = client.operations.wait(exports.create())
     whole = tmp_path / "whole"
@@ -135,7 +135,7 @@ def test_a_download_that_broke_off_is_gone_on_with(
     assert not broken.with_name("broken.part").exists()
 
 
-def test_an_upload_that_broke_off_is_gone_on_with(
+def test_an_interrupted_upload_is_resumed(
     plane: Plane, client: Client, stopped: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("epochal.client.bundles.PART_BYTES", 500)
@@ -144,15 +144,15 @@ def test_an_upload_that_broke_off_is_gone_on_with(
     exports.fetch(client.operations.wait(exports.create()), file)
     size = file.stat().st_size
 
-    class BrokenOff(Exception):
+    class Interrupted(Exception):
         pass
 
-    def break_off(done: int, _size: int) -> None:
+    def interrupt(done: int, _size: int) -> None:
         if done > 600:
-            raise BrokenOff
+            raise Interrupted
 
-    with pytest.raises(BrokenOff):
-        client.imports.upload(file, break_off)
+    with pytest.raises(Interrupted):
+        client.imports.upload(file, interrupt)
     (begun,) = client.imports.list()
     assert begun.received == 1000
     seen: list[int] = []
