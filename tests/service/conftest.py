@@ -120,6 +120,15 @@ class Plane:
     supervisor: StandInSupervisor
     events: list[ControlEvent]
 
+    @property
+    def admin_token(self) -> str:
+        return self.settings.admin_token_file.read_text().strip()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that configure the command line for this control plane."""
+        return {"EPOCHAL_URL": self.settings.url, "EPOCHAL_TOKEN": self.admin_token}
+
     def token(self, role: str, name: str | None = None) -> str:
         answer = self.client.post("/v1/tokens", json={"name": name or f"a-{role}", "role": role})
         assert answer.status_code == 201, answer.text

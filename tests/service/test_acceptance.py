@@ -243,7 +243,7 @@ MOMENTS: list[tuple[dict[str, Any], dict[str, int] | None]] = [
 def test_lookups_return_the_since_of_the_answering_snapshot(upgraded: Plane) -> None:
     state = f"{FLIGHTS}/state/totals"
     keys = [{"k": "a"}, {"k": "x"}, {"k": "b"}]
-    with Client(upgraded.settings.url, upgraded.settings.admin_token_file.read_text().strip()) as client:
+    with Client(upgraded.settings.url, upgraded.admin_token) as client:
         table = client.application("flights").state("totals")
         for moment, since in MOMENTS:
             answers = [
@@ -294,8 +294,7 @@ def test_each_change_in_a_history_has_the_since_of_its_epoch(upgraded: Plane) ->
 
 
 def test_get_and_scan_report_from_which_epoch_a_column_counts(upgraded: Plane) -> None:
-    token = upgraded.settings.admin_token_file.read_text().strip()
-    environment = {"EPOCHAL_URL": upgraded.settings.url, "EPOCHAL_TOKEN": token, "COLUMNS": "400"}
+    environment = {**upgraded.environment, "COLUMNS": "400"}
 
     def shown(*arguments: str) -> str:
         result = CliRunner().invoke(app, [*arguments], env=environment)
@@ -315,8 +314,7 @@ def test_commands_refuse_differences_without_their_acceptance_options(
     plane: Plane, driver: Driver, tmp_path: Path
 ) -> None:
     """The refusal names the option, and the command succeeds with it."""
-    token = plane.settings.admin_token_file.read_text().strip()
-    environment = {"EPOCHAL_URL": plane.settings.url, "EPOCHAL_TOKEN": token, "COLUMNS": "400"}
+    environment = {**plane.environment, "COLUMNS": "400"}
     code = tmp_path / "flights.py"
     tables = [totals("min(v * 100)", hi="max(v)", top="max(v)")]
     code.write_text("# " + json.dumps({"sinks": CONSOLE, "tables": tables}))
@@ -363,8 +361,7 @@ def test_rollback_command_to_before_an_upgrade_needs_an_acceptance(plane: Plane,
     plane.post(
         f"{FLIGHTS}/versions", 201, artifact=plane.artifact(CONSOLE, tables=[totals(hi="max(v)")]), acceptance=PARTIAL
     )
-    token = plane.settings.admin_token_file.read_text().strip()
-    environment = {"EPOCHAL_URL": plane.settings.url, "EPOCHAL_TOKEN": token}
+    environment = plane.environment
     back = ["rollback", "flights", "--epoch", "1", "--yes"]
     assert CliRunner().invoke(app, back, env=environment).exit_code == 1
     result = CliRunner().invoke(app, [*back, "--accept-partial", "totals"], env=environment)

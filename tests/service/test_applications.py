@@ -332,7 +332,7 @@ def test_epochs_list_the_records_in_flight_of_each_loop(
     assert listed == {1: {"messages": 12, "shares": 0}, 2: {"messages": 4, "shares": 1200}, 3: None}
     assert plane.get("/v1/applications/flights/epochs/1")["in_flight"] == {"messages": 12, "shares": 0}
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
-    monkeypatch.setenv("EPOCHAL_TOKEN", plane.settings.admin_token_file.read_text().strip())
+    monkeypatch.setenv("EPOCHAL_TOKEN", plane.admin_token)
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(SystemExit, match="0"):
         main(["epochs", "flights"])

@@ -35,8 +35,7 @@ def apply(plane: Plane, tmp_path: Path) -> Apply:
     def run(*documents: dict[str, Any], options: tuple[str, ...] = ("--no-wait",), token: str | None = None) -> Result:
         file = tmp_path / "applications.yaml"
         file.write_text("\n---\n".join(map(json.dumps, documents)))
-        found = token or plane.settings.admin_token_file.read_text().strip()
-        environment = {"EPOCHAL_URL": plane.settings.url, "EPOCHAL_TOKEN": found, "COLUMNS": "160"}
+        environment = {**plane.environment, "COLUMNS": "160"} | ({"EPOCHAL_TOKEN": token} if token else {})
         return CliRunner().invoke(app, ["apply", "-f", str(file), *options], env=environment)
 
     return run
@@ -167,10 +166,7 @@ def test_apply_with_wait_fails_when_the_upgrade_fails(plane: Plane, apply: Apply
 
 def test_apply_reads_documents_from_standard_input(plane: Plane, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(code.parent)
-    environment = {
-        "EPOCHAL_URL": plane.settings.url,
-        "EPOCHAL_TOKEN": plane.settings.admin_token_file.read_text().strip(),
-    }
+    environment = plane.environment
     text = "name: flights\ncode: flights.py\nparameters: {out: /data/flights}\nstate: stopped\n"
     result = CliRunner().invoke(app, ["apply", "-f", "-"], env=environment, input=text)
     done(result, "flights: created")

@@ -62,10 +62,6 @@ def populated(plane: Plane) -> Plane:
     return plane
 
 
-def token_of(plane: Plane) -> str:
-    return plane.client.headers["authorization"].removeprefix("Bearer ")
-
-
 def comparable(found: Any) -> Any:
     if isinstance(found, pa.Table):
         return found.schema.metadata, found.schema.to_string(), found.to_pylist()
@@ -83,7 +79,7 @@ def outcome(call: Callable[[], Any]) -> Any:
 
 def test_both_clients_return_equal_answers(populated: Plane) -> None:
     async def requested() -> list[Any]:
-        async with AsyncClient(populated.settings.url, token_of(populated)) as client:
+        async with AsyncClient(populated.settings.url, populated.admin_token) as client:
             assert await client.ready() and client.url == populated.settings.url
 
             async def one(name: str, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -99,7 +95,7 @@ def test_both_clients_return_equal_answers(populated: Plane) -> None:
             found.append([comparable(page) async for page in delays.scan_tables(limit=2)])
             return found
 
-    with Client(populated.settings.url, token_of(populated)) as client:
+    with Client(populated.settings.url, populated.admin_token) as client:
         application = client.application("flights")
         expected = [
             outcome(partial(getattr(application.state(name), method), *arguments, **options))
@@ -117,7 +113,7 @@ def test_both_clients_return_equal_answers(populated: Plane) -> None:
 def test_calls_wait_for_a_free_connection(populated: Plane) -> None:
     async def requested() -> list[Any]:
         async with AsyncClient(
-            populated.settings.url, token_of(populated), timeout_seconds=60, connections=2
+            populated.settings.url, populated.admin_token, timeout_seconds=60, connections=2
         ) as client:
             delays = client.application("flights").state("delays")
             found = await asyncio.gather(*(delays.get("JFK", "LAX") for _ in range(50)))
@@ -142,7 +138,7 @@ def test_the_example_of_the_quickstart_runs(plane: Plane, monkeypatch: pytest.Mo
     driver.epoch((spent, customers))
     plane.get("/v1/applications/orders/state/spent/keys/42", min_epoch=1)
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
-    monkeypatch.setenv("EPOCHAL_TOKEN", token_of(plane))
+    monkeypatch.setenv("EPOCHAL_TOKEN", plane.admin_token)
     (client,) = (block for block in blocks_of("docs/start/quickstart.md", "python") if "Client" in block.text)
     names: dict[str, Any] = {}
     exec(client.code, names)  # type: ignore[call-overload]

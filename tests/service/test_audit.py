@@ -210,7 +210,7 @@ def test_audit_command_lists_callers_and_differences(plane: Plane, monkeypatch: 
         viewer.delete("/v1/applications/flights")
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
-    monkeypatch.setenv("EPOCHAL_TOKEN", plane.settings.admin_token_file.read_text().strip())
+    monkeypatch.setenv("EPOCHAL_TOKEN", plane.admin_token)
     shown = CliRunner().invoke(app, ["audit"]).output
     assert "a-viewer from 127.0.0.1  DELETE /v1/applications/flights  403" in shown
     assert 'token a-viewer: roles.default unset → "viewer"' in shown

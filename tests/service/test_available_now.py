@@ -156,7 +156,7 @@ class Started:
 
     def __init__(self, plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
-        monkeypatch.setenv("EPOCHAL_TOKEN", plane.settings.admin_token_file.read_text().strip())
+        monkeypatch.setenv("EPOCHAL_TOKEN", plane.admin_token)
         self.code: int | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

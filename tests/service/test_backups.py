@@ -19,7 +19,8 @@ from epochal.snapshots.backup_format import Backups
 from epochal.snapshots.backup_maintenance import verify_backup
 from epochal.snapshots.store import SnapshotStore
 from tests.service import engine_lives as lives
-from tests.service.backups import backed_up, ended, is_sound, restored
+from tests.service.backups import backed_up, is_sound, restored
+from tests.service.bundles import finished
 from tests.service.conftest import Plane, free_port
 from tests.service.problems import check_problem
 
@@ -120,7 +121,7 @@ def test_a_backup_to_a_metadata_service_is_refused(plane: Plane) -> None:
 
 def test_a_destination_of_another_installation_is_refused(plane: Plane, other: Plane, tmp_path: Path) -> None:
     backed_up(plane, tmp_path / "backups")
-    refused = ended(other, other.post("/v1/backups", to=str(tmp_path / "backups")))
+    refused = finished(other, other.post("/v1/backups", to=str(tmp_path / "backups")))
     assert refused["state"] == "failed" and "another installation" in refused["error"]["detail"]
 
 
@@ -138,16 +139,16 @@ def test_old_backups_are_pruned_by_their_installation_only(plane: Plane, other: 
         assert plane.client.post("/v1/backups/prune", json=refused).status_code == 422
     assert plane.client.post("/v1/backups/prune/plan", json={**order, "place": "/nowhere"}).status_code == 404
     assert "another installation" in other.client.post("/v1/backups/prune/plan", json=order).json()["detail"]
-    theirs = ended(other, other.post("/v1/backups/prune", **order))
+    theirs = finished(other, other.post("/v1/backups/prune", **order))
     assert theirs["state"] == "failed" and "another installation" in theirs["error"]["detail"]
 
-    done = ended(plane, plane.post("/v1/backups/prune", **order))
+    done = finished(plane, plane.post("/v1/backups/prune", **order))
     assert (done["state"], done["result"]) == ("succeeded", planned)
     assert Backups(str(place)).ids() == [second] and is_sound(place)
     next((place / "files").rglob("*.json")).unlink()
     third = backed_up(plane, place)["id"]
     (place / "backups" / third / "files.jsonl.gz").unlink()
-    failed = ended(plane, plane.post("/v1/backups/prune", **order))
+    failed = finished(plane, plane.post("/v1/backups/prune", **order))
     assert failed["state"] == "failed" and Backups(str(place)).ids() == [second, third]
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,18 +17,15 @@ from epochal.service.commands.bundles import unpacking
 from epochal.service.domain.settings import Settings
 from epochal.snapshots.bundle_format import BundleError
 from epochal.snapshots.bundle_reading import BundleReader
+from tests.service.backups import started
 from tests.service.bundles import exported, imported, members, packed, refused, uploaded, with_state
-from tests.service.conftest import Plane, StandInSupervisor, free_port, http_client, serving
+from tests.service.conftest import Plane, free_port
 
 Members = list[tuple[tarfile.TarInfo, bytes]]
 
 
-@contextmanager
-def control_plane(folder: Path) -> Iterator[Plane]:
-    settings = Settings(data=folder, port=free_port())
-    supervisor = StandInSupervisor()
-    with serving(settings, supervisor) as (control, token), http_client(settings, token) as client:
-        yield Plane(control, client, settings, supervisor, [])
+def control_plane(folder: Path) -> AbstractContextManager[Plane]:
+    return started(Settings(data=folder, port=free_port()))
 
 
 @pytest.fixture(scope="module")

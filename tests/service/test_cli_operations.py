@@ -22,14 +22,7 @@ URL = "https://example.com/a/rather/long/path/that/does/not/fit/where/there/are/
 @pytest.fixture
 def epochal(plane: Plane) -> CommandLine:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("EPOCHAL_")}
-    return CommandLine(
-        inherited
-        | {
-            "EPOCHAL_URL": plane.settings.url,
-            "EPOCHAL_HOME": str(plane.settings.data),
-            "EPOCHAL_TOKEN": plane.settings.admin_token_file.read_text().strip(),
-        }
-    )
+    return CommandLine(inherited | plane.environment | {"EPOCHAL_HOME": str(plane.settings.data)})
 
 
 def refused(answer: Answer, code: int, *expected: str) -> None:

@@ -55,18 +55,18 @@ FURTHER: dict[tuple[str, ...], list[str]] = {
 
 def arguments(path: tuple[str, ...], folder: Path) -> list[str]:
     """A value for each parameter that the command requires."""
-    given = [str(folder / "app.yaml") if each == "FILE" else each for each in FURTHER.get(path, [])]
+    values = [str(folder / "app.yaml") if each == "FILE" else each for each in FURTHER.get(path, [])]
     for parameter in CALLING[path].params:
-        if parameter.required and parameter.opts[0] not in given:
+        if parameter.required and parameter.opts[0] not in values:
             value = {"FILE": str(folder / "code.py"), "URL": f"file://{folder}"}.get(parameter.metavar or "", "1")
-            given += [value] if parameter.param_type_name == "argument" else [parameter.opts[0], value]
-    return given
+            values += [value] if parameter.param_type_name == "argument" else [parameter.opts[0], value]
+    return values
 
 
-def run(*given: str) -> tuple[str, str]:
+def run(*values: str) -> tuple[str, str]:
     results, notes = StringIO(), StringIO()
     with redirect_stdout(results), redirect_stderr(notes), suppress(SystemExit):
-        main(list(given))
+        main(list(values))
     return results.getvalue(), notes.getvalue()
 
 

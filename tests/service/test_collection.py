@@ -19,6 +19,7 @@ from epochal.snapshots import store as store_module
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from tests.kit.stores import snapshot_files
+from tests.service.bundles import finished
 
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane
@@ -51,10 +52,7 @@ def epoch(plane: Plane, driver: Driver) -> None:
 
 
 def collected(plane: Plane, **request: Any) -> dict[str, Any]:
-    operation = plane.post("/v1/collections", **request)
-    while operation["state"] == "running":
-        time.sleep(0.02)
-        operation = plane.get(f"/v1/operations/{operation['id']}")
+    operation = finished(plane, plane.post("/v1/collections", **request))
     assert operation["state"] == "succeeded", operation
     assert (operation["kind"], operation["application"]) == ("collect", None)
     return dict(operation["result"])

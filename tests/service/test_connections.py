@@ -66,12 +66,12 @@ class TestManyConnections:
                 begun = (b"", b"GET /v1/applic", b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: 1")[number % 3]
                 held.enter_context(connected(plane.settings, begun))
             driver.epochs(1)
-            with plane.as_bearer(plane.settings.admin_token_file.read_text().strip()) as other:
+            with plane.as_bearer(plane.admin_token) as other:
                 assert other.get("/v1/applications").status_code == 200
 
     def test_a_connection_beyond_the_limit_is_refused_with_retry_after(self, plane: Plane) -> None:
         """Connections of event followers are in use and are not closed for it."""
-        token = plane.settings.admin_token_file.read_text().strip()
+        token = plane.admin_token
         with ExitStack() as held:
             for _ in range(MOST):
                 follower = held.enter_context(connected(plane.settings, get(token, "/v1/events")))
@@ -94,7 +94,7 @@ class TestFollowers:
         log.parent.mkdir(parents=True)
         log.write_text("a line\n")
         followed = ("/v1/events", "/v1/applications/flights/events", "/v1/applications/flights/logs?follow=true")
-        token = plane.settings.admin_token_file.read_text().strip()
+        token = plane.admin_token
         with ExitStack() as held:
             for path in followed:
                 follower = held.enter_context(connected(plane.settings, get(token, path)))
@@ -162,7 +162,7 @@ class TestSlowRequests:
         assert plane.get("/v1/audit")["items"][0]["outcome"] == 408
 
     def test_a_connection_with_an_unread_answer_is_closed(self, plane: Plane) -> None:
-        token = plane.settings.admin_token_file.read_text().strip()
+        token = plane.admin_token
         with socket.socket() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.connect((plane.settings.host, plane.settings.port))

@@ -212,7 +212,7 @@ def test_a_bundle_that_claims_branches_of_another_project_is_a_copy(
     """Also if it claims to continue a snapshot that only the other project has."""
     pricing.application("flights")
     victim = with_state(plane, "pricing.flights")
-    before, kept = files_of(plane, "pricing"), pricing.get("applications/flights/lineage")
+    before, lineage = files_of(plane, "pricing"), pricing.get("applications/flights/lineage")
     increment = members(bundle_of(pricing, "flights", since=2))
     assert "is incremental" in request_import(ads, packed(increment), "stolen", 409)["detail"]
     forged = json.loads(increment[0][1])["since"] | {"sha256": "0" * 64}
@@ -224,7 +224,7 @@ def test_a_bundle_that_claims_branches_of_another_project_is_a_copy(
     assert project_of(done["parent"]["branch"]) == "ads" and files_of(plane, "pricing") == before
     check_alone(ads, "mine")
     victim.epoch((DELAYS, [route("JFK", "LAX", 9, 1.0)]))
-    assert pricing.get("applications/flights/lineage")["nodes"][-3:] == kept["nodes"][-3:]
+    assert pricing.get("applications/flights/lineage")["nodes"][-3:] == lineage["nodes"][-3:]
     assert [item["name"] for item in ads.get("applications")["items"]] == ["mine"]
     with plane.control.database.reading() as session:
         ids = session.scalars(select(Branch.id)).all()
@@ -260,16 +260,16 @@ def test_a_copied_program_continues_from_its_state(tmp_path: Path) -> None:
         with accounts.running():
             accounts.call(*FIRST)
         import_into(ads, exported(plane, "accounts"), "moved", parameters={})
-        there = ServedProgram(plane, tmp_path, "ads.moved")
-        with there.running():
-            check_state(there, FIRST)
+        copy = ServedProgram(plane, tmp_path, "ads.moved")
+        with copy.running():
+            check_state(copy, FIRST)
             again = [*FIRST, *THEN]
-            assert there.call(*again, request_ids="first-") == plainly(there.file, [*FIRST, *again])[len(FIRST) :]
+            assert copy.call(*again, request_ids="first-") == plainly(copy.file, [*FIRST, *again])[len(FIRST) :]
         assert finished(plane, plane.post("/v1/verifications"))["result"]["sound"]
 
 
 def client_of(plane: Plane, project: str = "default", token: str | None = None) -> Client:
-    return Client(plane.settings.url, token or plane.settings.admin_token_file.read_text().strip(), project=project)
+    return Client(plane.settings.url, token or plane.admin_token, project=project)
 
 
 def test_the_client_forks_into_another_project(plane: Plane, pricing: Project, ads: Project, tmp_path: Path) -> None:
@@ -301,14 +301,10 @@ def test_the_client_forks_into_another_project(plane: Plane, pricing: Project, a
 def test_the_command_forks_into_another_project(plane: Plane, ads: Project) -> None:
     plane.application("flights")
     with_state(plane, "flights")
-    environment = {
-        "EPOCHAL_URL": plane.settings.url,
-        "EPOCHAL_TOKEN": plane.settings.admin_token_file.read_text().strip(),
-        "COLUMNS": "200",
-    }
+    environment = {**plane.environment, "COLUMNS": "200"}
 
     def run(*arguments: str) -> Any:
-        return CliRunner().invoke(app, [*arguments], environment=environment)
+        return CliRunner().invoke(app, [*arguments], env=environment)
 
     made = run("fork", "flights", "copy", "--into", "ads", "-p", "out=/ads", "--no-start")
     assert made.exit_code == 0, made.output

@@ -111,7 +111,7 @@ HEAD = (
     ("method", "path"), [("POST", "/v1/artifacts?filename=x.py"), ("PUT", f"/v1/imports/{'0' * 32}/content?offset=0")]
 )
 def test_an_upload_without_space_is_refused_before_its_body(plane: Plane, method: str, path: str, more: str) -> None:
-    token = plane.settings.admin_token_file.read_text().strip()
+    token = plane.admin_token
     with socket.create_connection(("127.0.0.1", plane.settings.port)) as connection:
         connection.sendall(HEAD.format(method=method, path=path, token=token, more=more).encode())
         answer = b""

@@ -234,17 +234,17 @@ def test_an_answer_that_is_not_json_is_named() -> None:
 
 def test_repeated_unreadable_answers_to_heartbeats_end_the_driver(caplog: pytest.LogCaptureFixture) -> None:
     ended: list[EpochalError] = []
-    over = threading.Event()
+    has_ended = threading.Event()
 
     def on_end(error: EpochalError) -> None:
         ended.append(error)
-        over.set()
+        has_ended.set()
 
     script = Script([Reply(200, {"directives": {"d1": "stop"}})])
     with control_plane(script) as url:
         client = HeartbeatingCatalog(catalog(url), on_end, interval_seconds=0.001)
         client.start()
-        assert over.wait(60)
+        assert has_ended.wait(60)
 
     (error,) = ended
     assert isinstance(error, HeartbeatsFailed) and "directives" in error.message

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.service.bundles import exported, imported, refused
+from tests.service.bundles import exported, finished, imported, refused
 
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane
@@ -71,11 +70,7 @@ def test_no_command_continues_from_a_drained_snapshot(plane: Plane) -> None:
 
 def test_the_snapshot_before_the_drain_is_retained_for_forks_and_rollbacks(plane: Plane) -> None:
     drained(plane, configuration={"retained_epochs": 1})
-    collection = plane.post("/v1/collections", grace_seconds=0)
-    while collection["state"] == "running":
-        time.sleep(0.02)
-        collection = plane.get(f"/v1/operations/{collection['id']}")
-    assert collection["state"] == "succeeded"
+    assert finished(plane, plane.post("/v1/collections", grace_seconds=0))["state"] == "succeeded"
     assert plane.client.get(f"{FLIGHTS}/snapshots/2").status_code == 410
     plane.post(f"{FLIGHTS}/fork", 201, name="copy", epoch=3, parameters={"out": "/data/copy"})
     confirm = plane.post(f"{FLIGHTS}/rollback", 200, epoch=3, dry_run=True)["confirm"]

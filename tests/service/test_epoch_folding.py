@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.client import Client
-from epochal.contracts.catalog import EpochCounts, Failure
+from epochal.contracts.catalog import Failure
 from epochal.contracts.identity import EpochKey
 from epochal.errors import SnapshotExpired
 from epochal.service.catalog import folding
@@ -22,7 +22,6 @@ from epochal.service.commands import collections
 from epochal.service.commands.collections import Collection, CollectionRequest
 from epochal.service.domain.settings import Settings
 from epochal.service.queries.lineage.service import RunSummaries
-from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 
 if TYPE_CHECKING:
@@ -41,19 +40,6 @@ def settings(request: pytest.FixtureRequest, settings: Settings) -> Settings:
 @pytest.fixture(autouse=True)
 def short_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folding, "SHORTEST", 3)
-
-
-def epochs(plane: Plane, driver: Driver, count: int) -> None:
-    """Like ``Driver.epochs`` with checkpoints of the sources; also writes manifests that no epoch names."""
-    store = SnapshotStore(plane.settings.store_url)
-    for _ in range(count):
-        number, parent = driver._next, driver.head_key
-        driver.catalog.open_epoch(number, parent)
-        plain = store.read_manifest(driver.manifest(number))
-        manifest = Manifest.model_validate({**plain.model_dump(), "source_checkpoints": {"in": {}}})
-        driver.head, driver._next = store.write_manifest(manifest), number + 1
-        driver.catalog.prepare_epoch(number, parent, driver.head, EpochCounts(rows_in=number))
-        driver.catalog.commit_epoch(number)
 
 
 def collect(plane: Plane, hours: int) -> None:
@@ -82,12 +68,12 @@ def test_expired_epochs_are_folded_into_ranges_and_edges_remain(plane: Plane) ->
     plane.application(configuration={"retained_epochs": 2})
     driver = plane.driver()
     driver.running()
-    epochs(plane, driver, 10)
+    driver.epochs(10, checkpoints=True)
     plane.post(f"{FLIGHTS}/snapshots/10/tags", 201, name="ten")
-    epochs(plane, driver, 10)
+    driver.epochs(10, checkpoints=True)
     plane.post(f"{FLIGHTS}/snapshots/20/message", 201, message="odd")
     check_lineage(plane)
-    epochs(plane, driver, 10)
+    driver.epochs(10, checkpoints=True)
     check_lineage(plane)
     collect(plane, 1)
     assert ranges(plane.get(f"{FLIGHTS}/epochs")) == []  # recently collected epochs may still be read
@@ -109,7 +95,7 @@ def test_expired_epochs_are_folded_into_ranges_and_edges_remain(plane: Plane) ->
             break
         cursor = {"cursor": part["next_cursor"]}
     assert (listed, paged) == (numbers(page), ranges(page))
-    client = Client(plane.settings.url, plane.settings.admin_token_file.read_text().strip())
+    client = Client(plane.settings.url, plane.admin_token)
     with client:
         assert [(one.first, one.last) for one in client.application("flights").epochs.folded()] == ranges(page)
 
@@ -132,7 +118,7 @@ def test_expired_epochs_are_folded_into_ranges_and_edges_remain(plane: Plane) ->
             (first - 1, last) for first, last in newest_first[:-1]
         ]
 
-    epochs(plane, driver, 10)
+    driver.epochs(10, checkpoints=True)
     check_lineage(plane)
     collect(plane, 3)
     collect(plane, 4)
@@ -175,16 +161,16 @@ def test_aborted_epochs_are_folded_alone_or_with_others(plane: Plane, monkeypatc
     driver = plane.driver()
     driver.running()
     for _ in range(4):
-        epochs(plane, driver, 1)
+        driver.epochs(1, checkpoints=True)
         aborted(driver, 2)
-    epochs(plane, driver, 1)
+    driver.epochs(1, checkpoints=True)
     aborted(driver, 4)  # up to 17
     plane.post(f"{FLIGHTS}/stop")
     driver.stop()
     plane.post(f"{FLIGHTS}/start")
     driver = plane.driver()
     driver.running()
-    epochs(plane, driver, 6)  # up to 23
+    driver.epochs(6, checkpoints=True)  # up to 23
     aborted(driver, 2)
     before = plane.get(f"{FLIGHTS}/lineage", fold=False, limit=100)
     collect(plane, 1)
@@ -212,7 +198,7 @@ def test_aborted_epochs_are_folded_alone_or_with_others(plane: Plane, monkeypatc
         branch = ApplicationRepository(session).branch(row)
         left = RollbackRepository(session).left_behind(branch, EpochKey(branch.id, 4))
         assert (left.epochs, left.first, left.last) == (9, 7, 23)
-    epochs(plane, driver, 4)
+    driver.epochs(4, checkpoints=True)
     aborted(driver, 6)
     collect(plane, 3)
     collect(plane, 4)

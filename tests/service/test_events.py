@@ -120,7 +120,7 @@ def test_reconnecting_listeners_receive_each_event_once_and_in_order(databases: 
         last: tuple[str, int] | None = None
         choices = random.Random(1)
         while True:
-            over = done.is_set()
+            is_last = done.is_set()
             database = choices.choice(readers)
             assign_positions(database)
             with database.reading() as session:
@@ -135,7 +135,7 @@ def test_reconnecting_listeners_receive_each_event_once_and_in_order(databases: 
                 position = repository.position(name, of_one[name][-1] if of_one[name] else 0)
                 some, _ = repository.after(position, EventFilter(frozenset([name])), choices.randint(1, 20))
             of_one[name] += [entry.number for entry in some]
-            if over and not entries:
+            if is_last and not entries:
                 return
 
     threads = [threading.Thread(target=work, args=(database, seed)) for seed, database in enumerate(writers)]
@@ -283,7 +283,7 @@ def test_listeners_of_expired_events_receive_410(plane: Plane) -> None:
         newest = EventRepository(session).last("flights")
     with database.writing() as session:
         EventRepository(session).remove("flights", newest - 2, 100)
-    client = Client(plane.settings.url, plane.settings.admin_token_file.read_text().strip())
+    client = Client(plane.settings.url, plane.admin_token)
 
     for path, id in (("/v1/applications/flights/events", "3"), ("/v1/events", "flights/3")):
         answer = plane.client.get(path, headers={"Last-Event-ID": id})

@@ -101,7 +101,7 @@ def test_one_stream_contains_events_of_all_chosen_applications(plane: Plane) -> 
     for name in ("flights", "other", "third"):
         plane.application(name)
     drivers = [plane.driver(name) for name in ("flights", "other", "third")]
-    client = Client(plane.settings.url, plane.settings.admin_token_file.read_text().strip())
+    client = Client(plane.settings.url, plane.admin_token)
     with (
         client,
         plane.client.stream(

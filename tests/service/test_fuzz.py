@@ -26,7 +26,7 @@ def test_generated_requests_receive_documented_answers(plane: Plane, tmp_path: P
     console = plane.artifact({"out": "console:"})
     for name in "abcdef":
         plane.application(name, artifact=console, start=False)
-    token = plane.settings.admin_token_file.read_text().strip()
+    token = plane.admin_token
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run", f"{plane.settings.url}/openapi.json"),
         *("--header", f"Authorization: Bearer {token}"),

@@ -28,7 +28,7 @@ def exchange(plane: Plane, *lines: str, body: str = "", seconds: float = 30.0) -
 
 
 def bearer(plane: Plane) -> str:
-    return f"Authorization: Bearer {plane.settings.admin_token_file.read_text().strip()}"
+    return f"Authorization: Bearer {plane.admin_token}"
 
 
 def answer_to(plane: Plane, line: str, *headers: str) -> tuple[int, str]:

@@ -108,7 +108,7 @@ def test_one_of_several_concurrent_calls_with_a_key_takes_effect(plane: Plane) -
     answers: list[httpx.Response] = []
 
     def call() -> None:
-        client = plane.as_bearer(plane.settings.admin_token_file.read_text().strip())
+        client = plane.as_bearer(plane.admin_token)
         answers.append(client.post("/v1/applications", json=body, headers={"Idempotency-Key": "k"}, timeout=30))
 
     threads = [threading.Thread(target=call) for _ in range(5)]
@@ -142,7 +142,7 @@ def test_a_slow_call_is_not_repeated_and_an_abandoned_one_is(plane: Plane, monke
     first = threading.Thread(target=lambda: answers.append(plane.client.post(path, json={"name": "s"}, headers=key)))
     first.start()
     assert begun.wait(20)
-    with plane.as_bearer(plane.settings.admin_token_file.read_text().strip()) as another:
+    with plane.as_bearer(plane.admin_token) as another:
         until = time.monotonic() + 0.8
         while time.monotonic() < until:
             assert another.post(path, json={"name": "s"}, headers=key).status_code == 409
@@ -153,7 +153,7 @@ def test_a_slow_call_is_not_repeated_and_an_abandoned_one_is(plane: Plane, monke
         with plane.control.database.writing() as session:
             session.add(
                 IdempotencyKey(
-                    token=UserToken.parse(plane.settings.admin_token_file.read_text().strip()).id,
+                    token=UserToken.parse(plane.admin_token).id,
                     key="lost",
                     request_sha256=sha256_of("POST", path, b'{"name":"t"}'),
                     created_at=now() - timedelta(seconds=1),
@@ -225,7 +225,7 @@ def test_a_paused_control_plane_has_no_effect_after_a_takeover(plane: Plane, mon
     thread = threading.Thread(target=lambda: first.append(plane.client.post(path, json={"name": "s"}, headers=key)))
     thread.start()
     assert stopped.wait(20)
-    with plane.as_bearer(plane.settings.admin_token_file.read_text().strip()) as another:
+    with plane.as_bearer(plane.admin_token) as another:
         answer = another.post(path, json={"name": "s"}, headers=key)
         assert answer.status_code == 202
         proceed.set()

@@ -99,7 +99,7 @@ def test_slow_submissions_do_not_delay_drivers_and_readers(plane: Plane, builder
 def test_the_client_repeats_a_refused_submission_with_its_key(plane: Plane, builder: HeldBuilder) -> None:
     """The refusal must not be stored as the answer for the idempotency key."""
     artifact = plane.artifact()
-    token = plane.settings.admin_token_file.read_text().strip()
+    token = plane.admin_token
 
     def submit(number: int) -> str:
         with Client(plane.settings.url, token) as client:

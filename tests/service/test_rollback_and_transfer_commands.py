@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
@@ -16,18 +15,13 @@ from epochal.cli.main import app
 from epochal.client import Client
 from epochal.client.bundles import sha256_of
 from epochal.errors import Conflict, FileCorrupt, InvalidInput
-from epochal.service.domain.settings import Settings
-from tests.service.conftest import Driver, Plane, StandInSupervisor, free_port, serving
+from tests.service.conftest import Driver, Plane
 
 Command = Callable[..., Result]
 
 
-def environment(plane: Plane) -> dict[str, str]:
-    return {"EPOCHAL_URL": plane.settings.url, "EPOCHAL_TOKEN": plane.settings.admin_token_file.read_text().strip()}
-
-
 def run(plane: Plane, *arguments: str, input: str | None = None) -> Result:
-    return CliRunner().invoke(app, [*arguments], env={**environment(plane), "COLUMNS": "160"}, input=input)
+    return CliRunner().invoke(app, [*arguments], env={**plane.environment, "COLUMNS": "160"}, input=input)
 
 
 def document(plane: Plane, *arguments: str) -> Any:
@@ -38,18 +32,8 @@ def document(plane: Plane, *arguments: str) -> Any:
 
 @pytest.fixture
 def client(plane: Plane) -> Iterator[Client]:
-    found = environment(plane)
-    with Client(found["EPOCHAL_URL"], found["EPOCHAL_TOKEN"]) as client:
+    with Client(plane.settings.url, plane.admin_token) as client:
         yield client
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> Iterator[Plane]:
-    settings = Settings(data=tmp_path / "other", port=free_port())
-    with serving(settings, StandInSupervisor()) as (control, token):
-        headers = {"Authorization": f"Bearer {token}"}
-        with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as http:
-            yield Plane(control, http, settings, StandInSupervisor(), [])
 
 
 @pytest.fixture

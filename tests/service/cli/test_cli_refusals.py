@@ -131,12 +131,17 @@ def test_a_port_in_use_is_refused(plane: ControlPlane, alone: CommandLine) -> No
     refused(alone("up", "--port", port), 1, f"Port {port}", "--port")
 
 
-def test_an_address_of_another_machine_is_refused(alone: CommandLine) -> None:
-    refused(alone("up", "--host", "192.0.2.1", "--port", "0"), 1, "192.0.2.1", "--host")
-
-
-def test_other_machines_need_authentication(alone: CommandLine) -> None:
-    refused(alone("up", "--host", "0.0.0.0", "--port", "0", "--no-authentication"), 1, "authentication", "127.0.0.1")
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--host", "192.0.2.1"], ["192.0.2.1", "--host"]),
+        (["--host", "0.0.0.0", "--no-authentication"], ["authentication", "127.0.0.1"]),
+        (["--database-url", "oracle://x"], ["oracle", "PostgreSQL"]),
+    ],
+    ids=["address of another machine", "other machines without authentication", "unsupported database"],
+)
+def test_up_refuses_invalid_options(alone: CommandLine, options: list[str], expected: list[str]) -> None:
+    refused(alone("up", "--port", "0", *options), 1, *expected)
 
 
 @pytest.mark.parametrize("command", [["up", "--port", "0"], ["check", "sensors.py"], ["run", "sensors.py"]])
@@ -145,9 +150,9 @@ def test_commands_without_java_are_refused(
 ) -> None:
     (tmp_path / "empty").mkdir()
     alone.environment.pop("JAVA_HOME", None)
-    given = [str(sensors) if argument == "sensors.py" else argument for argument in command]
+    words = [str(sensors) if argument == "sensors.py" else argument for argument in command]
     parameters = [] if command[0] == "up" else ["-p", f"output={tmp_path}/out"]
-    refused(alone(*given, *parameters, PATH=str(tmp_path / "empty")), 1, "Java")
+    refused(alone(*words, *parameters, PATH=str(tmp_path / "empty")), 1, "Java")
 
 
 def test_a_java_that_is_too_old_is_refused(alone: CommandLine, tmp_path: Path) -> None:
@@ -166,10 +171,6 @@ def test_a_query_node_without_catalog_or_store_is_refused(alone: CommandLine, tm
     other = f"sqlite:///{tmp_path / 'other.sqlite'}"
     refused(alone(*query, "--database-url", other), 1, str(tmp_path / "home" / "store"), "--store")
     refused(alone(*query, "--database-url", other, "--store", str(tmp_path)), 1, "revision none", "epochal migrate")
-
-
-def test_an_unsupported_database_url_is_refused(alone: CommandLine) -> None:
-    refused(alone("up", "--port", "0", "--database-url", "oracle://x"), 1, "oracle", "PostgreSQL")
 
 
 @pytest.mark.parametrize("url", ["postgresql://me:secret@db/epochal", "postgresql://me@db/epochal?password=secret"])

@@ -119,7 +119,7 @@ def test_run_names_the_option_that_aborts_a_refused_transaction(alone: CommandLi
     arguments += ["--set", "max_uncommitted_epochs=2"]
     refused = alone.spawn(*arguments)
     assert refused.code == 1, refused.stderr
-    for part in ("row v=15", "SQLSTATE 23000", f"--directory {tmp_path / 'kept'} --abort-transaction bad:2`"):
+    for part in ("row v=15", "SQLSTATE 23000", f"--directory {tmp_path / 'run'} --abort-transaction bad:2`"):
         assert part in " ".join(refused.stderr.split())
     assert len(list((tmp_path / "out").glob("epoch=*"))) == 6
     resolved = alone.spawn(*arguments, "--abort-transaction", "bad:2")
