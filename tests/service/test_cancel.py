@@ -65,7 +65,7 @@ def test_a_cancelled_import_leaves_neither_files_nor_upload(
     assert other.get("/v1/applications")["items"] == []
 
 
-def test_cancels_of_ended_unknown_or_driver_operations_are_refused(plane: Plane) -> None:
+def test_cancellations_of_ended_unknown_or_driver_operations_are_refused(plane: Plane) -> None:
     plane.application()
     savepoint = plane.post("/v1/applications/flights/stop")
     answer = plane.client.post(f"/v1/operations/{savepoint['id']}/cancel", json={})

@@ -20,7 +20,7 @@ def epochal(settings: Settings) -> CommandLine:
 
 
 @pytest.mark.by_turns(2)
-def test_backup_commands_from_creation_to_restore(settings: Settings, epochal: CommandLine, tmp_path: Path) -> None:
+def test_backup_commands_create_verify_prune_and_restore(settings: Settings, epochal: CommandLine, tmp_path: Path) -> None:
     place, home = tmp_path / "backups", tmp_path / "home"
     with started(settings) as plane:
         plane.application()
@@ -58,7 +58,7 @@ def test_backup_commands_from_creation_to_restore(settings: Settings, epochal: C
     assert damaged.code == 1 and "is damaged" in damaged.output and "is missing" in damaged.output
 
 
-def test_doctor_exits_with_1_on_an_alarm(plane: Plane, epochal: CommandLine, tmp_path: Path) -> None:
+def test_doctor_exits_with_1_on_a_failed_check(plane: Plane, epochal: CommandLine, tmp_path: Path) -> None:
     answer = epochal("doctor", "--home", plane.settings.data, "--store", tmp_path / "other")
     assert answer.code == 1
     assert "a catalog has one store" in " ".join(answer.output.split())

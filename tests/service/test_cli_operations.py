@@ -92,7 +92,7 @@ def test_cancel_without_waiting_returns_immediately(
 
 
 @pytest.mark.by_turns(2)
-def test_refused_cancels_state_the_reason(plane: Plane, epochal: CommandLine) -> None:
+def test_refused_cancellations_state_the_reason(plane: Plane, epochal: CommandLine) -> None:
     done = verified(plane)["id"]
     plane.application()
     started = plane.get("/v1/operations")["items"][0]["id"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.service.conftest import Plane
 
 
-def test_health_readiness_and_metrics(plane: Plane) -> None:
+def test_health_and_readiness_are_public_and_metrics_count_requests(plane: Plane) -> None:
     anonymous = plane.as_bearer(None)
     assert anonymous.get("/healthz").json() == anonymous.get("/readyz").json() == {"status": "ok"}
     plane.application()

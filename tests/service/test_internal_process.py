@@ -92,7 +92,7 @@ def test_the_sizes_of_pools_add_up_to_the_total() -> None:
         assert min(pools.requests, pools.supervision, pools.drivers) >= 3
 
 
-def test_the_advertised_urls_of_a_control_plane() -> None:
+def test_advertised_urls_override_those_of_the_listeners() -> None:
     everywhere = Settings(host="0.0.0.0", internal_host="::", internal_port=8766)
     assert everywhere.public_url == f"http://{socket.gethostname()}:8765"
     assert everywhere.internal_url == f"http://{socket.gethostname()}:8766"

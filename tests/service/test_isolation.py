@@ -318,7 +318,7 @@ print(json.dumps([readable, commands, files, opened]))
 
 @IS_ROOT
 @pytest.mark.slow
-def test_the_user_of_drivers_reads_no_files_and_processes_of_a_control_plane(open_folder: Path, python: str) -> None:
+def test_the_user_of_drivers_cannot_read_files_and_processes(open_folder: Path, python: str) -> None:
     """Covers the environment, memory, descriptors and commands of all processes of a running control plane."""
     user = find_user(find_default())
     assert user is not None
