@@ -1,4 +1,4 @@
-"""Backups over a real socket: creation, verification, pruning, cancellation and refusals."""
+"""Backups over a real socket: creation, verification, pruning and refusals."""
 
 from __future__ import annotations
 

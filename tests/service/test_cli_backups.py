@@ -20,7 +20,7 @@ def epochal(settings: Settings) -> CommandLine:
 
 
 @pytest.mark.by_turns(2)
-def test_backup_commands_create_verify_prune_and_restore(settings: Settings, epochal: CommandLine, tmp_path: Path) -> None:
+def test_backup_commands_create_verify_and_restore(settings: Settings, epochal: CommandLine, tmp_path: Path) -> None:
     place, home = tmp_path / "backups", tmp_path / "home"
     with started(settings) as plane:
         plane.application()
