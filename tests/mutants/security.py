@@ -13,7 +13,7 @@ FOREIGN = "tests/service/test_foreign_cursors.py"
 
 @mutant(
     "gate: a body is read before the caller is authenticated",
-    GATE + "without_a_token_no_endpoint_takes_anything_of_a_body",
+    GATE + "no_endpoint_reads_a_body_without_a_token",
 )
 def _read_before_authentication() -> None:
     from epochal.service.api import gate
@@ -31,7 +31,7 @@ def _read_before_authentication() -> None:
 
 @mutant(
     "gate: the role is checked after the idempotency layer has read the body, and replayed an answer",
-    f"{GATE}no_endpoint_takes_a_body_of_a_caller_without_its_role {GATE}a_caller_that_has_lost_its_role_gets_no_replay",
+    f"{GATE}no_endpoint_reads_a_body_without_its_role {GATE}a_caller_that_lost_its_role_receives_no_replay",
 )
 def _role_after_idempotency() -> None:
     from epochal.errors import Forbidden

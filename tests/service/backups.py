@@ -1,8 +1,7 @@
-"""What tests of backups share: making one, restoring one, and a control plane at given settings."""
+"""Helpers for tests of backups."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,18 +11,12 @@ from epochal.service.commands.restore import Restore, RestoreReport
 from epochal.service.domain.settings import Settings
 from epochal.snapshots.backup_format import Backups
 from epochal.snapshots.backup_maintenance import verify_backup
+from tests.service.bundles import finished
 from tests.service.conftest import Plane, StandInSupervisor, http_client, serving
 
 
-def ended(plane: Plane, operation: dict[str, Any]) -> dict[str, Any]:
-    while operation["state"] == "running":
-        time.sleep(0.02)
-        operation = plane.get(f"/v1/operations/{operation['id']}")
-    return operation
-
-
 def backed_up(plane: Plane, to: Path) -> dict[str, Any]:
-    operation = ended(plane, plane.post("/v1/backups", to=str(to)))
+    operation = finished(plane, plane.post("/v1/backups", to=str(to)))
     assert operation["state"] == "succeeded", operation
     return dict(operation["result"])
 

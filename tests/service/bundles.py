@@ -1,4 +1,4 @@
-"""What the tests of exports and imports share: state, a bundle of it, and its way into another control plane."""
+"""Helpers for tests of exports and imports."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def imported(plane: Plane, bundle: bytes, **request: Any) -> dict[str, Any]:
 
 
 def refused(plane: Plane, bundle: bytes, **request: Any) -> tuple[int, str, str]:
-    """Status, type and text; nothing may be left behind."""
+    """Status, type and text of the problem, after checking that the refusal left no files and rows."""
     before = files(plane), catalog(plane)
     id = uploaded(plane, bundle)
     body = {"parameters": {"out": "/new"}, **request}
@@ -92,7 +92,7 @@ def files(plane: Plane) -> list[str]:
 
 
 def catalog(plane: Plane) -> list[int]:
-    """How many rows it has of all that an import brings."""
+    """The number of rows in each table that an import writes."""
     with plane.control.database.reading() as session:
         tables = (Application, Version, Branch, Execution, Epoch, Artifact)
         return [session.scalars(select(func.count()).select_from(table)).one() for table in tables]

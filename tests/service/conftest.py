@@ -1,4 +1,4 @@
-"""A control plane behind a real socket. Only the builder and the supervisor are stand-ins: no Spark is needed here."""
+"""A control plane behind a real socket, with stand-ins for the builder and the supervisor: no Spark is needed."""
 
 from __future__ import annotations
 
@@ -42,9 +42,11 @@ from tests.service.listening import listening
 
 
 class StandInBuilder:
-    """An artifact's first line is a comment with JSON: sinks, whose targets may use parameters, or what is wrong;
-    further nodes; state tables, which an analysis alone finds, as in a builder (``tables_of``: those of each value of
-    the parameter ``tables``)."""
+    """Reads the description of a pipeline as JSON from a comment in the artifact's first line.
+
+    Its fields: ``sinks``, whose targets may use parameters; ``wrong``, the error to raise; ``loops``, ``entries`` and
+    ``nodes``; ``tables``, the state tables, which only an analysis returns, as in a real builder; ``tables_of``, the
+    state tables for each value of the parameter ``tables``."""
 
     @property
     def spares(self) -> SpareFigures:
@@ -110,13 +112,22 @@ class StandInSupervisor:
 
 @dataclass
 class Plane:
-    """A running control plane, its client with the admin token, and what its stand-ins saw."""
+    """A running control plane, a client with its admin token, and the calls that its stand-ins received."""
 
     control: ControlPlane
     client: httpx.Client
     settings: Settings
     supervisor: StandInSupervisor
     events: list[ControlEvent]
+
+    @property
+    def admin_token(self) -> str:
+        return self.settings.admin_token_file.read_text().strip()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that configure the command line for this control plane."""
+        return {"EPOCHAL_URL": self.settings.url, "EPOCHAL_TOKEN": self.admin_token}
 
     def token(self, role: str, name: str | None = None) -> str:
         answer = self.client.post("/v1/tokens", json={"name": name or f"a-{role}", "role": role})
@@ -149,14 +160,14 @@ class Plane:
         return answer.json()
 
     def check_counters(self) -> None:
-        """The epochs that branches have counted are those that are there."""
+        """Check that the counters of branches equal the numbers of epochs in the catalog."""
         with self.control.database.reading() as session:
             found = session.execute(select(Epoch.state, func.count()).group_by(Epoch.state)).all()
             counted = CountRepository(session).epochs()
         assert {state: count for state, count in counted.items() if count} == {row[0]: row[1] for row in found}
 
     def driver(self, application: str = "flights") -> Driver:
-        """As the supervisor and a driver process would: the next attempt, over HTTP, with its own token."""
+        """Begin the next attempt over HTTP with its own token, as the supervisor and a driver process would."""
         return Driver(self, application)
 
 
@@ -192,8 +203,10 @@ class Driver:
         conditions: EpochConditions | None = None,
         changes: tuple[Change, ...] = (),
     ) -> int:
-        """One epoch with a real manifest in the store; ``sinks``: the rows of each. With ``checkpoints`` of its sources
-        nothing before it is needed. ``in_flight``: the records that each loop holds after it."""
+        """Run an epoch with a real manifest in the store.
+
+        ``sinks``: the number of rows for each sink. ``checkpoints``: store checkpoints of the sources, so that
+        recovery needs no earlier epoch. ``in_flight``: the number of records that each loop holds afterwards."""
         number, parent = self._next, self.head.key if self.head else None
         self.catalog.open_epoch(number, parent)
         reference = self.manifest(number, sinks, opened_for, checkpoints, in_flight, conditions, changes)
@@ -236,7 +249,7 @@ class Driver:
                 tables=self._tables,
                 source_checkpoints={"in": {}} if checkpoints else {},
                 loops={
-                    name: _held(EpochKey(self.point.branch, number), name, records)
+                    name: _records_in_flight(EpochKey(self.point.branch, number), name, records)
                     for name, records in (in_flight or {}).items()
                 },
                 conditions=conditions,
@@ -257,22 +270,22 @@ class Driver:
         return self.head.key if self.head else None
 
     def stop(self) -> None:
-        """Carry out the stop that was asked for."""
+        """Carry out a requested stop."""
         for directive in self.running():
             self.catalog.complete(directive.id, self.head)
         self.catalog.finish(None)
 
 
-def _held(at: EpochKey, loop: str, records: int) -> RecordsInFlight:
-    """No such files are there, and nothing here reads them."""
+def _records_in_flight(at: EpochKey, loop: str, records: int) -> RecordsInFlight:
+    """Names files that do not exist; no code of the control plane reads them."""
     file = FileReference(path=layout.records_of_loop(at, loop, 0), sha256="0" * 64, bytes=1, rows=records)
     return RecordsInFlight(columns=(), files=(FileInFlight(file=file, first=0, last=records),) if records else ())
 
 
 def http_client(settings: Settings, token: str | None) -> httpx.Client:
-    """Of the control plane of ``settings``; without a token nobody in particular."""
+    """A client for the control plane of ``settings``, anonymous without a token."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    # Nothing here is encrypted; to load certificates all the same would take longer than most requests.
+    # Without TLS, loading certificates would only cost time, more than most requests take.
     return httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=120, verify=False)
 
 
@@ -280,7 +293,7 @@ def http_client(settings: Settings, token: str | None) -> httpx.Client:
 def serving(
     settings: Settings, supervisor: StandInSupervisor | None = None, builder: StandInBuilder | None = None
 ) -> Iterator[tuple[ControlPlane, str]]:
-    """The control plane of ``settings`` on its port, until the block ends; and its admin token."""
+    """Run the control plane of ``settings`` within the block; yields it with its admin token."""
     supervisor = supervisor or StandInSupervisor()
     builder = builder or StandInBuilder()
     with serving_app(create_app(settings, lambda *_: builder, lambda *_: supervisor), settings) as running:
@@ -289,7 +302,7 @@ def serving(
 
 @contextmanager
 def serving_app(app: FastAPI, settings: Settings) -> Iterator[tuple[ControlPlane, str]]:
-    """As :func:`serving`, with other parts than the stand-ins."""
+    """Like :func:`serving`, for any application object."""
     catalog = settings.data / "catalog.sqlite"
     if settings.database is None and not catalog.exists():
         new_sqlite_catalog(catalog)
@@ -319,7 +332,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def plane(settings: Settings) -> Iterator[Plane]:
-    """A control plane with nothing in it, for one test."""
+    """An empty control plane for one test."""
     supervisor = StandInSupervisor()
     with serving(settings, supervisor) as (control, token):
         events: list[ControlEvent] = []

@@ -1,4 +1,4 @@
-"""Cursors as the installation of a test signs them."""
+"""Signed cursors."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from epochal.wire.projects import DEFAULT_PROJECT
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
 
-SEAL = CursorSeal(b"of no installation", ("a list",))
-"""For lists that a test reads without HTTP."""
+SEAL = CursorSeal(b"no installation", ("a list",))
+"""The seal of lists that a test reads without HTTP."""
 
 
 def signed(plane: Plane, path: str, *values: Any, project: str = DEFAULT_PROJECT, query: tuple[str, ...] = ()) -> str:
-    """A cursor with these values that the installation itself has signed. ``path``: as endpoints see it, with the full
-    name of an application; ``query``: ``key=JFK,LAX`` and the like."""
+    """A cursor with ``values``, signed with the key of the installation.
+
+    ``path`` is the path that endpoints receive, with the full name of an application; ``query`` holds parameters such
+    as ``key=JFK,LAX``."""
     seal = CursorSeal(plane.control.cursor_key.get(), (project, path, *query))
     return PageRequest(1, None, seal).following(*values)

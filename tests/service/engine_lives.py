@@ -33,7 +33,7 @@ OUTPUT = pa.schema([("sensor", pa.string()), ("events", pa.int64())])
 
 
 class Counts(KeyedProcess):
-    """How many events each sensor has had, after each epoch in which it had one."""
+    """Number of events of each sensor, output after each epoch with events of it."""
 
     state = ValueState("events bigint")
     output = "sensor string, events bigint"
@@ -45,7 +45,7 @@ class Counts(KeyedProcess):
 
 
 def write_inputs(folder: Path, count: int) -> None:
-    """One file for each epoch; in file n sensor ``a`` has n events more."""
+    """One file per epoch; file n holds n events of sensor ``a``."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(1, count + 1):
         rows = [{"event": number * 100 + index, "sensor": "a"} for index in range(number)]
@@ -53,7 +53,7 @@ def write_inputs(folder: Path, count: int) -> None:
 
 
 def shown(folder: Path) -> dict[int, list[int]]:
-    """What the sink shows: by epoch the counts in it."""
+    """The counts in the sink, by epoch."""
     found: dict[int, list[int]] = {}
     for path in sorted(folder.glob("epoch=*/*.json")):
         counts = [json.loads(line)["events"] for line in path.read_text().splitlines()]
@@ -64,8 +64,9 @@ def shown(folder: Path) -> dict[int, list[int]]:
 def live(
     plane: Plane, application: str, inputs: Path, folder: Path, epochs: int | None = None, copy: Path | None = None
 ) -> None:
-    """The next attempt of an application: so many epochs, all committed; then it is lost, and the execution goes
-    on. Raises what ends it sooner. ``copy``: the folder of a second sink, which gets the same."""
+    """Run the next attempt of an application until it has committed ``epochs`` epochs, or all input.
+
+    Then the attempt is lost, and the execution goes on. ``copy`` is the folder of a second sink for the same rows."""
     execution = plane.get(f"/v1/applications/{application}")["execution"]
     ticket = plane.control.ledger.new_attempt(execution)
     catalog = HttpCatalog([plane.settings.internal_url], ticket.token, execution, ticket.attempt, patience_seconds=5.0)

@@ -1,4 +1,4 @@
-"""What an upgrade accepts by name, by every way in which a version comes to stand on existing state."""
+"""Accepted differences between a version and the existing state, for every command that deploys on that state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLIGHTS = "/v1/applications/flights"
 
 
 def totals(lo: str = "min(v)", **added: str) -> dict[str, Any]:
-    """The state table of ``aggregate("totals", lo=..)``, and of aggregates that are added."""
+    """The state table of ``aggregate("totals", lo=.., **added)``."""
     aggregates = {"lo": lo, **added}
     rows = Leaf(kind="source", name="in", columns={"k": "string", "v": "bigint"})
     definition = Definition(
@@ -53,7 +53,7 @@ EDITS = {
 
 @pytest.fixture
 def driver(plane: Plane) -> Driver:
-    """Of an application that has run two epochs, and has a savepoint of the second one."""
+    """The driver of an application with two committed epochs."""
     plane.application(artifact=plane.artifact(CONSOLE, tables=[totals()]))
     driver = plane.driver()
     driver.running()
@@ -71,12 +71,12 @@ def refused(answer: dict[str, Any], option: str) -> bool:
 
 
 def orders(plane: Plane, application: str = "flights") -> Acceptance:
-    """The differences that the orders of the application's next driver accept."""
+    """The acceptance in the orders of the application's next driver."""
     return plane.control.ledger.plan(plane.get(f"/v1/applications/{application}")["execution"]).acceptance
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_an_upgrade_is_refused_until_its_differences_are_accepted(plane: Plane, driver: Driver, edit: str) -> None:
+def test_an_upgrade_with_differences_needs_their_acceptance(plane: Plane, driver: Driver, edit: str) -> None:
     table, option, acceptance = EDITS[edit]
     acceptance = acceptance or {"changed": ["totals"], "partial": ["totals"]}
     other = plane.artifact(CONSOLE, tables=[table])
@@ -106,7 +106,7 @@ def test_an_upgrade_is_refused_until_its_differences_are_accepted(plane: Plane, 
     assert directive.arguments["acceptance"] == version["acceptance"]
 
 
-def test_what_preflight_says_of_differences(plane: Plane, driver: Driver) -> None:
+def test_preflight_describes_each_difference(plane: Plane, driver: Driver) -> None:
     other = plane.artifact(CONSOLE, tables=[totals("min(v * 100)", hi="max(v)")])
     (change,) = plane.post("/v1/preflight", 200, application="flights", artifact=other)["comparison"]["tables"]
     assert (change["verdict"], change["partial"], change["unknown"]) == ("changed", ["hi"], False)
@@ -122,15 +122,17 @@ def test_what_preflight_says_of_differences(plane: Plane, driver: Driver) -> Non
     assert report["ok"] and report["comparison"]["tables"][0]["unknown"]
 
 
-def test_an_acceptance_is_for_one_version(plane: Plane, driver: Driver) -> None:
+def test_an_acceptance_applies_to_one_version_only(plane: Plane, driver: Driver) -> None:
     stop(plane, driver)
     other = plane.artifact(CONSOLE, tables=[totals("min(v * 100)")])
     plane.post(f"{FLIGHTS}/versions", 201, artifact=other, acceptance=CHANGED)
     plane.post(f"{FLIGHTS}/start")
-    assert orders(plane) == Acceptance(changed=("totals.lo",)), "of each attempt until its first epoch"
+    assert orders(plane) == Acceptance(changed=("totals.lo",)), (
+        "every attempt before the first epoch has the acceptance"
+    )
     successor = plane.driver()
     successor.running()
-    # Until its first epoch, neither the next version nor a fork nor a rescale has it.
+    # Before the first epoch of version 2, a further version, a fork and a rescale do not inherit its acceptance.
     option = "--accept-changed totals.lo"
     assert refused(plane.post(f"{FLIGHTS}/versions", 422, parameters={"limit": 3}), option)
     assert refused(plane.post(f"{FLIGHTS}/fork", 422, name="fork"), option)
@@ -144,7 +146,7 @@ def test_an_acceptance_is_for_one_version(plane: Plane, driver: Driver) -> None:
     assert directive.arguments["acceptance"] == {"changed": [], "partial": []}
 
 
-def test_behind_an_upgrade_its_acceptance_holds_no_longer(plane: Plane, driver: Driver) -> None:
+def test_a_rollback_to_before_an_upgrade_needs_its_own_acceptance(plane: Plane, driver: Driver) -> None:
     plane.post(f"{FLIGHTS}/savepoints", name="two")
     for directive in driver.running():
         driver.catalog.complete(directive.id, driver.head)
@@ -175,7 +177,7 @@ def test_behind_an_upgrade_its_acceptance_holds_no_longer(plane: Plane, driver: 
     assert (newest["number"], newest["acceptance"]["changed"]) == (2, ["totals.lo"])
 
 
-def test_an_import_with_other_parameters_is_an_upgrade(plane: Plane) -> None:
+def test_an_import_with_other_parameters_is_checked_as_an_upgrade(plane: Plane) -> None:
     tables_of = {"new": [totals("min(v * 100)")]}
     artifact = plane.artifact(CONSOLE, tables=[totals()], tables_of=tables_of)
     plane.application(artifact=artifact)
@@ -192,7 +194,7 @@ def test_an_import_with_other_parameters_is_an_upgrade(plane: Plane) -> None:
     assert imported(plane, bundle, **same)["state"] == "succeeded"
 
 
-def test_tables_say_since_when_a_column_counts(plane: Plane) -> None:
+def test_state_tables_report_from_which_epoch_a_column_counts(plane: Plane) -> None:
     plane.application()
     table = StateTable.model_validate(totals(mean_sum="sum(v)"))
     value = tuple(column if column.name == "lo" else column.model_copy(update={"since": 6}) for column in table.value)
@@ -203,19 +205,19 @@ def test_tables_say_since_when_a_column_counts(plane: Plane) -> None:
 
 
 def counting(**since: int | None) -> StateTable:
-    """``totals`` with these columns, and from which epoch each counts."""
+    """The state table ``totals`` with further columns and the epoch from which each counts."""
     table = StateTable.model_validate(totals())
     value = tuple(Column(name=name, type="bigint", since=epoch) for name, epoch in {"lo": None, **since}.items())
     return table.model_copy(update={"value": value})
 
 
 BEFORE, ADDED, AGAIN, PREPARED = counting(), counting(hi=2), counting(hi=4), counting(hi=5)
-"""Without the column; added by the second epoch; dropped, and added again by the fourth, and by the fifth."""
+"""Without column ``hi``; with ``hi`` added in the second epoch; dropped and added again in the fourth; in the fifth."""
 
 
 @pytest.fixture
 def upgraded(plane: Plane) -> Plane:
-    """Four committed epochs, and a fifth that is only prepared."""
+    """Four committed epochs and a prepared fifth."""
     plane.application()
     driver = StateDriver(plane, tables=(BEFORE,))
     driver.epoch((BEFORE, [{"k": "a", "lo": 1}, {"k": "b", "lo": 2}]))
@@ -235,13 +237,13 @@ MOMENTS: list[tuple[dict[str, Any], dict[str, int] | None]] = [
     ({"epoch": 4}, {"hi": 4}),
     ({"isolation": "read_uncommitted"}, {"hi": 5}),
 ]
-"""Which snapshot answers, and the ``since`` that it has."""
+"""The requested snapshot and its ``since``."""
 
 
-def test_look_ups_have_the_since_of_the_snapshot_that_answers(upgraded: Plane) -> None:
+def test_lookups_return_the_since_of_the_answering_snapshot(upgraded: Plane) -> None:
     state = f"{FLIGHTS}/state/totals"
     keys = [{"k": "a"}, {"k": "x"}, {"k": "b"}]
-    with Client(upgraded.settings.url, upgraded.settings.admin_token_file.read_text().strip()) as client:
+    with Client(upgraded.settings.url, upgraded.admin_token) as client:
         table = client.application("flights").state("totals")
         for moment, since in MOMENTS:
             answers = [
@@ -263,8 +265,8 @@ def test_look_ups_have_the_since_of_the_snapshot_that_answers(upgraded: Plane) -
             assert [frame.attrs.get("since") for frame in frames] == [since] * 2, moment
 
 
-def test_the_tag_of_a_value_is_another_one_where_since_is(upgraded: Plane) -> None:
-    """The value of ``a`` is the same in the second and the fourth epoch."""
+def test_the_etag_depends_on_since(upgraded: Plane) -> None:
+    """The value of ``a`` is equal in the second and the fourth epoch; only ``since`` differs."""
     path = f"{FLIGHTS}/state/totals/keys/a"
     answers = {epoch: upgraded.client.get(path, params={"epoch": epoch}) for epoch in (2, 3, 4)}
     assert len({json.dumps(answer.json()["value"]) for answer in answers.values()}) == 1
@@ -276,7 +278,7 @@ def test_the_tag_of_a_value_is_another_one_where_since_is(upgraded: Plane) -> No
         assert upgraded.client.get(path, headers={"If-None-Match": tag}).status_code == status
 
 
-def test_each_change_of_a_history_has_the_since_of_its_epoch(upgraded: Plane) -> None:
+def test_each_change_in_a_history_has_the_since_of_its_epoch(upgraded: Plane) -> None:
     query = {"key": "b", "isolation": "read_uncommitted"}
     items = upgraded.get(f"{FLIGHTS}/state/totals/history", **query)["items"]
     assert [(item["epoch"], item["new"], item.get("since")) for item in items] == [
@@ -291,28 +293,28 @@ def test_each_change_of_a_history_has_the_since_of_its_epoch(upgraded: Plane) ->
         assert table.get("since") == upgraded.get(f"{path}/totals", to=after).get("since") == since
 
 
-def test_commands_say_from_which_epoch_a_column_counts(upgraded: Plane) -> None:
-    token = upgraded.settings.admin_token_file.read_text().strip()
-    environment = {"EPOCHAL_URL": upgraded.settings.url, "EPOCHAL_TOKEN": token, "COLUMNS": "400"}
+def test_get_and_scan_report_from_which_epoch_a_column_counts(upgraded: Plane) -> None:
+    environment = {**upgraded.environment, "COLUMNS": "400"}
 
     def shown(*arguments: str) -> str:
         result = CliRunner().invoke(app, [*arguments], env=environment)
         assert result.exit_code == 0, result.output
         return str(result.output)
 
-    said = "hi: rows from epoch {} on; incomplete for keys and windows of earlier epochs."
+    notice = "hi: rows from epoch {} on; incomplete for keys and windows of earlier epochs."
     for command in (("get", "flights", "totals", "a"), ("scan", "flights", "totals")):
-        assert said.format(4) in shown(*command)
-        assert said.format(2) in shown(*command, "--epoch", "3")
+        assert notice.format(4) in shown(*command)
+        assert notice.format(2) in shown(*command, "--epoch", "3")
         assert "incomplete" not in shown(*command, "--epoch", "1")
         assert json.loads(shown(*command, "--json"))["since"] == {"hi": 4}
         assert "since" not in json.loads(shown(*command, "--epoch", "1", "--json"))
 
 
-def test_the_options_of_commands(plane: Plane, driver: Driver, tmp_path: Path) -> None:
-    """Each command is refused with the option to add, and does what it does when it is added."""
-    token = plane.settings.admin_token_file.read_text().strip()
-    environment = {"EPOCHAL_URL": plane.settings.url, "EPOCHAL_TOKEN": token, "COLUMNS": "400"}
+def test_commands_refuse_differences_without_their_acceptance_options(
+    plane: Plane, driver: Driver, tmp_path: Path
+) -> None:
+    """The refusal names the option, and the command succeeds with it."""
+    environment = {**plane.environment, "COLUMNS": "400"}
     code = tmp_path / "flights.py"
     tables = [totals("min(v * 100)", hi="max(v)", top="max(v)")]
     code.write_text("# " + json.dumps({"sinks": CONSOLE, "tables": tables}))
@@ -346,21 +348,20 @@ def test_the_options_of_commands(plane: Plane, driver: Driver, tmp_path: Path) -
     command(*apply, *accepting)
     (directive,) = driver.running()
     assert Acceptance.model_validate(directive.arguments["acceptance"]) == acceptance
-    as_it_is = {"name": "fork", "code": "flights.py", "parameters": {"out": "/data/flights"}, "state": "stopped"}
-    desired.write_text(json.dumps(as_it_is))
+    unchanged = {"name": "fork", "code": "flights.py", "parameters": {"out": "/data/flights"}, "state": "stopped"}
+    desired.write_text(json.dumps(unchanged))
     assert "The application is not upgraded, so there is no difference to accept" in command(
         *apply, *accepting, expect=1
     )
     assert "no difference to accept" in command("import", bundle, "--name", "copy", *accepting, expect=1)
 
 
-def test_a_command_rolls_back_behind_an_upgrade(plane: Plane, driver: Driver) -> None:
+def test_rollback_command_to_before_an_upgrade_needs_an_acceptance(plane: Plane, driver: Driver) -> None:
     stop(plane, driver)
     plane.post(
         f"{FLIGHTS}/versions", 201, artifact=plane.artifact(CONSOLE, tables=[totals(hi="max(v)")]), acceptance=PARTIAL
     )
-    token = plane.settings.admin_token_file.read_text().strip()
-    environment = {"EPOCHAL_URL": plane.settings.url, "EPOCHAL_TOKEN": token}
+    environment = plane.environment
     back = ["rollback", "flights", "--epoch", "1", "--yes"]
     assert CliRunner().invoke(app, back, env=environment).exit_code == 1
     result = CliRunner().invoke(app, [*back, "--accept-partial", "totals"], env=environment)

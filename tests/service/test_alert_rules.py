@@ -1,4 +1,4 @@
-"""The alert rules: as ``promtool`` reads them, and as a real Prometheus fires them for a real control plane."""
+"""The alert rules, checked by ``promtool`` and evaluated by Prometheus on a real control plane."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def _prometheus() -> Iterator[None]:
     return
 
 
-def test_the_rules_are_those_of_the_template(tool: ModuleType) -> None:
+def test_the_rules_file_equals_the_rendered_template(tool: ModuleType) -> None:
     assert (FOLDER / "epochal.rules.yaml").read_text() == tool.rendered({})
     assert "for: 7s" in tool.rendered({"leader_for": "7s"}) and "@{" not in tool.rendered({})
     with pytest.raises(KeyError, match="novelty"):
         tool.rendered({"novelty": "1"})
 
 
-def test_rules_name_only_metrics_that_are_documented() -> None:
+def test_rules_use_documented_metrics_only() -> None:
     documented = set(
         re.findall(r"^\| `(epochal_\w+)`", (ROOT / "docs/operations/observability.md").read_text(), re.MULTILINE)
     )
@@ -74,7 +74,7 @@ def test_promtool_accepts_the_rules_and_their_tests() -> None:
 @pytest.mark.long
 @pytest.mark.server
 @pytest.mark.usefixtures("_prometheus")
-def test_prometheus_fires_when_a_driver_has_stopped(settings: Settings, tool: ModuleType) -> None:
+def test_no_commit_alert_fires_when_a_driver_dies(settings: Settings, tool: ModuleType) -> None:
     quick = {"no_commit_intervals": "1", "no_commit_seconds": "3", "no_commit_for": "1s"}
     patient = {"max_restarts": 5, "window_seconds": 600, "backoff_seconds": 600, "backoff_limit_seconds": 600}
     with control_plane(settings) as plane:

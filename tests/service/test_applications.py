@@ -1,4 +1,4 @@
-"""Applications from their creation to their end, over HTTP; the driver is a client with its own token."""
+"""Life cycle of an application over HTTP; the driver is a client with its own token."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def operation(plane: Plane, id: str) -> dict[str, object]:
     return dict(plane.get(f"/v1/operations/{id}"))
 
 
-def test_creating_starts_and_the_driver_brings_it_to_run(plane: Plane) -> None:
+def test_a_created_application_starts_and_runs_once_its_driver_reports(plane: Plane) -> None:
     created = plane.application()
     assert (created["state"], created["version"], created["head"], created["parent"]) == ("starting", 1, None, None)
     assert created["configuration"]["parallelism"] == 2
@@ -41,7 +41,7 @@ def test_creating_starts_and_the_driver_brings_it_to_run(plane: Plane) -> None:
     assert plane.get("/v1/applications")["items"] == [now]
 
 
-def test_create_without_start(plane: Plane) -> None:
+def test_an_application_can_be_created_without_a_start(plane: Plane) -> None:
     assert plane.application(start=False)["state"] == "created"
     assert plane.supervisor.woken == []
 
@@ -63,7 +63,7 @@ def test_create_without_start(plane: Plane) -> None:
         ({"configuration": {"spark": {"java.home": "/"}}}, 422, "invalid-option"),
     ],
 )
-def test_a_bad_application_is_refused(plane: Plane, change: dict[str, object], status: int, slug: str) -> None:
+def test_invalid_applications_are_refused(plane: Plane, change: dict[str, object], status: int, slug: str) -> None:
     body = {"name": "flights", "artifact": plane.artifact(), "parameters": {"out": "/x"}, **change}
     answer = plane.client.post("/v1/applications", json=body)
 
@@ -71,7 +71,7 @@ def test_a_bad_application_is_refused(plane: Plane, change: dict[str, object], s
     assert plane.get("/v1/applications")["items"] == []
 
 
-def test_what_the_builder_says_reaches_the_caller(plane: Plane) -> None:
+def test_errors_of_the_builder_reach_the_caller(plane: Plane) -> None:
     wrong = plane.artifact(wrong="Operator 'delays': there is no column 'dely'; did you mean 'delay'?")
     answer = plane.client.post("/v1/applications", json={"name": "flights", "artifact": wrong})
 
@@ -88,7 +88,7 @@ def test_a_taken_name_is_refused(plane: Plane) -> None:
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:epochal:problem:name-taken")
 
 
-def test_stop_ends_the_execution_and_says_where(plane: Plane) -> None:
+def test_a_stop_ends_the_execution_and_reports_its_last_epoch(plane: Plane) -> None:
     plane.application()
     driver = plane.driver()
     driver.running()
@@ -110,7 +110,7 @@ def test_stop_ends_the_execution_and_says_where(plane: Plane) -> None:
     assert plane.get("/v1/applications/flights/savepoints/done")["epoch"] == 3
 
 
-def test_stop_of_what_does_not_run_is_a_conflict(plane: Plane) -> None:
+def test_stopping_an_application_that_does_not_run_is_a_conflict(plane: Plane) -> None:
     plane.application(start=False)
     assert plane.client.post("/v1/applications/flights/stop").status_code == 409
 
@@ -119,7 +119,7 @@ def test_stop_of_what_does_not_run_is_a_conflict(plane: Plane) -> None:
     assert plane.client.post("/v1/applications/flights/stop").status_code == 409
 
 
-def test_a_start_that_is_stopped_before_it_runs_fails(plane: Plane) -> None:
+def test_a_start_fails_when_a_stop_precedes_its_first_run(plane: Plane) -> None:
     plane.application()
     (starting,) = plane.get("/v1/operations")["items"]
     stopping = plane.post("/v1/applications/flights/stop")
@@ -130,14 +130,14 @@ def test_a_start_that_is_stopped_before_it_runs_fails(plane: Plane) -> None:
     assert operation(plane, stopping["id"])["result"]["epoch"] is None  # type: ignore[index]
 
 
-def test_only_one_execution_at_a_time(plane: Plane) -> None:
+def test_a_second_start_is_a_conflict(plane: Plane) -> None:
     plane.application()
     answer = plane.client.post("/v1/applications/flights/start")
 
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:epochal:problem:conflict")
 
 
-def test_restart_stops_and_starts_a_new_execution_with_rising_attempts(plane: Plane) -> None:
+def test_a_restart_begins_a_new_execution_with_the_next_attempt(plane: Plane) -> None:
     first = plane.application()["execution"]
     driver = plane.driver()
     driver.running()
@@ -159,7 +159,7 @@ def test_restart_stops_and_starts_a_new_execution_with_rising_attempts(plane: Pl
     assert [item["state"] for item in executions] == ["running", "stopped"]
 
 
-def test_restart_of_a_stopped_application_starts_it(plane: Plane) -> None:
+def test_a_restart_of_a_stopped_application_starts_it(plane: Plane) -> None:
     plane.application(start=False)
     restarting = plane.post("/v1/applications/flights/restart")
     plane.driver().running()
@@ -167,7 +167,7 @@ def test_restart_of_a_stopped_application_starts_it(plane: Plane) -> None:
     assert operation(plane, restarting["id"])["state"] == "succeeded"
 
 
-def test_a_failed_attempt_is_readable_and_the_next_one_goes_on(plane: Plane) -> None:
+def test_a_failed_attempt_is_listed_and_the_next_one_continues(plane: Plane) -> None:
     plane.application()
     driver = plane.driver()
     driver.running()
@@ -191,7 +191,7 @@ def test_a_failed_attempt_is_readable_and_the_next_one_goes_on(plane: Plane) -> 
     assert (failed["state"], failed["failure"]["type"]) == ("failed", "author-error")
 
 
-def test_a_failed_start_carries_the_reason(plane: Plane) -> None:
+def test_a_failed_start_reports_the_failure_of_the_driver(plane: Plane) -> None:
     plane.application()
     (starting,) = plane.get("/v1/operations")["items"]
     driver = plane.driver()
@@ -227,14 +227,14 @@ def test_a_version_is_used_by_the_next_start(plane: Plane) -> None:
     assert newest["changes"] == [{"kind": "version", "detail": {"from": 1, "to": 2}}]
 
 
-def test_the_number_of_key_groups_cannot_change(plane: Plane) -> None:
+def test_a_version_cannot_change_the_number_of_key_groups(plane: Plane) -> None:
     plane.application(start=False)
     answer = plane.client.post("/v1/applications/flights/versions", json={"configuration": {"max_parallelism": 64}})
 
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:epochal:problem:invalid-option")
 
 
-def test_delete_frees_the_name_when_nothing_runs(plane: Plane) -> None:
+def test_a_deletion_needs_a_stopped_application_and_frees_the_name(plane: Plane) -> None:
     plane.application()
     assert plane.client.delete("/v1/applications/flights").status_code == 409
     execution = plane.get("/v1/applications/flights")["execution"]
@@ -245,13 +245,13 @@ def test_delete_frees_the_name_when_nothing_runs(plane: Plane) -> None:
     assert plane.application(start=False)["state"] == "created"
 
 
-def test_what_is_unknown_is_not_found(plane: Plane) -> None:
+def test_unknown_resources_are_not_found(plane: Plane) -> None:
     plane.application(start=False)
     for path in (
-        "/v1/applications/nobody",
+        "/v1/applications/unknown",
         "/v1/applications/Not-A-Name",
-        "/v1/applications/nobody/epochs",
-        "/v1/applications/nobody/lineage",
+        "/v1/applications/unknown/epochs",
+        "/v1/applications/unknown/lineage",
         "/v1/applications/flights/executions/00000000000000000000000000000000",
         "/v1/applications/flights/epochs/7",
         "/v1/applications/flights/snapshots/7",
@@ -263,7 +263,7 @@ def test_what_is_unknown_is_not_found(plane: Plane) -> None:
         assert (answer.status_code, answer.json()["type"]) == (404, "urn:epochal:problem:not-found"), path
 
 
-def test_events_are_published(plane: Plane) -> None:
+def test_each_change_of_state_publishes_an_event(plane: Plane) -> None:
     plane.application()
     driver = plane.driver()
     driver.running()
@@ -289,35 +289,37 @@ def test_events_are_published(plane: Plane) -> None:
 
 
 @pytest.mark.parametrize("phase", ["starting", "waiting"])
-def test_a_driver_that_does_not_run_yet_stops_at_once(plane: Plane, phase: Literal["starting", "waiting"]) -> None:
+def test_a_driver_that_does_not_run_yet_stops_without_a_directive(
+    plane: Plane, phase: Literal["starting", "waiting"]
+) -> None:
     plane.application()
     driver, stopped = plane.driver(), threading.Event()
     branch = driver.point.branch
-    heard = HeartbeatingCatalog(driver.catalog, lambda _error: None, stopped.set, interval_seconds=0.02)
-    heard.heartbeat(DriverStatus(phase=phase))
-    heard.start()
-    asked = plane.post("/v1/applications/flights/stop")
+    heartbeats = HeartbeatingCatalog(driver.catalog, lambda _error: None, stopped.set, interval_seconds=0.02)
+    heartbeats.heartbeat(DriverStatus(phase=phase))
+    heartbeats.start()
+    requested = plane.post("/v1/applications/flights/stop")
     assert stopped.wait(30)
     assert plane.get("/v1/applications/flights")["state"] == "stopped"
-    ended = operation(plane, asked["id"])
+    ended = operation(plane, requested["id"])
     assert (ended["state"], ended["result"]) == ("succeeded", {"branch": branch, "epoch": None, "savepoint": None})
 
 
-def test_a_driver_that_runs_answers_a_stop_itself(plane: Plane) -> None:
+def test_a_running_driver_carries_out_a_stop_itself(plane: Plane) -> None:
     plane.application()
     driver, stopped = plane.driver(), threading.Event()
-    heard = HeartbeatingCatalog(driver.catalog, lambda _error: None, stopped.set, interval_seconds=0.02)
-    heard.heartbeat(DriverStatus(phase="running"))
-    heard.start()
+    heartbeats = HeartbeatingCatalog(driver.catalog, lambda _error: None, stopped.set, interval_seconds=0.02)
+    heartbeats.heartbeat(DriverStatus(phase="running"))
+    heartbeats.start()
     plane.post("/v1/applications/flights/stop")
-    while not (directives := heard.heartbeat(DriverStatus(phase="waiting"))):
+    while not (directives := heartbeats.heartbeat(DriverStatus(phase="waiting"))):
         time.sleep(0.02)
     assert [directive.kind for directive in directives] == ["stop"]
     assert not stopped.is_set()
-    heard.stop()
+    heartbeats.stop()
 
 
-def test_epochs_say_what_loops_hold(
+def test_epochs_list_the_records_in_flight_of_each_loop(
     plane: Plane, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plane.application(artifact=plane.artifact(loops=["messages", "shares"]))
@@ -330,7 +332,7 @@ def test_epochs_say_what_loops_hold(
     assert listed == {1: {"messages": 12, "shares": 0}, 2: {"messages": 4, "shares": 1200}, 3: None}
     assert plane.get("/v1/applications/flights/epochs/1")["in_flight"] == {"messages": 12, "shares": 0}
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
-    monkeypatch.setenv("EPOCHAL_TOKEN", plane.settings.admin_token_file.read_text().strip())
+    monkeypatch.setenv("EPOCHAL_TOKEN", plane.admin_token)
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(SystemExit, match="0"):
         main(["epochs", "flights"])

@@ -30,13 +30,12 @@ def write_code(file: Path, **content: Any) -> None:
 
 @pytest.fixture
 def apply(plane: Plane, tmp_path: Path) -> Apply:
-    """The command over documents, as JSON, which is YAML too; it does not wait unless it is asked to."""
+    """Runs the command on documents; by default without waiting."""
 
     def run(*documents: dict[str, Any], options: tuple[str, ...] = ("--no-wait",), token: str | None = None) -> Result:
         file = tmp_path / "applications.yaml"
         file.write_text("\n---\n".join(map(json.dumps, documents)))
-        found = token or plane.settings.admin_token_file.read_text().strip()
-        environment = {"EPOCHAL_URL": plane.settings.url, "EPOCHAL_TOKEN": found, "COLUMNS": "160"}
+        environment = {**plane.environment, "COLUMNS": "160"} | ({"EPOCHAL_TOKEN": token} if token else {})
         return CliRunner().invoke(app, ["apply", "-f", str(file), *options], env=environment)
 
     return run
@@ -46,13 +45,15 @@ def flights(**fields: Any) -> dict[str, Any]:
     return {"name": "flights", "code": "flights.py", "parameters": {"out": "/data/flights"}, **fields}
 
 
-def done(result: Result, *said: str) -> None:
+def done(result: Result, *expected: str) -> None:
     assert result.exit_code == 0, result.output
-    for part in said:
+    for part in expected:
         assert part in result.stdout
 
 
-def test_an_application_is_made_and_a_second_time_nothing_changes(plane: Plane, apply: Apply, code: Path) -> None:
+def test_apply_creates_an_application_and_a_second_apply_changes_nothing(
+    plane: Plane, apply: Apply, code: Path
+) -> None:
     done(apply(flights(configuration={"parallelism": 3})), "flights: created, started")
     first = plane.get("/v1/applications/flights")
     assert (first["state"], first["configuration"]["parallelism"], first["version"]) == ("starting", 3, 1)
@@ -62,7 +63,7 @@ def test_an_application_is_made_and_a_second_time_nothing_changes(plane: Plane, 
     assert plane.get("/v1/audit")["items"] == before
 
 
-def test_what_changes_is_an_upgrade_with_its_check(plane: Plane, apply: Apply, code: Path) -> None:
+def test_changed_parameters_are_an_upgrade(plane: Plane, apply: Apply, code: Path) -> None:
     done(apply(flights()))
     driver = plane.driver()
     driver.running()
@@ -77,7 +78,7 @@ def test_what_changes_is_an_upgrade_with_its_check(plane: Plane, apply: Apply, c
     assert waits.exit_code == 4 and "flights: " in waits.stderr and "upgrade" in waits.stderr
 
 
-def test_a_state_that_would_be_lost_refuses_the_upgrade(plane: Plane, apply: Apply, code: Path) -> None:
+def test_an_upgrade_that_would_lose_state_is_refused(plane: Plane, apply: Apply, code: Path) -> None:
     table = {"id": "delays", "operator": "delays", "kind": "value"}
     key, value = [{"name": "origin", "type": "string"}], [{"name": "flights", "type": "bigint"}]
     write_code(code, tables=[{**table, "key": key, "value": value}])
@@ -91,7 +92,7 @@ def test_a_state_that_would_be_lost_refuses_the_upgrade(plane: Plane, apply: App
     assert plane.get("/v1/applications/flights")["version"] == 1 and driver.running() == []
 
 
-def test_other_parallelism_alone_is_a_rescale(plane: Plane, apply: Apply, code: Path) -> None:
+def test_a_changed_parallelism_alone_is_a_rescale(plane: Plane, apply: Apply, code: Path) -> None:
     done(apply(flights()))
     driver = plane.driver()
     driver.running()
@@ -101,7 +102,7 @@ def test_other_parallelism_alone_is_a_rescale(plane: Plane, apply: Apply, code: 
     assert operation["state"] == "running"
 
 
-def test_it_is_stopped_and_started(plane: Plane, apply: Apply, code: Path) -> None:
+def test_apply_starts_and_stops_an_application(plane: Plane, apply: Apply, code: Path) -> None:
     done(apply(flights(state="stopped")), "flights: created")
     assert plane.get("/v1/applications/flights")["state"] == "created"
     done(apply(flights(configuration={"parallelism": 4})), "flights: rescaled to 4, started")
@@ -128,7 +129,7 @@ def test_a_dry_run_reads_only(plane: Plane, apply: Apply, code: Path) -> None:
     assert apply(flights(state="stopped"), token=reader).exit_code == 6
 
 
-def test_one_that_fails_leaves_the_others_and_its_exit_code(plane: Plane, apply: Apply, code: Path) -> None:
+def test_a_failed_document_sets_the_exit_code_and_others_are_applied(plane: Plane, apply: Apply, code: Path) -> None:
     wrong = {"name": "wrong", "artifact": "0" * 64}
     delays = {**flights(), "name": "delays", "parameters": {"out": "/data/delays"}}
     result = apply(wrong, flights(), delays)
@@ -143,21 +144,19 @@ def test_one_that_fails_leaves_the_others_and_its_exit_code(plane: Plane, apply:
     ]
 
 
-def test_nothing_is_done_when_a_document_is_wrong(plane: Plane, apply: Apply, code: Path) -> None:
+def test_an_invalid_document_prevents_every_change(plane: Plane, apply: Apply, code: Path) -> None:
     result = apply(flights(), {"name": "other", "code": "flights.py", "colour": "red"})
     assert "colour: unknown field" in str(result.exception)
     assert plane.get("/v1/applications")["items"] == []
 
 
-def test_what_is_not_in_the_file_stays(plane: Plane, apply: Apply, code: Path) -> None:
-    """Nothing is ever deleted or stopped because a file does not name it."""
+def test_applications_missing_from_the_file_are_unchanged(plane: Plane, apply: Apply, code: Path) -> None:
     plane.application("other")
     done(apply(flights()))
     assert {each["name"] for each in plane.get("/v1/applications")["items"]} == {"flights", "other"}
 
 
-def test_a_failed_upgrade_is_an_error_of_the_command(plane: Plane, apply: Apply, code: Path) -> None:
-    """With --wait, and nothing is said to be done."""
+def test_apply_with_wait_fails_when_the_upgrade_fails(plane: Plane, apply: Apply, code: Path) -> None:
     done(apply(flights(state="stopped")))
     write_code(code, wrong="no such column: delay")
     result = apply(flights(state="stopped"), options=())
@@ -165,19 +164,16 @@ def test_a_failed_upgrade_is_an_error_of_the_command(plane: Plane, apply: Apply,
     assert "no such column: delay" in result.stderr and "upgraded" not in result.stdout
 
 
-def test_documents_come_from_standard_input(plane: Plane, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apply_reads_documents_from_standard_input(plane: Plane, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(code.parent)
-    environment = {
-        "EPOCHAL_URL": plane.settings.url,
-        "EPOCHAL_TOKEN": plane.settings.admin_token_file.read_text().strip(),
-    }
+    environment = plane.environment
     text = "name: flights\ncode: flights.py\nparameters: {out: /data/flights}\nstate: stopped\n"
     result = CliRunner().invoke(app, ["apply", "-f", "-"], env=environment, input=text)
     done(result, "flights: created")
     assert CliRunner().invoke(app, ["apply"], env=environment).exit_code == 2
 
 
-def test_a_driver_is_stopped_before_its_next_version_is_put_in_place(plane: Plane, apply: Apply, code: Path) -> None:
+def test_a_stopped_application_is_upgraded_without_a_start(plane: Plane, apply: Apply, code: Path) -> None:
     done(apply(flights()))
     driver: Driver = plane.driver()
     driver.running()

@@ -1,4 +1,4 @@
-"""Artifacts in the store: registered and deleted by anybody at any time, killed at any step; nothing is left over."""
+"""Artifacts in the store under concurrent registrations and deletions, and with processes killed at every step."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ SHA256 = hashlib.sha256(CODE).hexdigest()
 
 
 class Killed(BaseException):
-    """Nothing that a process would still do when it is killed catches it."""
+    """Derives from BaseException so that no handler for errors runs, as in a killed process."""
 
 
 @dataclass
-class House:
-    """A control plane's side of artifacts, over a catalog and a store that others may share."""
+class Installation:
+    """The services for artifacts of a control plane, on a catalog and a store that others may share."""
 
     settings: Settings
     database: Database
@@ -69,19 +69,19 @@ class House:
         with self.database.reading() as session:
             return ArtifactRepository(session).find(SHA256) is not None
 
-    def is_whole(self) -> bool:
-        """An artifact that is there has its bytes."""
+    def is_complete(self) -> bool:
+        """The stored file has the bytes of the artifact."""
         return self.store.read(self.row().path or "") == CODE
 
-    def days_pass(self) -> None:
-        """What was intended, and nobody has made anything of, expires."""
+    def expire_intents(self) -> None:
+        """Expire the rows of files that were announced but not registered."""
         with self.database.writing() as session:
             session.execute(
                 update(StoreFile).where(StoreFile.expires_at.is_not(None)).values(expires_at=now() - timedelta(1))
             )
         self.files.sweep()
 
-    def named(self) -> set[str]:
+    def catalogued(self) -> set[str]:
         with self.database.reading() as session:
             return {row.path for row in session.query(StoreFile)}
 
@@ -92,13 +92,13 @@ class House:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
+def installation(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Installation]:
     url = None if request.param == "sqlite" else str(request.getfixturevalue("postgresql_catalog_url"))
     settings = Settings(data=tmp_path / "data", database=url, store=str(tmp_path / "store"))
     if url is None:
         new_sqlite_catalog(settings.data / "catalog.sqlite")
     database = Database(settings.database_url)
-    yield House(settings, database)
+    yield Installation(settings, database)
     database.close()
 
 
@@ -113,74 +113,79 @@ def killed_at(point: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("point", ["file.intended", "file.written"])
-def test_a_registration_that_is_killed_leaves_nothing(house: House, point: str) -> None:
+def test_a_killed_registration_leaves_no_file(installation: Installation, point: str) -> None:
     with killed_at(point):
-        house.artifacts.register("x.py", CODE, "default", "me")
-    assert not house.is_registered()
-    house.days_pass()
-    assert (house.stored(), house.named()) == ([], set())
+        installation.artifacts.register("x.py", CODE, "default", "me")
+    assert not installation.is_registered()
+    installation.expire_intents()
+    assert (installation.stored(), installation.catalogued()) == ([], set())
 
 
 @pytest.mark.parametrize("point", ["file.intended", "file.written"])
-def test_after_a_registration_that_was_killed_another_one_registers(house: House, point: str) -> None:
+def test_a_registration_after_a_killed_one_succeeds(installation: Installation, point: str) -> None:
     with killed_at(point):
-        house.artifacts.register("x.py", CODE, "default", "me")
-    house.artifacts.register("x.py", CODE, "default", "me")
-    house.days_pass()
-    assert house.is_whole() and house.stored() == [house.row().path] and house.named() == {house.row().path}
+        installation.artifacts.register("x.py", CODE, "default", "me")
+    installation.artifacts.register("x.py", CODE, "default", "me")
+    installation.expire_intents()
+    assert (
+        installation.is_complete()
+        and installation.stored() == [installation.row().path]
+        and installation.catalogued() == {installation.row().path}
+    )
 
 
 @pytest.mark.parametrize("point", ["artifact.given-up", "file.deleted"])
 @pytest.mark.parametrize("again", [False, True])
-def test_a_deletion_that_is_killed_is_finished_whoever_uploads_meanwhile(house: House, point: str, again: bool) -> None:
-    house.artifacts.register("x.py", CODE, "default", "me")
-    before = house.row().path
+def test_a_killed_deletion_is_completed_despite_a_new_upload(
+    installation: Installation, point: str, again: bool
+) -> None:
+    installation.artifacts.register("x.py", CODE, "default", "me")
+    before = installation.row().path
     with killed_at(point):
-        house.artifacts.delete(SHA256, "default")
-    assert not house.is_registered()
+        installation.artifacts.delete(SHA256, "default")
+    assert not installation.is_registered()
     if again:
-        assert house.artifacts.register("y.py", CODE, "default", "me")[1]
-        assert house.row().path != before
-    house.files.sweep()
-    assert house.is_registered() == again
-    assert house.stored() == ([house.row().path] if again else [])
-    assert house.named() == set(house.stored())
+        assert installation.artifacts.register("y.py", CODE, "default", "me")[1]
+        assert installation.row().path != before
+    installation.files.sweep()
+    assert installation.is_registered() == again
+    assert installation.stored() == ([installation.row().path] if again else [])
+    assert installation.catalogued() == set(installation.stored())
 
 
-def test_a_file_that_cannot_be_written_is_named_by_nobody(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_no_row_and_no_file(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageFull, match=r"enough space for the artifact 'x.py'"):
-        house.artifacts.register("x.py", CODE, "default", "me")
+        installation.artifacts.register("x.py", CODE, "default", "me")
     monkeypatch.undo()
-    assert (house.stored(), house.named()) == ([], set())
+    assert (installation.stored(), installation.catalogued()) == ([], set())
 
 
-def test_a_file_that_was_lost_is_repaired_by_uploading_it_again(house: House) -> None:
-    house.artifacts.register("x.py", CODE, "default", "me")
-    house.store.delete(house.stored()[0])
+def test_another_upload_repairs_a_lost_file(installation: Installation) -> None:
+    installation.artifacts.register("x.py", CODE, "default", "me")
+    installation.store.delete(installation.stored()[0])
     with pytest.raises(ArtifactError, match="upload the same file again"):
-        house.cache.file(house.row())
-    assert not house.artifacts.register("x.py", CODE, "default", "me")[1]
-    assert house.is_whole() and house.cache.file(house.row()).read_bytes() == CODE
+        installation.cache.file(installation.row())
+    assert not installation.artifacts.register("x.py", CODE, "default", "me")[1]
+    assert installation.is_complete() and installation.cache.file(installation.row()).read_bytes() == CODE
 
 
-def test_many_at_once_leave_one_file_or_none(house: House) -> None:
-    """Some register, some delete; whoever finds the artifact at the end finds its bytes."""
+def test_concurrent_registrations_and_deletions_leave_at_most_one_file(installation: Installation) -> None:
     problems: list[Exception] = []
 
     def work(number: int) -> None:
         for _ in range(5):
             try:
                 if number % 2:
-                    house.artifacts.delete(SHA256, "default")
+                    installation.artifacts.delete(SHA256, "default")
                 else:
-                    house.artifacts.register("x.py", CODE, "default", f"me-{number}")
+                    installation.artifacts.register("x.py", CODE, "default", f"me-{number}")
             except Conflict:
                 pass
-            except Exception as error:  # noqa: BLE001 shown at the end
+            except Exception as error:  # noqa: BLE001 asserted below
                 problems.append(error)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
@@ -189,70 +194,72 @@ def test_many_at_once_leave_one_file_or_none(house: House) -> None:
     for thread in threads:
         thread.join()
     assert problems == []
-    house.days_pass()
-    assert house.stored() == ([house.row().path] if house.is_registered() else [])
-    assert house.named() == set(house.stored())
+    installation.expire_intents()
+    assert installation.stored() == ([installation.row().path] if installation.is_registered() else [])
+    assert installation.catalogued() == set(installation.stored())
 
 
-def test_no_version_is_made_of_an_artifact_that_is_deleted_meanwhile(house: House) -> None:
-    house.artifacts.register("x.py", CODE, "default", "me")
-    house.artifacts.delete(SHA256, "default")
+def test_a_version_cannot_use_a_deleted_artifact(installation: Installation) -> None:
+    installation.artifacts.register("x.py", CODE, "default", "me")
+    installation.artifacts.delete(SHA256, "default")
     with pytest.raises(ArtifactError, match="upload it first"):
-        house.use()
+        installation.use()
 
 
-def test_a_collection_takes_neither_code_for_garbage_nor_another_catalogs_files(house: House) -> None:
-    house.artifacts.register("x.py", CODE, "default", "me")
-    house.store.write("artifacts/abc/of-another-catalog.py", b"")
-    collection = Collection(house.database, house.store, clock=lambda: now() + timedelta(days=365))
+def test_a_collection_spares_code_and_files_of_other_catalogs(installation: Installation) -> None:
+    installation.artifacts.register("x.py", CODE, "default", "me")
+    installation.store.write("artifacts/abc/of-another-catalog.py", b"")
+    collection = Collection(installation.database, installation.store, clock=lambda: now() + timedelta(days=365))
     plan, deleted = collection.run(CollectionRequest(timedelta(0)))
     assert (deleted.files, plan.needed.files, plan.foreign["artifacts"].files) == (0, 1, 1)
     _, deleted = collection.run(CollectionRequest(timedelta(0), frozenset({"artifacts"})))
-    assert deleted.files == 1 and house.is_whole()
+    assert deleted.files == 1 and installation.is_complete()
 
 
-def test_what_nobody_has_used_for_a_week_is_collected(house: House) -> None:
+def test_artifacts_unused_for_a_week_are_collected(installation: Installation) -> None:
     def uploaded(ago: timedelta) -> None:
-        with house.database.writing() as session:
+        with installation.database.writing() as session:
             session.execute(update(Artifact).values(uploaded_at=now() - ago, created_at=now() - timedelta(days=365)))
 
-    house.artifacts.register("x.py", CODE, "default", "me")
+    installation.artifacts.register("x.py", CODE, "default", "me")
     uploaded(UNUSED_KEPT - timedelta(hours=1))
-    assert house.artifacts.delete_unused() == 0
+    assert installation.artifacts.delete_unused() == 0
     uploaded(UNUSED_KEPT + timedelta(hours=1))
-    house.artifacts.register("x.py", CODE, "default", "me")  # whoever uploads it again is about to use it
-    assert house.artifacts.delete_unused() == 0
-    house.use()
+    installation.artifacts.register("x.py", CODE, "default", "me")  # a repeated upload counts as use
+    assert installation.artifacts.delete_unused() == 0
+    installation.use()
     uploaded(UNUSED_KEPT + timedelta(hours=1))
-    assert house.artifacts.delete_unused() == 0
+    assert installation.artifacts.delete_unused() == 0
 
     other = b"y = 2\n"
-    house.artifacts.register("y.py", other, "default", "me")
+    installation.artifacts.register("y.py", other, "default", "me")
     uploaded(UNUSED_KEPT + timedelta(hours=1))
-    assert house.artifacts.delete_unused() == 1
-    house.files.sweep()
-    assert house.stored() == [house.row().path]
+    assert installation.artifacts.delete_unused() == 1
+    installation.files.sweep()
+    assert installation.stored() == [installation.row().path]
 
 
-def test_copies_are_bounded_and_those_in_use_stay(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = ArtifactCache(house.settings.artifact_cache_directory, house.files, largest_bytes=25)
+def test_the_cache_is_bounded_and_retains_copies_in_use(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = ArtifactCache(installation.settings.artifact_cache_directory, installation.files, largest_bytes=25)
     copies = []
     for number in range(4):
         content = b"x = %d\n#789" % number  # ten bytes
-        sha256 = house.artifacts.register("x.py", content, "default", "me")[0].sha256
-        with house.database.reading() as session:
+        sha256 = installation.artifacts.register("x.py", content, "default", "me")[0].sha256
+        with installation.database.reading() as session:
             copies.append(cache.file(VersionRepository(session).artifact(sha256)))
-    assert all(copy.exists() for copy in copies)  # each was asked for a moment ago
+    assert all(copy.exists() for copy in copies)  # copies requested recently are in use
     for age, copy in enumerate(reversed(copies)):
         os.utime(copy, (0, 1_000_000 - age))
     monkeypatch.setattr(artifact_cache, "_IN_USE_SECONDS", 1.0)
-    house.artifacts.register("z.py", CODE, "default", "me")
-    newest = cache.file(house.row())
+    installation.artifacts.register("z.py", CODE, "default", "me")
+    newest = cache.file(installation.row())
     assert [copy.exists() for copy in copies] == [False, False, False, True] and newest.exists()
     assert not copies[0].parent.exists()
 
 
-def test_a_driver_gets_the_code_of_its_own_application_and_no_other(plane: Plane) -> None:
+def test_a_driver_reads_the_code_of_its_own_application_only(plane: Plane) -> None:
     used = plane.application()["artifact"]
     unused = plane.artifact({"out": "files:/elsewhere"})
     driver = plane.driver()
@@ -266,7 +273,7 @@ def test_a_driver_gets_the_code_of_its_own_application_and_no_other(plane: Plane
     assert plane.client.get(f"{path}/{used}").status_code in (401, 403)
 
 
-def test_a_driver_runs_no_other_code_than_it_was_ordered_to(tmp_path: Path) -> None:
+def test_a_driver_refuses_code_with_another_checksum(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="changed on its way"):
         fetched_graph(lambda sha256: b"other", ArtifactOrder(sha256=SHA256, filename="x.py"), {}, tmp_path)
     assert list(tmp_path.iterdir()) == []

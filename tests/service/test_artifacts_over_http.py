@@ -1,4 +1,4 @@
-"""Artifacts over HTTP: registered, refused, kept while something is made of them, deleted."""
+"""Registration, refusal and deletion of artifacts over HTTP."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def test_an_artifact_is_registered_once(plane: Plane) -> None:
     assert (first.json()["filename"], first.json()["bytes"]) == ("flights.py", len(sent))
     assert [item["sha256"] for item in plane.get("/v1/artifacts")["items"]] == [first.json()["sha256"]]
     store = SnapshotStore(plane.settings.store_url)
-    (kept,) = store.list("artifacts")
-    assert store.read(kept) == sent
+    (path,) = store.list("artifacts")
+    assert store.read(path) == sent
 
 
 def zipped(**members: bytes) -> bytes:
@@ -38,7 +38,7 @@ def zipped(**members: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("filename", "content", "says"),
+    ("filename", "content", "expected"),
     [
         ("flights.py", b"", "empty"),
         ("flights.py", b"\xff\xfe", "UTF-8"),
@@ -47,15 +47,15 @@ def zipped(**members: bytes) -> bytes:
         ("flights.zip", zipped(UP__escape=b"x"), "points out of"),
     ],
 )
-def test_an_artifact_that_cannot_be_used_is_refused(plane: Plane, filename: str, content: bytes, says: str) -> None:
+def test_unusable_artifacts_are_refused(plane: Plane, filename: str, content: bytes, expected: str) -> None:
     answer = plane.client.post("/v1/artifacts", params={"filename": filename}, content=content)
 
     assert answer.status_code == 422
     assert answer.json()["type"] == "urn:epochal:problem:invalid-artifact"
-    assert says in answer.json()["detail"]
+    assert expected in answer.json()["detail"]
 
 
-def test_an_artifact_that_nothing_is_made_of_is_deleted_with_its_file(plane: Plane) -> None:
+def test_an_unused_artifact_is_deleted_with_its_file(plane: Plane) -> None:
     sha256 = plane.artifact()
     store = SnapshotStore(plane.settings.store_url)
     (stored,) = store.list("artifacts")
@@ -69,7 +69,7 @@ def test_an_artifact_that_nothing_is_made_of_is_deleted_with_its_file(plane: Pla
     plane.application()
 
 
-def test_an_artifact_is_kept_while_a_version_is_made_of_it(plane: Plane) -> None:
+def test_an_artifact_of_a_version_cannot_be_deleted(plane: Plane) -> None:
     sha256 = plane.application(start=False)["artifact"]
     reader = plane.as_bearer(plane.token("viewer"))
     check_problem(reader.delete(f"/v1/artifacts/{sha256}"), 403, "forbidden")
@@ -82,7 +82,7 @@ def test_an_artifact_is_kept_while_a_version_is_made_of_it(plane: Plane) -> None
     assert plane.get(f"/v1/artifacts/{sha256}")["sha256"] == sha256
 
 
-def test_a_zip_is_an_artifact(plane: Plane) -> None:
+def test_a_zip_archive_is_accepted(plane: Plane) -> None:
     answer = plane.client.post("/v1/artifacts", params={"filename": "app.zip"}, content=zipped(main=b"x = 1"))
 
     assert answer.status_code == 201

@@ -1,4 +1,4 @@
-"""The asynchronous client against a control plane, and the blocking one, which says what it has to answer."""
+"""The asynchronous client returns the same answers as the blocking one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CALLS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
     ("delays", "get", ("JFK", "LAX"), {"epoch": 1}),
     ("delays", "get", ("a/b", ".."), {"isolation": "read_uncommitted"}),
     ("delays", "get", ("JFK", "LAX"), {"min_epoch": 9, "wait_seconds": 0}),
-    ("delays", "get", ("JFK", "nowhere"), {}),
+    ("delays", "get", ("JFK", "none"), {}),
     ("delays", "get", ("JFK",), {}),
     ("delays", "get", ("\0", "LAX"), {}),
     ("nothing", "get", ("JFK",), {}),
@@ -47,23 +47,19 @@ CALLS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
     ("delays", "history", ("JFK", "LAX"), {"limit": 1}),
     ("delays", "history", ("JFK", "LAX"), {"limit": None}),
     ("delays", "blame", ("JFK", "LAX"), {}),
-    ("delays", "blame", ("JFK", "nowhere"), {}),
+    ("delays", "blame", ("JFK", "none"), {}),
 ]
 """State table, method, arguments, options."""
 
 
 @pytest.fixture
-def there(plane: Plane) -> Plane:
+def populated(plane: Plane) -> Plane:
     plane.application()
     driver = StateDriver(plane)
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 2.5), route("JFK", "SFO", 7, None), route("a/b", "..", 3, 0.5)]))
     driver.epoch((DELAYS, [route("JFK", "LAX", 2, 2.5)]), (VISITS, [place("N1", "JFK", 4), place("N1", "LAX", 5)]))
     get(plane, "JFK,LAX", min_epoch=2)
     return plane
-
-
-def token_of(plane: Plane) -> str:
-    return plane.client.headers["authorization"].removeprefix("Bearer ")
 
 
 def comparable(found: Any) -> Any:
@@ -81,10 +77,10 @@ def outcome(call: Callable[[], Any]) -> Any:
         return type(error), error.message
 
 
-def test_both_flavours_answer_alike(there: Plane) -> None:
-    async def asked() -> list[Any]:
-        async with AsyncClient(there.settings.url, token_of(there)) as client:
-            assert await client.ready() and client.url == there.settings.url
+def test_both_clients_return_equal_answers(populated: Plane) -> None:
+    async def requested() -> list[Any]:
+        async with AsyncClient(populated.settings.url, populated.admin_token) as client:
+            assert await client.ready() and client.url == populated.settings.url
 
             async def one(name: str, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
                 state = client.application("flights").state(name)
@@ -99,7 +95,7 @@ def test_both_flavours_answer_alike(there: Plane) -> None:
             found.append([comparable(page) async for page in delays.scan_tables(limit=2)])
             return found
 
-    with Client(there.settings.url, token_of(there)) as client:
+    with Client(populated.settings.url, populated.admin_token) as client:
         application = client.application("flights")
         expected = [
             outcome(partial(getattr(application.state(name), method), *arguments, **options))
@@ -108,23 +104,25 @@ def test_both_flavours_answer_alike(there: Plane) -> None:
         delays = client.application("flights").state("delays")
         expected.append(list(delays.scan_all("JFK", limit=1)))
         expected.append([comparable(page) for page in delays.scan_tables(limit=2)])
-    found = asyncio.run(asked())
+    found = asyncio.run(requested())
     for call, mine, theirs in zip([*CALLS, "scan_all", "scan_tables"], found, expected, strict=True):
         assert mine == theirs, call
     assert len(found[-1]) == 2 and len(found[-2]) == 2
 
 
-def test_more_calls_than_connections_wait_for_one(there: Plane) -> None:
-    async def asked() -> list[Any]:
-        async with AsyncClient(there.settings.url, token_of(there), timeout_seconds=60, connections=2) as client:
+def test_calls_wait_for_a_free_connection(populated: Plane) -> None:
+    async def requested() -> list[Any]:
+        async with AsyncClient(
+            populated.settings.url, populated.admin_token, timeout_seconds=60, connections=2
+        ) as client:
             delays = client.application("flights").state("delays")
             found = await asyncio.gather(*(delays.get("JFK", "LAX") for _ in range(50)))
             return [each.value for each in found]
 
-    assert asyncio.run(asked()) == [{"flights": 2, "worst": 2.5}] * 50
+    assert asyncio.run(requested()) == [{"flights": 2, "worst": 2.5}] * 50
 
 
-def test_every_call_is_there_in_both_flavours() -> None:
+def test_both_clients_have_the_same_methods() -> None:
     def calls(kind: type) -> set[str]:
         return {name for name in vars(kind) if not name.startswith("_")}
 
@@ -132,7 +130,7 @@ def test_every_call_is_there_in_both_flavours() -> None:
     assert State.get.__doc__ == AsyncState.get.__doc__ and "Look up one key" in str(State.get.__doc__)
 
 
-def test_readme_as_it_is_written(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_the_quickstart_runs(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     spent = table("spent", DELAYS.kind, "customer bigint", "orders bigint, total double")
     plane.application("orders")
     driver = StateDriver(plane, "orders", tables=(spent,))
@@ -140,7 +138,7 @@ def test_readme_as_it_is_written(plane: Plane, monkeypatch: pytest.MonkeyPatch) 
     driver.epoch((spent, customers))
     plane.get("/v1/applications/orders/state/spent/keys/42", min_epoch=1)
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
-    monkeypatch.setenv("EPOCHAL_TOKEN", token_of(plane))
+    monkeypatch.setenv("EPOCHAL_TOKEN", plane.admin_token)
     (client,) = (block for block in blocks_of("docs/start/quickstart.md", "python") if "Client" in block.text)
     names: dict[str, Any] = {}
     exec(client.code, names)  # type: ignore[call-overload]
@@ -168,15 +166,13 @@ SCRIPTS: list[list[Any]] = [
 
 
 @pytest.mark.parametrize("steps", SCRIPTS, ids=range(len(SCRIPTS)))
-def test_both_repeat_the_same_calls_after_the_same_pauses(
-    script: Script, steps: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_clients_retry_alike(script: Script, steps: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
 
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
 
-    async def asked() -> Any:
+    async def requested() -> Any:
         async with AsyncClient(script.url, "secret") as client:
             return await client.application("a").state("t").get(1)
 
@@ -185,7 +181,7 @@ def test_both_repeat_the_same_calls_after_the_same_pauses(
             return client.application("a").state("t").get(1)
 
     seen = []
-    for call in (blocking, lambda: asyncio.run(asked())):
+    for call in (blocking, lambda: asyncio.run(requested())):
         script.then(*steps)
         with monkeypatch.context() as patched:
             patched.setattr("epochal.wire.http.time", type("Clock", (), {"sleep": staticmethod(pauses.append)}))
@@ -194,7 +190,7 @@ def test_both_repeat_the_same_calls_after_the_same_pauses(
         requests = [(each.method, each.path, each.headers["Authorization"]) for each in script.requests]
         ids = len({each.headers["X-Request-Id"] for each in script.requests})
         if found == (CatalogUnavailable, found[1] if isinstance(found, tuple) else None):
-            found = CatalogUnavailable  # the message of a connection that was cut off is the system's
+            found = CatalogUnavailable  # the message for a broken connection depends on the operating system
         seen.append((found, list(pauses), requests, ids))
         pauses.clear()
         script.requests.clear()

@@ -1,4 +1,4 @@
-"""The audit log: no change without its entry, whoever dies when; who called, from where; entries that nobody forges."""
+"""The audit log: each change has an entry despite crashes, with the caller, its address and the differences."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def entries(plane: Plane) -> list[tuple[str, str, int]]:
 
 
 @pytest.fixture
-def ended_before_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is noted after a change, as when the control plane ends at that moment."""
+def killed_before_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control plane writes no audit entry after the change, as if it had died."""
 
     def write(*_: object) -> None:
         pass
@@ -36,8 +36,8 @@ def ended_before_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-@pytest.mark.usefixtures("ended_before_its_answer")
-def test_a_change_has_its_entry_from_the_moment_on_when_it_is_there(plane: Plane, keyed: bool) -> None:
+@pytest.mark.usefixtures("killed_before_the_answer")
+def test_a_change_is_committed_together_with_its_entry(plane: Plane, keyed: bool) -> None:
     def call(method: str, path: str, **body: Any) -> Any:
         headers = {"Idempotency-Key": f"{method} {path}".replace(" ", "-")} if keyed else {}
         answer = plane.client.request(method, path, json=body, headers=headers)
@@ -59,21 +59,21 @@ def test_a_change_has_its_entry_from_the_moment_on_when_it_is_there(plane: Plane
     ]
 
 
-def test_a_change_that_was_not_committed_has_no_entry_of_success(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_uncommitted_change_has_no_entry_of_success(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     plane.application(start=False)
     before = entries(plane)
     commit = Session.commit
 
     def fails_once(session: Session) -> None:
         monkeypatch.setattr(Session, "commit", commit)
-        raise CatalogUnavailable("gone")
+        raise CatalogUnavailable("unreachable")
 
     monkeypatch.setattr(Session, "commit", fails_once)
     assert plane.client.post("/v1/applications/flights/start").status_code == 503
     assert entries(plane) == [("admin", "POST /v1/applications/{name}/start", 503), *before]
 
 
-def test_an_entry_says_which_token_called_from_where(plane: Plane) -> None:
+def test_an_entry_contains_the_token_and_the_address(plane: Plane) -> None:
     made = plane.post("/v1/tokens", 201, name="ci", role="author")
     with plane.as_bearer(made["token"]) as client:
         answer = client.delete("/v1/applications/nothing")
@@ -83,19 +83,19 @@ def test_an_entry_says_which_token_called_from_where(plane: Plane) -> None:
 
 
 @pytest.mark.parametrize("name", ["a%0D%0A2026-01-01%20admin", "%E2%80%AEnimda", "a%1B%5B2Ja", "a%C2%85b"])
-def test_a_path_forges_no_line(plane: Plane, name: str) -> None:
+def test_control_characters_in_a_path_are_escaped(plane: Plane, name: str) -> None:
     assert plane.client.delete(f"/v1/applications/{name}").status_code in (404, 422)
     target = plane.get("/v1/audit")["items"][0]["target"]
     assert target.startswith("/v1/applications/") and target.isprintable() and "\\u" in target
 
 
 def changes(plane: Plane, log: str = "/v1/audit") -> dict[tuple[str, str], tuple[Any, Any]]:
-    """Of the latest entry, by the kind of what was changed, and field."""
+    """Values before and after the latest change, by subject and field."""
     (latest,) = plane.get(log, limit=1)["items"]
     return {(item["subject"], item["field"]): (item["before"], item["after"]) for item in latest["changes"]}
 
 
-def test_an_upgrade_says_what_it_has_changed(plane: Plane) -> None:
+def test_an_entry_lists_the_differences_of_an_upgrade(plane: Plane) -> None:
     plane.application(start=False, configuration={"parallelism": 2})
     assert changes(plane)["version 1", "parameters.out"] == (None, "/data/flights")
     plane.post(
@@ -113,7 +113,7 @@ def test_an_upgrade_says_what_it_has_changed(plane: Plane) -> None:
     }
 
 
-def test_a_start_and_a_stop_say_which_state_comes_after_which(plane: Plane) -> None:
+def test_an_entry_lists_the_states_before_and_after_a_stop(plane: Plane) -> None:
     plane.application()
     plane.driver().running()
     execution = plane.get("/v1/applications/flights")["execution"]
@@ -121,7 +121,7 @@ def test_a_start_and_a_stop_say_which_state_comes_after_which(plane: Plane) -> N
     assert changes(plane)[f"execution {execution}", "state"] == ("running", "stopping")
 
 
-def test_a_token_says_its_role_and_end_and_no_secret(plane: Plane) -> None:
+def test_entries_about_tokens_contain_no_secret(plane: Plane) -> None:
     made = plane.post("/v1/tokens", 201, name="ci", role="operator", expires_at="2100-01-01T00:00:00Z")
     assert changes(plane) == {
         ("token ci", "id"): (None, made["id"]),
@@ -137,8 +137,8 @@ def test_a_token_says_its_role_and_end_and_no_secret(plane: Plane) -> None:
     assert "whsec_" not in text and not any(item["token"] in text for item in (made, new))
 
 
-def test_what_a_call_has_changed_is_there_with_the_change(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when it is several transactions, of which the control plane ends after the first, or before its answer."""
+def test_differences_are_committed_together_with_the_change(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Holds for each transaction of a call, also if the control plane dies before its answer."""
     monkeypatch.setattr(middleware, "_write", lambda *_: None)
     database = plane.control.database
     details = CallDetails(Caller("admin", None, None), "POST /x", "/x", 200, "r")
@@ -154,7 +154,7 @@ def token(name: str) -> Token:
     return Token(id=name, name=name, secret_sha256=name, created_at=now(), created_by="x", roles={"default": "viewer"})
 
 
-def test_differences_are_bounded_and_have_no_secrets(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differences_are_bounded_and_contain_no_secrets(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EPOCHAL_SECRET_X", "correct-horse-battery")
     many = {f"p{number:03}": "x" * 100_000 for number in range(60)}
     shown = {"out": "/data/x", "a": {"b": ["sql://me:hush@db/x", "correct-horse-battery"]}, "\u202e\n": "\x1b[2J"}
@@ -170,30 +170,29 @@ def test_differences_are_bounded_and_have_no_secrets(plane: Plane, monkeypatch: 
     assert found["parameters.p000"] == "x" * 200 + ".. (100000 characters)"
 
 
-def test_every_kind_of_change_is_told(plane: Plane) -> None:
-    """A call that changes something and says nothing of what is one that was forgotten."""
+def test_every_kind_of_change_lists_its_differences(plane: Plane) -> None:
     plane.application()
     driver = plane.driver()
     driver.running()
     driver.epoch()
-    of, snapshot = "/v1/applications/flights", "/v1/applications/flights/snapshots/1"
+    path, snapshot = "/v1/applications/flights", "/v1/applications/flights/snapshots/1"
     hook = {"url": "https://example.org/x", "kinds": ["epoch.aborted"]}
     made = [
-        plane.client.request(method, path, json=body)
-        for method, path, body in (
+        plane.client.request(method, target, json=body)
+        for method, target, body in (
             ("POST", f"{snapshot}/pin", {"message": "before the move"}),
             ("DELETE", f"{snapshot}/pin", None),
             ("POST", f"{snapshot}/tags", {"name": "good"}),
             ("DELETE", f"{snapshot}/tags/good", None),
             ("POST", f"{snapshot}/message", {"message": "quarter's end"}),
             ("DELETE", f"{snapshot}/message", None),
-            ("POST", f"{of}/savepoints", {"name": "monday"}),
-            ("POST", f"{of}/rescale", {"parallelism": 3}),
+            ("POST", f"{path}/savepoints", {"name": "monday"}),
+            ("POST", f"{path}/rescale", {"parallelism": 3}),
             ("POST", "/v1/webhooks", hook),
             ("POST", "/v1/imports", {"sha256": "0" * 64, "bytes": 10}),
-            ("POST", f"{of}/fork", {"name": "copy", "shadow": True, "start": False}),
+            ("POST", f"{path}/fork", {"name": "copy", "shadow": True, "start": False}),
             ("DELETE", "/v1/applications/copy", None),
-            ("POST", f"{of}/stop", {}),
+            ("POST", f"{path}/stop", {}),
         )
     ]
     made.append(plane.client.delete(f"/v1/webhooks/{made[8].json()['id']}"))
@@ -204,14 +203,14 @@ def test_every_kind_of_change_is_told(plane: Plane) -> None:
     assert [item["action"] for item in items if not item["changes"]] == []
 
 
-def test_the_command_shows_who_changed_what(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audit_command_lists_callers_and_differences(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     plane.application(start=False, configuration={"parallelism": 2})
     plane.post("/v1/applications/flights/versions", 201, configuration={"parallelism": 4})
     with plane.as_bearer(plane.token("viewer")) as viewer:
         viewer.delete("/v1/applications/flights")
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
-    monkeypatch.setenv("EPOCHAL_TOKEN", plane.settings.admin_token_file.read_text().strip())
+    monkeypatch.setenv("EPOCHAL_TOKEN", plane.admin_token)
     shown = CliRunner().invoke(app, ["audit"]).output
     assert "a-viewer from 127.0.0.1  DELETE /v1/applications/flights  403" in shown
     assert 'token a-viewer: roles.default unset → "viewer"' in shown
@@ -220,7 +219,7 @@ def test_the_command_shows_who_changed_what(plane: Plane, monkeypatch: pytest.Mo
     assert (latest["outcome"], latest["changes"]) == (403, [])
 
 
-def test_quotas_of_a_project_are_told(plane: Plane) -> None:
+def test_changes_of_quotas_are_listed(plane: Plane) -> None:
     assert plane.client.post("/v1/projects", json={"name": "air", "quotas": {"applications": 5}}).is_success
     assert changes(plane) == {("project air", "applications"): (None, 5)}
     assert plane.client.put("/v1/projects/air", json={"quotas": {"applications": 9, "running": 2}}).is_success
@@ -231,7 +230,7 @@ def test_quotas_of_a_project_are_told(plane: Plane) -> None:
 @pytest.mark.parametrize(
     ("proxies", "address"), [("", "127.0.0.1"), ("127.0.0.1", "192.0.2.7"), ("10.0.0.0/8", "127.0.0.1")]
 )
-def test_only_a_trusted_proxy_says_from_where_a_call_comes(
+def test_only_a_trusted_proxy_determines_the_address(
     settings: Settings, serve: Callable[..., Any], proxies: str, address: str
 ) -> None:
     trusting = settings.model_copy(update={"trusted_proxies": read_trusted_proxies(proxies)})

@@ -1,4 +1,4 @@
-"""The control plane that leads rescales by itself, as an operation like any other; what ``load`` answers."""
+"""The leading control plane rescales applications automatically; answers of ``load``."""
 
 from __future__ import annotations
 
@@ -60,19 +60,19 @@ def report(driver: Driver, number: int, found: Load | None) -> None:
 
 @pytest.fixture
 def later(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
-    """The autoscaler's clock goes ahead; what was reported is as old as it was. It looks when the test says so."""
+    """Moves the autoscaler's clock ahead without ageing the reports; only the test makes the autoscaler look."""
     plane.control.housekeeping.close()
     situation = ScalingRepository.situation
 
-    def go(by: timedelta) -> None:
+    def advance(by: timedelta) -> None:
         monkeypatch.setattr(autoscaling, "now", lambda: now() + by)
 
-        def as_heard(self: ScalingRepository, application: Any, moment: Any) -> Situation | None:
+        def unaged(self: ScalingRepository, application: Any, moment: Any) -> Situation | None:
             return situation(self, application, moment - by)
 
-        monkeypatch.setattr(ScalingRepository, "situation", as_heard)
+        monkeypatch.setattr(ScalingRepository, "situation", unaged)
 
-    return go
+    return advance
 
 
 def rescalings(plane: Plane) -> list[Any]:
@@ -80,9 +80,7 @@ def rescalings(plane: Plane) -> list[Any]:
     return [item for item in items if item["kind"] == "rescale"]
 
 
-def test_a_busy_application_is_rescaled_once_it_has_cooled_down(
-    plane: Plane, later: Callable[[timedelta], None]
-) -> None:
+def test_a_busy_application_is_rescaled_after_its_cool_down(plane: Plane, later: Callable[[timedelta], None]) -> None:
     plane.application(configuration=SCALED)
     driver = plane.driver()
     driver.running()
@@ -105,7 +103,7 @@ def test_a_busy_application_is_rescaled_once_it_has_cooled_down(
     assert entry["action"] == "POST /v1/applications/{name}/rescale" and entry["outcome"] == 202
     assert entry["target"] == "/v1/applications/flights/rescale"
 
-    scaler.look()  # it is under way
+    scaler.look()  # a running rescale is not repeated
     assert len(rescalings(plane)) == 1
     reason = plane.get("/v1/applications/flights/load")["autoscaling"]["reason"]
     assert reason == f"an operation is under way: rescale {operation['id']}"
@@ -113,9 +111,7 @@ def test_a_busy_application_is_rescaled_once_it_has_cooled_down(
     assert directive.kind == "reconfigure" and directive.arguments["configuration"]["parallelism"] == 4
 
 
-def test_a_rescaling_that_fails_is_tried_again_later_and_later(
-    plane: Plane, later: Callable[[timedelta], None]
-) -> None:
+def test_a_failed_rescale_is_retried_with_growing_pauses(plane: Plane, later: Callable[[timedelta], None]) -> None:
     plane.application(configuration=SCALED)
     driver = plane.driver()
     driver.running()
@@ -131,12 +127,14 @@ def test_a_rescaling_that_fails_is_tried_again_later_and_later(
         assert len(rescalings(plane)) == tries
         (directive,) = driver.running()
         driver.catalog.complete(directive.id, driver.head, Failure(type="author-error", message="no"))
-        minutes = 0  # the operation has ended now
+        minutes = 0  # the next pause counts from the end of the operation
     failed = [item["state"] for item in rescalings(plane)]
     assert failed == ["failed"] * 4
 
 
-def test_what_is_not_known_of_now_changes_nothing(plane: Plane, later: Callable[[timedelta], None]) -> None:
+def test_reports_of_another_version_or_parallelism_are_ignored(
+    plane: Plane, later: Callable[[timedelta], None]
+) -> None:
     plane.application(configuration=SCALED)
     plane.application("unscaled")
     driver = plane.driver()
@@ -161,7 +159,7 @@ class Term:
     def close(self) -> None: ...
 
 
-def test_only_who_leads_rescales(plane: Plane, later: Callable[[timedelta], None]) -> None:
+def test_only_the_leader_rescales(plane: Plane, later: Callable[[timedelta], None]) -> None:
     plane.application(configuration=SCALED)
     driver = plane.driver()
     driver.running()
@@ -174,7 +172,7 @@ def test_only_who_leads_rescales(plane: Plane, later: Callable[[timedelta], None
         assert len(rescalings(plane)) == count
 
 
-def test_by_hand_it_is_rescaled_within_the_bounds_alone(plane: Plane) -> None:
+def test_a_manual_rescale_must_be_within_the_bounds(plane: Plane) -> None:
     plane.application(configuration=SCALED)
     refused = plane.post("/v1/applications/flights/rescale", 422, parallelism=5)
     assert "parallelism 5 is not between autoscaling.least 1 and autoscaling.greatest 4" in refused["detail"]
@@ -184,7 +182,7 @@ def test_by_hand_it_is_rescaled_within_the_bounds_alone(plane: Plane) -> None:
     assert "least 3 is above greatest 2" in str(refused)
 
 
-def test_what_is_busy_is_answered_by_operator_and_subtask(plane: Plane) -> None:
+def test_load_reports_busy_time_by_operator_and_subtask(plane: Plane) -> None:
     plane.application()
     path = "/v1/applications/flights/load"
     assert plane.get(path)["operators"] == {} and plane.get(path)["reported_at"] is None

@@ -1,4 +1,4 @@
-"""What is available now: the engine takes what was there at its start and ends; the control plane says so."""
+"""Executions with ``available_now`` process the input that exists at their start, and end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from epochal.errors import OptionError
 from epochal.service.catalog.standalone import standalone_catalog, standalone_epochs
 from epochal.snapshots.manifest import Manifest
 
-FAILURE = Failure(type="invalid-option", message="the disk is gone")
+FAILURE = Failure(type="invalid-option", message="the disk is lost")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Readings:
-    """A folder that grows, and runs of a pipeline over it."""
+    """A growing folder of input, and runs of a pipeline on it."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.folder = spark, folder
@@ -77,15 +77,15 @@ class Readings:
 
 
 @pytest.mark.by_turns(3)
-def test_a_run_takes_what_was_there_without_waiting_and_the_next_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_processes_existing_input_and_the_next_run_continues(spark: SparkSession, tmp_path: Path) -> None:
     readings = Readings(spark, tmp_path)
     for number in (1, 2):
         readings.put(f"{number}.json", rows=number)
 
-    def comes_later(manifest: Manifest) -> None:
+    def put_more(manifest: Manifest) -> None:
         readings.put(f"late-{manifest.epoch}.json", rows=10)
 
-    readings.run(hooks=Hooks(comes_later))  # the interval is an hour: an epoch follows the one before at once
+    readings.run(hooks=Hooks(put_more))  # does not wait for the epoch interval of an hour
     assert readings.epochs == [("committed", 1), ("committed", 2)]
     assert readings.shown(2) == 3
 
@@ -98,29 +98,29 @@ def test_a_run_takes_what_was_there_without_waiting_and_the_next_goes_on(spark: 
 
 
 @pytest.mark.by_turns(2)
-def test_what_a_run_that_died_has_decided_is_not_taken_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_input_of_a_prepared_epoch_is_not_read_again_after_a_crash(spark: SparkSession, tmp_path: Path) -> None:
     readings = Readings(spark, tmp_path)
     for number in (1, 2):
         readings.put(f"{number}.json", rows=number)
 
-    def dies(manifest: Manifest) -> None:
-        raise RuntimeError("gone, right after the decision")
+    def fail(manifest: Manifest) -> None:
+        raise RuntimeError("failed right after the commit decision")
 
     with pytest.raises(RuntimeError):
-        readings.run(hooks=Hooks(dies))
+        readings.run(hooks=Hooks(fail))
     readings.put("later.json", rows=10)
     readings.run()
     assert readings.epochs == [("committed", 1), ("committed", 2), ("committed", 10)]
     assert readings.shown(3) == 13
 
 
-def test_rows_without_end_are_refused_with_the_name_of_their_source(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_unbounded_source_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
     endless = generator.source({"k": "'a'", "n": "1"}, rate=10)
     with pytest.raises(OptionError, match=r"Source 'in': .* Give generator\.source a bound"):
         Readings(spark, tmp_path).run(endless)
 
 
-def test_an_application_stops_when_its_driver_has_taken_it(plane: Plane) -> None:
+def test_an_application_stops_when_all_available_input_is_processed(plane: Plane) -> None:
     application = plane.application(available_now=True)
     execution = f"/v1/applications/flights/executions/{application['execution']}"
     assert plane.control.ledger.plan(application["execution"]).available_now
@@ -142,7 +142,7 @@ def test_an_application_stops_when_its_driver_has_taken_it(plane: Plane) -> None
     assert not plane.control.ledger.plan(plane.get("/v1/applications/flights")["execution"]).available_now
 
 
-def test_a_restart_keeps_to_what_is_available(plane: Plane) -> None:
+def test_a_restart_keeps_available_now(plane: Plane) -> None:
     plane.application(available_now=True)
     driver = plane.driver()
     driver.running()
@@ -156,7 +156,7 @@ class Started:
 
     def __init__(self, plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
-        monkeypatch.setenv("EPOCHAL_TOKEN", plane.settings.admin_token_file.read_text().strip())
+        monkeypatch.setenv("EPOCHAL_TOKEN", plane.admin_token)
         self.code: int | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -173,22 +173,22 @@ class Started:
 
 
 @pytest.mark.parametrize(
-    ("ends", "code", "said"),
+    ("ends", "code", "expected"),
     [
-        ("taken", 0, "flights is at epoch 1: finished: all available input is processed.\n"),
-        ("failed", 1, "error: Application flights failed: the disk is gone\n"),
+        ("finished", 0, "flights is at epoch 1: finished: all available input is processed.\n"),
+        ("failed", 1, "error: Application flights failed: the disk is lost\n"),
         ("stopped", 4, "epochal start flights --available-now"),
     ],
 )
-def test_the_command_waits_for_the_end_and_exits_by_it(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch, ends: str, code: int, said: str
+def test_the_start_command_waits_and_exits_by_the_result(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch, ends: str, code: int, expected: str
 ) -> None:
     plane.application(start=False)
-    words = StringIO()
-    with redirect_stdout(words), redirect_stderr(words):
+    output = StringIO()
+    with redirect_stdout(output), redirect_stderr(output):
         started = Started(plane, monkeypatch)
         while plane.get("/v1/applications/flights")["execution"] is None:
-            assert started.code is None, words.getvalue()
+            assert started.code is None, output.getvalue()
         driver = plane.driver()
         driver.running()
         driver.epoch()
@@ -201,4 +201,4 @@ def test_the_command_waits_for_the_end_and_exits_by_it(
         else:
             driver.catalog.finish(None)
         found = started.ended() or 0
-    assert (found, said in words.getvalue()) == (code, True), words.getvalue()
+    assert (found, expected in output.getvalue()) == (code, True), output.getvalue()

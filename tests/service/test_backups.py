@@ -1,4 +1,4 @@
-"""Backups over a real socket: made, verified, refused, cancelled."""
+"""Backups over a real socket: creation, verification, pruning and refusals."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from epochal.snapshots.backup_format import Backups
 from epochal.snapshots.backup_maintenance import verify_backup
 from epochal.snapshots.store import SnapshotStore
 from tests.service import engine_lives as lives
-from tests.service.backups import backed_up, ended, is_sound, restored
+from tests.service.backups import backed_up, is_sound, restored
+from tests.service.bundles import finished
 from tests.service.conftest import Plane, free_port
 from tests.service.problems import check_problem
 
 
-def test_a_backup_has_all_that_the_catalog_names_and_a_second_one_copies_only_what_is_new(
-    plane: Plane, tmp_path: Path
-) -> None:
+def test_a_backup_is_complete_and_the_next_one_copies_new_files_only(plane: Plane, tmp_path: Path) -> None:
     inputs, place = tmp_path / "in", tmp_path / "backups"
     lives.write_inputs(inputs, 6)
     plane.application()
@@ -47,7 +46,7 @@ def test_a_backup_has_all_that_the_catalog_names_and_a_second_one_copies_only_wh
     assert (place.stat().st_mode & 0o777) == 0o700
 
 
-def test_what_is_wrong_with_a_backup_is_named(plane: Plane, tmp_path: Path) -> None:
+def test_verification_names_each_damaged_file(plane: Plane, tmp_path: Path) -> None:
     inputs, place = tmp_path / "in", tmp_path / "backups"
     lives.write_inputs(inputs, 3)
     plane.application()
@@ -62,7 +61,7 @@ def test_what_is_wrong_with_a_backup_is_named(plane: Plane, tmp_path: Path) -> N
     file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     (damage,) = verify_backup(backups, backups.index(), quick=False).damages
     assert damage.path == f"files/{delta}" and "checksum" in damage.detail
-    assert is_sound(place, quick=True)  # sizes are as they were
+    assert is_sound(place, quick=True)  # compares sizes only
 
     (place / "files" / manifest).unlink()
     assert not is_sound(place, quick=True)
@@ -70,11 +69,11 @@ def test_what_is_wrong_with_a_backup_is_named(plane: Plane, tmp_path: Path) -> N
         restored(Settings(data=tmp_path / "new", port=free_port()), place)
     file.write_bytes(whole)
     again = backed_up(plane, place)
-    assert again["copied"]["files"] >= 1  # the missing manifest has come back
+    assert again["copied"]["files"] >= 1  # the missing manifest
     assert is_sound(place)
 
 
-def test_without_its_index_a_backup_is_none(plane: Plane, tmp_path: Path) -> None:
+def test_a_backup_without_its_index_is_not_listed(plane: Plane, tmp_path: Path) -> None:
     plane.application()
     made = backed_up(plane, tmp_path / "backups")
     (tmp_path / "backups" / "backups" / made["id"] / "index.json").unlink()
@@ -82,7 +81,7 @@ def test_without_its_index_a_backup_is_none(plane: Plane, tmp_path: Path) -> Non
         Backups(str(tmp_path / "backups")).index()
 
 
-def test_no_collection_begins_while_a_backup_is_being_made(plane: Plane, tmp_path: Path) -> None:
+def test_a_collection_is_refused_during_a_backup(plane: Plane, tmp_path: Path) -> None:
     with plane.control.database.writing() as session:
         row = Operation(id="0" * 32, kind="backup", state="running", arguments={"to": "/x"}, created_by="test")
         row.created_at = now()
@@ -97,13 +96,13 @@ def test_no_collection_begins_while_a_backup_is_being_made(plane: Plane, tmp_pat
 @pytest.mark.parametrize(
     ("to", "status"), [("relative/path", 422), ("s3://user:secret@bucket/x", 422), ("{store}/backups", 422)]
 )
-def test_a_place_that_cannot_be_meant_is_refused(plane: Plane, to: str, status: int) -> None:
+def test_an_unsuitable_destination_is_refused(plane: Plane, to: str, status: int) -> None:
     answer = plane.client.post("/v1/backups", json={"to": to.format(store=plane.settings.store_url)})
     assert answer.status_code == status, answer.text
     assert "secret" not in answer.text
 
 
-def test_no_backup_goes_to_a_metadata_service(plane: Plane) -> None:
+def test_a_backup_to_a_metadata_service_is_refused(plane: Plane) -> None:
     for place in (
         "http://169.254.169.254/x",
         "simplecache::ftp://me@0xa9fea9fe:21/x",
@@ -120,13 +119,13 @@ def test_no_backup_goes_to_a_metadata_service(plane: Plane) -> None:
             assert "is a link-local address" in answer.json()["detail"]
 
 
-def test_the_place_of_another_installation_is_refused(plane: Plane, other: Plane, tmp_path: Path) -> None:
+def test_a_destination_of_another_installation_is_refused(plane: Plane, other: Plane, tmp_path: Path) -> None:
     backed_up(plane, tmp_path / "backups")
-    refused = ended(other, other.post("/v1/backups", to=str(tmp_path / "backups")))
+    refused = finished(other, other.post("/v1/backups", to=str(tmp_path / "backups")))
     assert refused["state"] == "failed" and "another installation" in refused["error"]["detail"]
 
 
-def test_old_backups_are_pruned_by_whom_they_belong_to(plane: Plane, other: Plane, tmp_path: Path) -> None:
+def test_old_backups_are_pruned_by_their_installation_only(plane: Plane, other: Plane, tmp_path: Path) -> None:
     place = tmp_path / "backups"
     plane.application(configuration={"retained_epochs": 1})
     driver = plane.driver()
@@ -140,20 +139,20 @@ def test_old_backups_are_pruned_by_whom_they_belong_to(plane: Plane, other: Plan
         assert plane.client.post("/v1/backups/prune", json=refused).status_code == 422
     assert plane.client.post("/v1/backups/prune/plan", json={**order, "place": "/nowhere"}).status_code == 404
     assert "another installation" in other.client.post("/v1/backups/prune/plan", json=order).json()["detail"]
-    theirs = ended(other, other.post("/v1/backups/prune", **order))
+    theirs = finished(other, other.post("/v1/backups/prune", **order))
     assert theirs["state"] == "failed" and "another installation" in theirs["error"]["detail"]
 
-    done = ended(plane, plane.post("/v1/backups/prune", **order))
+    done = finished(plane, plane.post("/v1/backups/prune", **order))
     assert (done["state"], done["result"]) == ("succeeded", planned)
     assert Backups(str(place)).ids() == [second] and is_sound(place)
     next((place / "files").rglob("*.json")).unlink()
     third = backed_up(plane, place)["id"]
     (place / "backups" / third / "files.jsonl.gz").unlink()
-    failed = ended(plane, plane.post("/v1/backups/prune", **order))
+    failed = finished(plane, plane.post("/v1/backups/prune", **order))
     assert failed["state"] == "failed" and Backups(str(place)).ids() == [second, third]
 
 
-def test_a_cancelled_backup_leaves_nothing_and_harms_no_other(plane: Plane, tmp_path: Path) -> None:
+def test_discarding_a_backup_deletes_its_own_files_only(plane: Plane, tmp_path: Path) -> None:
     inputs, place = tmp_path / "in", tmp_path / "backups"
     lives.write_inputs(inputs, 3)
     plane.application()
@@ -169,7 +168,7 @@ def test_a_cancelled_backup_leaves_nothing_and_harms_no_other(plane: Plane, tmp_
     assert backups.ids() == [made["id"]]
 
 
-def test_what_is_dumped_is_of_one_moment_on_postgresql_too(postgresql_catalog_url: str) -> None:
+def test_a_dump_on_postgresql_reads_one_snapshot_of_the_catalog(postgresql_catalog_url: str) -> None:
     reader, writer = Database(postgresql_catalog_url), Database(postgresql_catalog_url)
     with reader.reading_one_moment() as session:
         assert InstallationRepository(session).find() is None

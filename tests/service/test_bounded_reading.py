@@ -1,4 +1,4 @@
-"""What is asked again and again reads as much of the catalog after 20,000 epochs as after 200."""
+"""Frequent reads of the catalog cost as much after 20,000 epochs as after 200."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class History:
-    """A catalog in which one application has run for ``epochs`` epochs, and as many executions before."""
+    """The catalog of an application with ``epochs`` epochs, and a tenth as many executions and attempts."""
 
     def __init__(self, folder: Path, epochs: int) -> None:
         self.settings = Settings(data=folder)
@@ -47,7 +47,7 @@ class History:
     def _insert(self, catalog: SqlCatalog, epochs: int) -> None:
         with self.database.writing() as session:
             running = session.get_one(Execution, catalog.execution)
-            over = {
+            common = {
                 "application": running.application,
                 "version": 1,
                 "branch": self.branch,
@@ -56,7 +56,7 @@ class History:
                 "drain": True,
             }
             ended = [
-                {"id": f"{number:032}", **over, "attempt": 0, "started_at": MOMENT, "ended_at": MOMENT}
+                {"id": f"{number:032}", **common, "attempt": 0, "started_at": MOMENT, "ended_at": MOMENT}
                 for number in range(epochs // 10)
             ]
             lost = [
@@ -114,7 +114,7 @@ class History:
 
 
 class Work:
-    """``steps``: what SQLite's virtual machine has done; reading one row takes several."""
+    """Counts the steps of SQLite's virtual machine (several per row), and records statements."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -142,7 +142,7 @@ def heads(history: History) -> None:
 
 
 def driver(history: History) -> None:
-    """One epoch's calls."""
+    """The calls of one epoch."""
     catalog = SqlCatalog(history.database, history.driver.execution, 1)
     parent, number = EpochKey(history.branch, history.last - 1), history.last + 1
     manifest = ManifestReference(branch=history.branch, epoch=number, path=f"{history.branch}/m.json", sha256="b" * 64)
@@ -161,12 +161,14 @@ def histories(tmp_path_factory: pytest.TempPathFactory) -> tuple[History, Histor
     return History(folder / "few", FEW), History(folder / "many", MANY)
 
 
-@pytest.mark.parametrize("ask", [metrics, supervision, heads, driver])
-def test_work_does_not_grow_with_history(histories: tuple[History, History], ask: Callable[[History], None]) -> None:
+@pytest.mark.parametrize("read_catalog", [metrics, supervision, heads, driver])
+def test_the_work_of_a_read_does_not_grow_with_history(
+    histories: tuple[History, History], read_catalog: Callable[[History], None]
+) -> None:
     steps = []
     for history in histories:
         with history.watched() as work:
-            ask(history)
+            read_catalog(history)
         steps.append(work.steps)
         scans = [plan for plan in history.plans(work.statements) if plan.startswith("SCAN")]
         assert not [plan for plan in scans if any(table in plan for table in ("epochs", "executions", "attempts"))]
@@ -175,17 +177,17 @@ def test_work_does_not_grow_with_history(histories: tuple[History, History], ask
     assert few > 0 and many < few * 1.1
 
 
-def test_a_lineage_adds_up_only_what_has_come_since(tmp_path: Path) -> None:
+def test_a_repeated_lineage_reads_new_epochs_only(tmp_path: Path) -> None:
     history = History(tmp_path, FEW)
     store = SnapshotStore(str(tmp_path / "store"))
     service = LineageService(history.database, store)
 
-    def read(service: LineageService) -> LineageAnswer:
+    def read_lineage(service: LineageService) -> LineageAnswer:
         return service.read("flights", PageRequest(100, None, SEAL), Wish(fold=True, slices=False))
 
     def summed(service: LineageService) -> tuple[LineageAnswer, int]:
         with history.watched() as work:
-            answer = read(service)
+            answer = read_lineage(service)
         return answer, work.steps
 
     before, first = summed(service)
@@ -194,5 +196,5 @@ def test_a_lineage_adds_up_only_what_has_come_since(tmp_path: Path) -> None:
     assert again == before and second < first
     driver(history)
     later, third = summed(service)
-    assert later == read(LineageService(history.database, store)) != before
+    assert later == read_lineage(LineageService(history.database, store)) != before
     assert third < first

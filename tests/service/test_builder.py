@@ -1,4 +1,4 @@
-"""The builder with real subprocesses: what it says of good and bad artifacts, and what it survives."""
+"""The builder with real subprocesses: results, errors in artifacts, and hostile code."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def parameters(tmp_path: Path) -> dict[str, str]:
     return {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")}
 
 
-def test_describe_says_what_a_pipeline_contains(builder: SubprocessBuilder, artifact: Path, tmp_path: Path) -> None:
+def test_describe_returns_the_nodes_and_sinks_of_a_pipeline(
+    builder: SubprocessBuilder, artifact: Path, tmp_path: Path
+) -> None:
     graph = builder.describe("default", artifact, parameters(tmp_path))
     assert graph.name == "words"
     assert [node.type for node in graph.nodes] == ["source", "aggregate", "sink"]
@@ -68,9 +70,7 @@ def test_describe_says_what_a_pipeline_contains(builder: SubprocessBuilder, arti
     assert graph.tables is None
 
 
-def test_a_path_that_drivers_would_look_for_elsewhere_is_refused(
-    builder: SubprocessBuilder, artifact: Path, tmp_path: Path
-) -> None:
+def test_relative_paths_are_refused(builder: SubprocessBuilder, artifact: Path, tmp_path: Path) -> None:
     given = parameters(tmp_path)
     for name, place in {"input": "Source 'words'", "output": "Sink 'out'"}.items():
         with pytest.raises(PipelineError, match=rf"{place}: the path 'here/\*' is relative, .* Use an absolute path"):
@@ -80,7 +80,9 @@ def test_a_path_that_drivers_would_look_for_elsewhere_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_analyse_also_says_columns_and_state_tables(builder: SubprocessBuilder, artifact: Path, tmp_path: Path) -> None:
+def test_analyse_returns_state_tables_with_their_columns(
+    builder: SubprocessBuilder, artifact: Path, tmp_path: Path
+) -> None:
     graph = builder.analyse("default", artifact, parameters(tmp_path), Configuration())
     assert graph.tables is not None
     assert [(table.id, [column.type for column in table.value]) for table in graph.tables] == [("counts", ["bigint"])]
@@ -88,19 +90,19 @@ def test_analyse_also_says_columns_and_state_tables(builder: SubprocessBuilder, 
 
 @pytest.mark.slow
 @pytest.mark.by_turns(2)
-def test_analyse_finds_what_only_spark_can(builder: SubprocessBuilder, tmp_path: Path) -> None:
+def test_analyse_reports_errors_of_sparks_analysis(builder: SubprocessBuilder, tmp_path: Path) -> None:
     wrong = write(tmp_path, PIPELINE.replace('key_by("word")', 'key_by("wrod")'))
     with pytest.raises(PipelineError, match="wrod"):
         builder.analyse("default", wrong, parameters(tmp_path), Configuration())
 
 
-def test_wrong_parameters_are_named(builder: SubprocessBuilder, artifact: Path) -> None:
+def test_missing_parameters_are_named(builder: SubprocessBuilder, artifact: Path) -> None:
     with pytest.raises(ParameterError, match="output"):
         builder.describe("default", artifact, {"input": "somewhere"})
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "expected"),
     [
         ("x = 1", "defines no pipeline"),
         ("def build(:", "line 1"),
@@ -109,24 +111,24 @@ def test_wrong_parameters_are_named(builder: SubprocessBuilder, artifact: Path) 
         ("raise SystemExit(3)", "exits the process"),
     ],
 )
-def test_code_that_cannot_be_loaded_is_said_with_its_line(
-    builder: SubprocessBuilder, tmp_path: Path, code: str, said: str
+def test_errors_in_code_are_reported_with_their_line(
+    builder: SubprocessBuilder, tmp_path: Path, code: str, expected: str
 ) -> None:
-    with pytest.raises(ArtifactError, match=said):
+    with pytest.raises(ArtifactError, match=expected):
         builder.describe("default", write(tmp_path, code), {})
 
 
-def test_a_missing_artifact_is_said(builder: SubprocessBuilder, tmp_path: Path) -> None:
+def test_a_missing_artifact_is_reported(builder: SubprocessBuilder, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="does not exist"):
         builder.describe("default", tmp_path / "none.py", {})
 
 
-def test_code_that_prints_does_not_disturb(builder: SubprocessBuilder, tmp_path: Path) -> None:
+def test_code_may_print(builder: SubprocessBuilder, tmp_path: Path) -> None:
     path = write(tmp_path, "print('{}' * 1000)\n" + dedent(PIPELINE))
     assert builder.describe("default", path, parameters(tmp_path)).name == "words"
 
 
-def test_code_that_ends_or_hangs_its_process_hurts_nobody_else(
+def test_code_that_exits_or_hangs_does_not_affect_other_builds(
     builder: SubprocessBuilder, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = tmp_path / "bad"
@@ -140,7 +142,7 @@ def test_code_that_ends_or_hangs_its_process_hurts_nobody_else(
     assert builder.describe("default", artifact, parameters(tmp_path)).name == "words"
 
 
-def test_code_cannot_take_all_memory(builder: SubprocessBuilder, tmp_path: Path) -> None:
+def test_the_memory_of_code_is_limited(builder: SubprocessBuilder, tmp_path: Path) -> None:
     with pytest.raises((ArtifactError, PipelineError), match=r"[Mm]emory"):
         builder.describe("default", write(tmp_path, f"x = bytearray({8 << 30})"), {})
 
@@ -161,20 +163,18 @@ ANSWERING = """
     ("answer", "message"),
     [
         ("os.write(number, b'nonsense')", "answered in the builder's place"),
-        ("""os.write(number, b'{"error": {"slug": "unauthenticated", "message": "who?"}}')""", "who?"),
+        ("""os.write(number, b'{"error": {"slug": "unauthenticated", "message": "forged"}}')""", "forged"),
         ("while True: os.write(number, bytes(1 << 16))", "too much memory"),
     ],
 )
-def test_code_that_answers_in_the_builders_place_is_not_believed(
+def test_forged_answers_of_code_are_refused(
     builder: SubprocessBuilder, tmp_path: Path, answer: str, message: str
 ) -> None:
     with pytest.raises(PipelineError, match=message):
         builder.describe("default", write(tmp_path, ANSWERING.format(answer=answer)), {})
 
 
-def test_an_authors_message_is_bounded_and_what_the_code_prints_is_no_part_of_it(
-    builder: SubprocessBuilder, tmp_path: Path
-) -> None:
+def test_an_error_of_code_is_bounded_and_excludes_printed_text(builder: SubprocessBuilder, tmp_path: Path) -> None:
     code = """
         import sys
         print("printed")
@@ -189,7 +189,7 @@ def test_an_authors_message_is_bounded_and_what_the_code_prints_is_no_part_of_it
     assert "printed" not in raised.value.message and "on stderr" not in raised.value.message
 
 
-def test_the_author_sees_none_of_the_control_planes_secrets(
+def test_code_cannot_read_secrets_of_the_control_plane(
     tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EPOCHAL_DATABASE_PASSWORD", "secret")
@@ -207,7 +207,7 @@ def test_the_author_sees_none_of_the_control_planes_secrets(
 
 
 @pytest.mark.by_turns(2)
-def test_a_builder_process_that_was_killed_is_started_again(artifact: Path, tmp_path: Path) -> None:
+def test_a_killed_builder_process_is_replaced(artifact: Path, tmp_path: Path) -> None:
     made = SubprocessBuilder()
     made.open()
     try:
@@ -226,7 +226,7 @@ HOLDING = """
     fcntl.flock(lock, fcntl.LOCK_EX)
     time.sleep(600)
 """
-ASKING = """
+DESCRIBING = """
 from pathlib import Path
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
 builder = SubprocessBuilder()
@@ -235,15 +235,14 @@ builder.describe("default", Path({artifact!r}), {{}})
 """
 
 
-def test_a_child_ends_with_the_control_plane_that_asked(tmp_path: Path) -> None:
-    """Nobody wants its answer; the next control plane begins long work again."""
+def test_a_build_ends_with_its_control_plane(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     artifact = write(tmp_path, HOLDING.format(lock=str(lock)))
-    control_plane = subprocess.Popen([sys.executable, "-c", ASKING.format(artifact=str(artifact))])
+    control_plane = subprocess.Popen([sys.executable, "-c", DESCRIBING.format(artifact=str(artifact))])
     eventually(lambda: is_held(lock), 60)
     control_plane.kill()
     control_plane.wait()
-    eventually(lambda: not is_held(lock), 10)  # before it is ended for taking too long
+    eventually(lambda: not is_held(lock), 10)  # well before the time limit of a build
 
 
 def is_held(lock: Path) -> bool:
@@ -257,8 +256,8 @@ def is_held(lock: Path) -> bool:
         return False
 
 
-def test_a_build_has_the_secrets_of_its_project_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does the process from which it is forked have those of another one, whose environment can be read there."""
+def test_a_build_has_the_secrets_of_its_own_project_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of the process from which it is forked is readable, so it contains no secrets either."""
     monkeypatch.setenv("EPOCHAL_SECRET_KAFKA", "of-default")
     monkeypatch.setenv("EPOCHAL_PROJECT_PRICING_SECRET_KAFKA", "of-pricing")
     code = """

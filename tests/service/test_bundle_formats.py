@@ -1,4 +1,4 @@
-"""The stored bundle of the present format is imported and its state is looked up."""
+"""Import of the stored bundle in the current format, and look-ups of its state."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.spark.formats.make import BUNDLE, MAIN, STATE
 FIXTURE = Path(__file__).parents[1] / "spark" / "formats" / "stored"
 
 BASES_AT = 2
-"""A bundle has the files since the last bases."""
+"""The epoch of the last bases; a bundle contains the files after it."""
 
 
 def test_the_stored_bundle_is_imported(plane: Plane) -> None:
     done = imported(plane, (FIXTURE / BUNDLE).read_bytes())
     assert done["state"] == "succeeded", done["error"]
-    for said in json.loads((FIXTURE / STATE).read_text()):
-        if said["snapshot"]["branch"] == MAIN and said["snapshot"]["epoch"] > BASES_AT:
-            epoch, rows = said["snapshot"]["epoch"], said["tables"]["delays"]
+    for expected in json.loads((FIXTURE / STATE).read_text()):
+        if expected["snapshot"]["branch"] == MAIN and expected["snapshot"]["epoch"] > BASES_AT:
+            epoch, rows = expected["snapshot"]["epoch"], expected["tables"]["delays"]
             assert all(stored_value(plane, *key, epoch) == values for key, values in rows)
     assert value(plane, "flights", "nowhere", "2013-01-01") == 404
 

@@ -1,4 +1,4 @@
-"""Exports, imports and rekeys that are cancelled in the middle leave nothing behind; what cannot be is refused."""
+"""Cancelled exports and imports leave nothing behind; operations that cannot be cancelled are refused."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tests.service.conftest import Plane
 
 @contextmanager
 def halted(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Work waits where it first says how far it is, until it is cancelled."""
-    there = threading.Event()
+    """Stop operations at their first progress report until they are cancelled; yields an event for that report."""
+    halting = threading.Event()
 
     def progress(claim: Claim, text: str) -> None:
-        there.set()
+        halting.set()
         while True:
             claim.check()
 
     with monkeypatch.context() as patch:
         patch.setattr(Claim, "progress", progress)
-        yield there
+        yield halting
 
 
-def cancelled(plane: Plane, operation: dict[str, Any], there: threading.Event) -> dict[str, Any]:
-    assert there.wait(30)
+def cancelled(plane: Plane, operation: dict[str, Any], halting: threading.Event) -> dict[str, Any]:
+    assert halting.wait(30)
     path = f"/v1/operations/{operation['id']}"
     assert plane.post(f"{path}/cancel")["cancel_requested_at"] is not None
     eventually(lambda: plane.get(path)["state"] != "running")
@@ -42,8 +42,8 @@ def cancelled(plane: Plane, operation: dict[str, Any], there: threading.Event) -
 
 def test_a_cancelled_export_leaves_no_bundle(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     with_state(plane)
-    with halted(monkeypatch) as there:
-        ended = cancelled(plane, plane.post("/v1/applications/flights/export"), there)
+    with halted(monkeypatch) as halting:
+        ended = cancelled(plane, plane.post("/v1/applications/flights/export"), halting)
     assert (ended["state"], ended["error"]["type"]) == ("cancelled", "urn:epochal:problem:operation-cancelled")
     assert SnapshotStore(plane.settings.store_url).list("exports") == []
     assert exported(plane)  # and the next one is built
@@ -55,9 +55,9 @@ def test_a_cancelled_import_leaves_neither_files_nor_upload(
 ) -> None:
     with_state(plane)
     upload = uploaded(other, exported(plane))
-    with halted(monkeypatch) as there:
-        asked = other.post(f"/v1/imports/{upload}/application", parameters={"out": "/new"})
-        ended = cancelled(other, asked, there)
+    with halted(monkeypatch) as halting:
+        importing = other.post(f"/v1/imports/{upload}/application", parameters={"out": "/new"})
+        ended = cancelled(other, importing, halting)
     assert ended["state"] == "cancelled"
     assert (
         SnapshotStore(other.settings.store_url).list("") == [] and list(uploads_folder(other.settings).iterdir()) == []
@@ -65,7 +65,7 @@ def test_a_cancelled_import_leaves_neither_files_nor_upload(
     assert other.get("/v1/applications")["items"] == []
 
 
-def test_what_has_ended_what_a_driver_ends_and_what_is_unknown_is_refused(plane: Plane) -> None:
+def test_cancellations_of_ended_unknown_or_driver_operations_are_refused(plane: Plane) -> None:
     plane.application()
     savepoint = plane.post("/v1/applications/flights/stop")
     answer = plane.client.post(f"/v1/operations/{savepoint['id']}/cancel", json={})

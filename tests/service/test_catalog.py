@@ -73,14 +73,14 @@ def run(catalog: SqlCatalog, point: RecoveryPoint, *epochs: int, parent: EpochKe
     return parent
 
 
-def test_a_first_attempt_starts_from_nothing(attempt: Callable[[], SqlCatalog]) -> None:
+def test_a_first_attempt_has_no_head_and_starts_with_epoch_1(attempt: Callable[[], SqlCatalog]) -> None:
     point = attempt().begin_attempt()
 
     assert (point.application, point.attempt, point.head, point.next_epoch) == ("flights", 1, None, 1)
     assert list(point.prepared) == [] and list(point.started) == []
 
 
-def test_an_epoch_goes_from_started_to_prepared_to_committed(attempt: Callable[[], SqlCatalog]) -> None:
+def test_an_epoch_is_started_then_prepared_then_committed(attempt: Callable[[], SqlCatalog]) -> None:
     catalog = attempt()
     branch = catalog.begin_attempt().branch
 
@@ -99,7 +99,7 @@ def test_an_epoch_goes_from_started_to_prepared_to_committed(attempt: Callable[[
     assert catalog.epoch(2) is None
 
 
-def test_every_write_may_be_repeated(attempt: Callable[[], SqlCatalog]) -> None:
+def test_repeated_writes_have_no_effect(attempt: Callable[[], SqlCatalog]) -> None:
     catalog = attempt()
     branch = catalog.begin_attempt().branch
     assert catalog.begin_attempt().attempt == 1
@@ -120,7 +120,7 @@ def test_every_write_may_be_repeated(attempt: Callable[[], SqlCatalog]) -> None:
     assert aborted is not None and aborted.state == "aborted" and aborted.failure == FAILURE
 
 
-def test_another_manifest_is_not_taken_for_a_repetition(attempt: Callable[[], SqlCatalog]) -> None:
+def test_a_second_prepare_with_another_manifest_is_a_conflict(attempt: Callable[[], SqlCatalog]) -> None:
     catalog = attempt()
     branch = catalog.begin_attempt().branch
     catalog.open_epoch(1, None)
@@ -131,7 +131,7 @@ def test_another_manifest_is_not_taken_for_a_repetition(attempt: Callable[[], Sq
 
 
 @pytest.mark.parametrize("path", ["other-12345678/manifests/1.json", "manifests/1.json", "{branch}-2/manifests/1.json"])
-def test_a_manifest_lies_below_its_own_branch(attempt: Callable[[], SqlCatalog], path: str) -> None:
+def test_a_manifest_outside_its_branch_is_refused(attempt: Callable[[], SqlCatalog], path: str) -> None:
     catalog = attempt()
     branch = catalog.begin_attempt().branch
     catalog.open_epoch(1, None)
@@ -145,7 +145,7 @@ def test_a_manifest_lies_below_its_own_branch(attempt: Callable[[], SqlCatalog],
     "path",
     ["/etc/passwd", "main/../other/1.json", "main/./1.json", "main//1.json", "../1.json", "main/..", "main\\..\\1", ""],
 )
-def test_no_path_leads_out_of_the_store(path: str) -> None:
+def test_paths_outside_the_store_are_refused(path: str) -> None:
     with pytest.raises(ValidationError, match="relative to its root"):
         ManifestReference(branch="main", epoch=1, path=path, sha256=64 * "c")
     with pytest.raises(ValidationError, match="relative to its root"):
@@ -177,7 +177,7 @@ def test_an_epoch_is_opened_and_prepared_on_the_head_only(attempt: Callable[[], 
     assert catalog.epoch(3).state == "started"  # type: ignore[union-attr]
 
 
-def test_epoch_numbers_rise(attempt: Callable[[], SqlCatalog]) -> None:
+def test_epoch_numbers_increase(attempt: Callable[[], SqlCatalog]) -> None:
     catalog = attempt()
     point = catalog.begin_attempt()
     head = run(catalog, point, 5)
@@ -203,7 +203,7 @@ def test_epochs_are_committed_in_order(attempt: Callable[[], SqlCatalog]) -> Non
     assert catalog.epoch(2).state == "committed"  # type: ignore[union-attr]
 
 
-def test_what_was_never_opened_cannot_go_on(attempt: Callable[[], SqlCatalog]) -> None:
+def test_an_unopened_epoch_cannot_be_prepared_committed_or_aborted(attempt: Callable[[], SqlCatalog]) -> None:
     catalog = attempt()
     branch = catalog.begin_attempt().branch
 
@@ -215,7 +215,7 @@ def test_what_was_never_opened_cannot_go_on(attempt: Callable[[], SqlCatalog]) -
         catalog.abort_epoch(1, FAILURE)
 
 
-def test_a_later_attempt_fences_and_finds_what_was_left(attempt: Callable[[], SqlCatalog]) -> None:
+def test_a_later_attempt_fences_the_earlier_one_and_resumes_its_epochs(attempt: Callable[[], SqlCatalog]) -> None:
     old = attempt()
     first = old.begin_attempt()
     head = run(old, first, 1)
@@ -246,7 +246,7 @@ def test_a_later_attempt_fences_and_finds_what_was_left(attempt: Callable[[], Sq
     run(new, point, 4, parent=EpochKey(first.branch, 2))
 
 
-def test_an_attempt_that_was_given_up_before_it_began_cannot_begin(attempt: Callable[[], SqlCatalog]) -> None:
+def test_a_superseded_attempt_cannot_begin(attempt: Callable[[], SqlCatalog]) -> None:
     slow = attempt()
     later = attempt()
 
@@ -255,7 +255,7 @@ def test_an_attempt_that_was_given_up_before_it_began_cannot_begin(attempt: Call
     assert later.begin_attempt().attempt == 2
 
 
-def test_nothing_may_be_written_after_the_end(attempt: Callable[[], SqlCatalog]) -> None:
+def test_a_finished_attempt_cannot_write(attempt: Callable[[], SqlCatalog]) -> None:
     catalog = attempt()
     point = catalog.begin_attempt()
     run(catalog, point, 1)
@@ -265,7 +265,7 @@ def test_nothing_may_be_written_after_the_end(attempt: Callable[[], SqlCatalog])
         catalog.open_epoch(2, EpochKey(point.branch, 1))
 
 
-def test_a_failed_attempt_keeps_its_reason_and_leaves_the_execution_to_be_decided(
+def test_a_failed_attempt_stores_its_failure_and_leaves_the_execution_open(
     attempt: Callable[[], SqlCatalog],
 ) -> None:
     catalog = attempt()
@@ -280,11 +280,11 @@ def test_a_failed_attempt_keeps_its_reason_and_leaves_the_execution_to_be_decide
         assert (row.state, Failure.model_validate(row.failure)) == ("failed", FAILURE)
 
 
-def test_of_two_preparations_at_once_exactly_one_lands(attempt: Callable[[], SqlCatalog]) -> None:
+def test_one_of_two_concurrent_prepares_succeeds(attempt: Callable[[], SqlCatalog]) -> None:
     catalog = attempt()
     branch = catalog.begin_attempt().branch
     catalog.open_epoch(1, None)
-    outcomes = at_once(
+    outcomes = concurrently(
         lambda: catalog.prepare_epoch(1, None, manifest(branch, 1, attempt=1), COUNTS),
         lambda: catalog.prepare_epoch(1, None, manifest(branch, 1, attempt=2), COUNTS),
     )
@@ -292,7 +292,7 @@ def test_of_two_preparations_at_once_exactly_one_lands(attempt: Callable[[], Sql
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "NoneType"]
 
 
-def test_the_zombie_and_its_successor_never_both_prepare(attempt: Callable[[], SqlCatalog]) -> None:
+def test_a_prepare_of_a_fenced_attempt_never_follows_its_successor(attempt: Callable[[], SqlCatalog]) -> None:
     for _ in range(10):
         old = attempt()
         point = old.begin_attempt()
@@ -300,7 +300,7 @@ def test_the_zombie_and_its_successor_never_both_prepare(attempt: Callable[[], S
         old.open_epoch(point.next_epoch, head)
         new = attempt_of_same_execution(old)
 
-        prepared, begun = at_once(
+        prepared, begun = concurrently(
             lambda old=old, point=point, head=head: old.prepare_epoch(  # type: ignore[misc]
                 point.next_epoch, head, manifest(point.branch, point.next_epoch), COUNTS
             ),
@@ -317,7 +317,7 @@ def test_the_zombie_and_its_successor_never_both_prepare(attempt: Callable[[], S
             assert record.state == "prepared" and begun.head == manifest(point.branch, point.next_epoch)
 
 
-def test_events_follow_the_transitions(url: str) -> None:
+def test_each_transition_publishes_an_event(url: str) -> None:
     made = standalone_catalog(url, "flights", ARTIFACT)
     events: list[ControlEvent] = []
     database = Database(url)
@@ -340,7 +340,7 @@ def test_events_follow_the_transitions(url: str) -> None:
     assert {event.application for event in events} == {"flights"}
 
 
-def test_attempt_numbers_rise_along_the_branch_also_across_executions(attempt: Callable[[], SqlCatalog]) -> None:
+def test_attempt_numbers_increase_across_executions_of_a_branch(attempt: Callable[[], SqlCatalog]) -> None:
     first = attempt()
     first.begin_attempt()
     first.finish(None)
@@ -360,12 +360,12 @@ def test_an_unknown_attempt_is_not_found(attempt: Callable[[], SqlCatalog]) -> N
         catalog.complete("no-such-directive", None)
 
 
-def test_an_attempt_begins_with_the_clock_of_the_database(attempt: Callable[[], SqlCatalog]) -> None:
+def test_a_recovery_point_contains_the_time_of_the_database(attempt: Callable[[], SqlCatalog]) -> None:
     found = attempt().begin_attempt().catalog_time
     assert found is not None and abs(found - datetime.now(UTC)) < timedelta(seconds=10)
 
 
-def test_a_full_disk_is_reported_as_full_and_the_same_call_lands_once_there_is_space(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_the_call_succeeds_once_space_is_free(tmp_path: Path) -> None:
     with small_disk(2048, tmp_path / "small") as folder:
         url = f"sqlite:///{folder / 'catalog.sqlite'}"
         catalog, filler = standalone_catalog(url, "flights", ARTIFACT), folder / "filler"
@@ -374,14 +374,14 @@ def test_a_full_disk_is_reported_as_full_and_the_same_call_lands_once_there_is_s
             while file.write(b"x" * 4096) == 4096:
                 pass
         parent, failures = None, []
-        for epoch in range(1, 100):  # until SQLite's log has to grow
+        for epoch in range(1, 100):  # enough calls to make SQLite's log grow
             try:
                 catalog.open_epoch(epoch, parent)
             except EpochalError as error:
                 failures.append(error)
                 break
             catalog.abort_epoch(epoch, FAILURE)
-        with pytest.raises(EpochalError) as opened:  # by another process, which has to make shared memory
+        with pytest.raises(EpochalError) as opened:  # opening creates a file for shared memory
             standalone_catalog(url, "flights", ARTIFACT)
         assert failures
         for failure in (*failures, opened.value):
@@ -394,14 +394,14 @@ def test_a_full_disk_is_reported_as_full_and_the_same_call_lands_once_there_is_s
         catalog._database.close()
 
 
-def test_an_unreachable_catalog_says_so() -> None:
-    database = Database("postgresql://nobody:nothing@127.0.0.1:1/none")
+def test_an_unreachable_catalog_is_reported() -> None:
+    database = Database("postgresql://user:password@127.0.0.1:1/none")
     with pytest.raises(CatalogUnavailable), database.reading() as session:
         session.execute(select(Branch))
 
 
-def at_once(*calls: Callable[[], object]) -> list[object]:
-    """Run all at the same moment; each one's answer, or the error that it raised."""
+def concurrently(*calls: Callable[[], object]) -> list[object]:
+    """Run all calls concurrently; the result or the error of each."""
     barrier = Barrier(len(calls))
 
     def run_one(call: Callable[[], object]) -> object:
@@ -416,7 +416,7 @@ def at_once(*calls: Callable[[], object]) -> list[object]:
 
 
 def attempt_of_same_execution(old: SqlCatalog) -> SqlCatalog:
-    """The next attempt's number, given out while the old one still believes that it runs."""
+    """Register the next attempt while the old one still runs."""
     with old._database.writing() as session:
         execution = session.get_one(Execution, old.execution)
         branch = session.get_one(Branch, execution.branch)

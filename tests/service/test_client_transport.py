@@ -1,4 +1,4 @@
-"""The client when the line or the other end misbehaves: what only a server that is told to can show."""
+"""The client with connection errors and unexpected answers, from a scripted server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def client(script: Script) -> Iterator[Client]:
         yield client
 
 
-def test_a_call_whose_first_try_is_still_being_worked_on_is_waited_for(script: Script, client: Client) -> None:
+def test_a_retry_waits_while_the_first_try_is_in_progress(script: Script, client: Client) -> None:
     in_progress = problem(409, "call-in-progress", "Wait.", Retry_After="0")
     script.then(hang_up, *[in_progress] * (ATTEMPTS + 1), answer(201, TOKEN))
     assert client.tokens.create("ci").token == "secret"
@@ -56,7 +56,7 @@ def test_a_call_whose_first_try_is_still_being_worked_on_is_waited_for(script: S
         client.tokens.create("ci")
 
 
-def test_a_repeated_call_carries_the_same_idempotency_key(script: Script, client: Client) -> None:
+def test_retries_of_a_call_have_the_same_idempotency_key(script: Script, client: Client) -> None:
     script.then(hang_up, problem(503, "catalog-unavailable", "Busy."), answer(201, TOKEN))
     assert client.tokens.create("ci").token == "secret"
     keys = [request.headers["Idempotency-Key"] for request in script.requests]
@@ -65,14 +65,14 @@ def test_a_repeated_call_carries_the_same_idempotency_key(script: Script, client
     assert len({request.body for request in script.requests}) == 1
 
 
-def test_two_calls_have_two_idempotency_keys(script: Script, client: Client) -> None:
+def test_each_call_has_its_own_idempotency_key(script: Script, client: Client) -> None:
     script.then(answer(201, TOKEN), answer(201, TOKEN))
     client.tokens.create("one")
     client.tokens.create("two")
     assert script.requests[0].headers["Idempotency-Key"] != script.requests[1].headers["Idempotency-Key"]
 
 
-def test_a_call_that_changes_nothing_has_no_idempotency_key(script: Script, client: Client) -> None:
+def test_a_reading_call_has_no_idempotency_key(script: Script, client: Client) -> None:
     script.then(hang_up, answer(404, {"type": "urn:epochal:problem:not-found", "status": 404, "detail": "No table."}))
     with pytest.raises(NotFound):
         client.application("flights").state("t").lookup([{"k": 1}])
@@ -88,21 +88,21 @@ def test_the_token_is_sent(script: Script, client: Client) -> None:
     assert script.requests[0].headers["Authorization"] == "Bearer secret"
 
 
-def test_what_stays_away_is_named_after_the_last_attempt(script: Script, client: Client) -> None:
+def test_the_error_of_the_last_retry_is_raised(script: Script, client: Client) -> None:
     script.then(*[problem(503, "catalog-unavailable", "The catalog cannot be reached.")] * ATTEMPTS)
     with pytest.raises(CatalogUnavailable, match="cannot be reached"):
         client.tokens.list()
     assert len(script.requests) == ATTEMPTS
 
 
-def test_a_refusal_is_not_repeated(script: Script, client: Client) -> None:
+def test_a_refused_call_is_not_retried(script: Script, client: Client) -> None:
     script.then(problem(409, "name-taken", "There is an application flights; choose another name."))
     with pytest.raises(NameTaken, match="choose another name"):
         client.applications.create("flights", "0" * 64)
     assert len(script.requests) == 1
 
 
-def test_nobody_there_says_how_to_start_one() -> None:
+def test_without_a_control_plane_the_error_names_the_start_command() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -126,22 +126,24 @@ def test_fields_of_a_newer_control_plane_are_ignored(script: Script, client: Cli
     assert client.tokens.list()[0].id == "t1"
 
 
-def test_kinds_of_a_newer_control_plane_are_other(script: Script, client: Client) -> None:
+def test_kinds_of_a_newer_control_plane_are_read_as_other(script: Script, client: Client) -> None:
     script.then(answer(200, {**OPERATION, "kind": "teleport", "state": "paused"}))
     found = client.operations.get("o1")
     assert (found.kind, found.state) == ("other", "other")
-    with pytest.raises(ValidationError):  # the control plane itself answers with what it knows
+    with pytest.raises(ValidationError):  # a control plane returns known kinds only
         OperationAnswer.model_validate({**OPERATION, "kind": "teleport"})
 
 
 @pytest.mark.parametrize("body", ["<html>", '{"items": [{"id": 1}], "next_cursor": null}'])
-def test_an_answer_that_is_not_understood_is_an_error_and_no_crash(script: Script, client: Client, body: str) -> None:
+def test_a_malformed_answer_raises_an_epochal_error(script: Script, client: Client, body: str) -> None:
     script.then(answer(200, body))
     with pytest.raises(EpochalError, match=r"control plane"):
         client.tokens.list()
 
 
-def test_events_go_on_behind_the_last_one_seen(script: Script, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_resume_after_the_last_received_one(
+    script: Script, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(events, "RECONNECT_SECONDS", 0.0)
 
     def stream(*numbers: int) -> Callable[[BaseHTTPRequestHandler], None]:
@@ -162,13 +164,13 @@ def test_events_go_on_behind_the_last_one_seen(script: Script, client: Client, m
     assert [request.headers.get("Last-Event-ID") for request in script.requests] == [None, "2", "2"]
 
 
-def test_events_of_an_unknown_application_end_at_once(script: Script, client: Client) -> None:
+def test_events_of_an_unknown_application_raise_not_found(script: Script, client: Client) -> None:
     script.then(problem(404, "not-found", "There is no application flights."))
     with pytest.raises(NotFound):
         next(client.application("flights").events())
 
 
-def test_an_operation_that_failed_raises_its_reason(script: Script, client: Client) -> None:
+def test_waiting_for_a_failed_operation_raises_its_error(script: Script, client: Client) -> None:
     reason = {"type": "urn:epochal:problem:execution-failed", "title": "x", "status": 500, "detail": "No space left."}
     script.then(
         answer(202, {**OPERATION, "progress": "starting the driver"}),

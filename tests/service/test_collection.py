@@ -1,4 +1,4 @@
-"""Garbage collection over a real socket: planned, asked for, by itself, refused while another is under way."""
+"""Garbage collection over a real socket: plans, requested and automatic collections, and refusals."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from epochal.snapshots import store as store_module
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from tests.kit.stores import snapshot_files
+from tests.service.bundles import finished
 
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane
@@ -39,7 +40,7 @@ def running(plane: Plane, epochs: int, **configuration: object) -> Driver:
 
 
 def epoch(plane: Plane, driver: Driver) -> None:
-    """As ``Driver.epoch``, with the sources' checkpoints, so that nothing before it is needed."""
+    """Like ``Driver.epoch`` with checkpoints of the sources; also writes a manifest that no epoch names."""
     number, parent = driver._next, driver.head_key
     driver.catalog.open_epoch(number, parent)
     plain = store(plane).read_manifest(driver.manifest(number))
@@ -51,29 +52,26 @@ def epoch(plane: Plane, driver: Driver) -> None:
 
 
 def collected(plane: Plane, **request: Any) -> dict[str, Any]:
-    operation = plane.post("/v1/collections", **request)
-    while operation["state"] == "running":
-        time.sleep(0.02)
-        operation = plane.get(f"/v1/operations/{operation['id']}")
+    operation = finished(plane, plane.post("/v1/collections", **request))
     assert operation["state"] == "succeeded", operation
     assert (operation["kind"], operation["application"]) == ("collect", None)
     return dict(operation["result"])
 
 
-def test_a_plan_says_what_and_why_and_changes_nothing(plane: Plane) -> None:
+def test_a_plan_lists_files_and_reasons_and_deletes_nothing(plane: Plane) -> None:
     driver = running(plane, 5, retained_epochs=2)
     before = snapshot_files(store(plane))
     planned = plane.post("/v1/collections/plan", 200, grace_seconds=0)
 
     assert [key["epoch"] for key in planned["snapshots"]] == [1, 2, 3]
-    assert planned["total"]["files"] == len(planned["files"]) == 3 + 5  # the plain manifests were never named
+    assert planned["total"]["files"] == len(planned["files"]) == 3 + 5  # the plain manifests are orphans
     assert planned["reasons"]["of an expired snapshot"]["files"] == 8
-    assert planned["needed"]["files"] == 2 + 1  # and the code
+    assert planned["needed"]["files"] == 2 + 1  # the last is the artifact
     assert snapshot_files(store(plane)) == before
     assert plane.get(f"{SNAPSHOTS}/4")["branch"] == driver.point.branch
 
 
-def test_a_collection_deletes_what_has_expired_and_nothing_else(plane: Plane) -> None:
+def test_a_collection_deletes_expired_snapshots_only(plane: Plane) -> None:
     running(plane, 5, retained_epochs=2)
     plane.post("/v1/applications/flights/savepoints", name="head")
     result = collected(plane, grace_seconds=0)
@@ -81,12 +79,12 @@ def test_a_collection_deletes_what_has_expired_and_nothing_else(plane: Plane) ->
     assert (result["snapshots"], result["deleted"]["files"]) == (3, 8)
     assert len(snapshot_files(store(plane))) == 2
     assert plane.get(f"{SNAPSHOTS}/4")["epoch"] == 4
-    gone = plane.client.get(f"{SNAPSHOTS}/1")
-    assert (gone.status_code, gone.json()["type"]) == (410, "urn:epochal:problem:snapshot-expired")
+    refused = plane.client.get(f"{SNAPSHOTS}/1")
+    assert (refused.status_code, refused.json()["type"]) == (410, "urn:epochal:problem:snapshot-expired")
     assert collected(plane, grace_seconds=0)["deleted"]["files"] == 0
 
 
-def test_within_the_grace_period_nothing_is_deleted(plane: Plane) -> None:
+def test_nothing_is_deleted_within_the_grace_period(plane: Plane) -> None:
     running(plane, 3, retained_epochs=1)
     files = snapshot_files(store(plane))
     result = collected(plane)
@@ -100,7 +98,7 @@ def test_within_the_grace_period_nothing_is_deleted(plane: Plane) -> None:
     assert deleted.files == len(files) - 1
 
 
-def test_a_pinned_snapshot_and_one_that_a_fork_stands_on_are_kept(plane: Plane) -> None:
+def test_pinned_snapshots_and_parents_of_forks_are_retained(plane: Plane) -> None:
     driver = running(plane, 3, retained_epochs=2)
     plane.post(f"{SNAPSHOTS}/2/pin", 201)
     plane.post("/v1/applications/flights/fork", 201, name="copy", parameters={"out": "/data/copy"}, epoch=3)
@@ -112,7 +110,7 @@ def test_a_pinned_snapshot_and_one_that_a_fork_stands_on_are_kept(plane: Plane) 
     assert plane.client.get(f"{SNAPSHOTS}/4").status_code == 410
 
 
-def test_the_snapshots_of_a_deleted_application_go_but_not_what_a_fork_needs(plane: Plane) -> None:
+def test_snapshots_of_a_deleted_application_are_retained_for_its_forks(plane: Plane) -> None:
     driver = running(plane, 3)
     plane.post("/v1/applications/flights/savepoints", name="named")
     plane.post(
@@ -123,14 +121,14 @@ def test_the_snapshots_of_a_deleted_application_go_but_not_what_a_fork_needs(pla
     assert plane.client.delete("/v1/applications/flights").status_code == 204
     collected(plane, grace_seconds=0)
     assert plane.get("/v1/applications/copy/snapshots/2")["epoch"] == 2
-    assert len(snapshot_files(store(plane))) == 2  # epochs 1 and 2, which are the copy's lineage
+    assert len(snapshot_files(store(plane))) == 2  # epochs 1 and 2 are in the lineage of the copy
 
     assert plane.client.delete("/v1/applications/copy").status_code == 204
     collected(plane, grace_seconds=0)
     assert snapshot_files(store(plane)) == []
 
 
-def test_orphans_of_every_kind_are_found_and_files_of_an_open_epoch_are_not(plane: Plane) -> None:
+def test_orphans_are_deleted_and_files_of_an_open_epoch_are_not(plane: Plane) -> None:
     driver = running(plane, 2)
     branch, unique = driver.point.branch, "0" * 32
     orphans = [
@@ -144,7 +142,7 @@ def test_orphans_of_every_kind_are_found_and_files_of_an_open_epoch_are_not(plan
         f"{branch}/logs/out/0000000003/1-00000-{unique}.arrow",
         f"{branch}/bases/t-0000000002-0-3-{unique}.parquet",
         f"{branch}/notes.txt",
-        f"elsewhere-01234567/epochs/0000000001/t-00000-{unique}.parquet",
+        f"unknown-01234567/epochs/0000000001/t-00000-{unique}.parquet",
         f"trial-run-01234567/epochs/0000000001/t-00000-{unique}.parquet",
     ]
     for path in orphans + others:
@@ -152,14 +150,14 @@ def test_orphans_of_every_kind_are_found_and_files_of_an_open_epoch_are_not(plan
     driver.catalog.open_epoch(3, driver.head_key)
     result = collected(plane, grace_seconds=0)
     assert {path for path in orphans + others if path in snapshot_files(store(plane))} == set(others)
-    assert set(result["foreign"]) == {branch, "elsewhere-01234567", "trial-run-01234567"}
+    assert set(result["foreign"]) == {branch, "unknown-01234567", "trial-run-01234567"}
 
-    asked = collected(plane, grace_seconds=0, foreign=["elsewhere-01234567", branch])
+    asked = collected(plane, grace_seconds=0, foreign=["unknown-01234567", branch])
     assert asked["reasons"]["foreign, asked for"]["files"] == 1
     assert f"{branch}/notes.txt" in snapshot_files(store(plane))
 
 
-def test_a_second_collection_is_refused_until_the_first_is_over(plane: Plane) -> None:
+def test_a_second_collection_is_refused_until_the_first_has_ended(plane: Plane) -> None:
     at = now()
     with plane.control.database.writing() as session:
         claim = {"claim_holder": "elsewhere/boot/1@1/x", "claim_until": at + timedelta(minutes=1)}
@@ -176,7 +174,7 @@ def test_a_second_collection_is_refused_until_the_first_is_over(plane: Plane) ->
     collected(plane)
 
 
-def test_only_administrators_collect_and_requests_are_checked(plane: Plane) -> None:
+def test_collections_need_an_administrator_and_a_valid_request(plane: Plane) -> None:
     with plane.as_bearer(plane.token("author")) as operator:
         assert operator.post("/v1/collections", json={}).status_code == 403
         assert operator.post("/v1/collections/plan", json={}).status_code == 403
@@ -184,7 +182,7 @@ def test_only_administrators_collect_and_requests_are_checked(plane: Plane) -> N
         assert plane.client.post("/v1/collections", json=wrong).status_code == 422
 
 
-def test_a_missing_manifest_stops_the_deletion_of_its_line_alone(plane: Plane) -> None:
+def test_a_missing_manifest_prevents_deletions_of_its_lineage_only(plane: Plane) -> None:
     driver = running(plane, 4, retained_epochs=2)
     plane.application("other", configuration={"retained_epochs": 1})
     other = plane.driver("other")
@@ -200,7 +198,7 @@ def test_a_missing_manifest_stops_the_deletion_of_its_line_alone(plane: Plane) -
     assert len(fresh.list(driver.point.branch)) == 7
 
 
-def test_a_control_plane_collects_by_itself(settings: Settings, serve: Callable[..., Any]) -> None:
+def test_a_control_plane_collects_automatically(settings: Settings, serve: Callable[..., Any]) -> None:
     often = settings.model_copy(update={"collect_every": 0.05 / 3600, "grace": 0.0})
     with serve(often) as (control, _):
         deadline = time.monotonic() + 20

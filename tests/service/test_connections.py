@@ -1,4 +1,4 @@
-"""Connections that keep others waiting: opened and left, with heads and bodies that never end, with answers unread."""
+"""Idle connections, incomplete heads and bodies, and unread answers do not delay other callers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def connected(settings: Settings, sent: bytes = b"") -> Iterator[socket.socket]:
 
 
 def answer_of(connection: socket.socket) -> tuple[int, str, Problem]:
-    """Until the server ends the connection: status, head, problem."""
+    """Read until the server ends the connection; returns status, head and problem."""
     received = b""
     with suppress(ConnectionResetError):
         while block := connection.recv(65536):
@@ -58,7 +58,7 @@ class TestManyConnections:
     def limits(self) -> Limits:
         return Limits(connections=MOST)
 
-    def test_a_thousand_that_ask_for_nothing_keep_no_reader_and_no_driver_waiting(self, plane: Plane) -> None:
+    def test_idle_connections_do_not_delay_readers_and_drivers(self, plane: Plane) -> None:
         plane.application()
         driver = plane.driver()
         with ExitStack() as held:
@@ -66,12 +66,12 @@ class TestManyConnections:
                 begun = (b"", b"GET /v1/applic", b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: 1")[number % 3]
                 held.enter_context(connected(plane.settings, begun))
             driver.epochs(1)
-            with plane.as_bearer(plane.settings.admin_token_file.read_text().strip()) as other:
+            with plane.as_bearer(plane.admin_token) as other:
                 assert other.get("/v1/applications").status_code == 200
 
-    def test_where_all_are_in_use_a_further_one_is_told_to_come_back(self, plane: Plane) -> None:
-        """Who follows events uses a connection: it is not taken from it."""
-        token = plane.settings.admin_token_file.read_text().strip()
+    def test_a_connection_beyond_the_limit_is_refused_with_retry_after(self, plane: Plane) -> None:
+        """Connections of event followers are in use and are not closed for it."""
+        token = plane.admin_token
         with ExitStack() as held:
             for _ in range(MOST):
                 follower = held.enter_context(connected(plane.settings, get(token, "/v1/events")))
@@ -87,14 +87,14 @@ class TestFollowers:
     def limits(self) -> Limits:
         return Limits(followers=3)
 
-    def test_more_than_are_taken_are_told_to_come_back_and_keep_nobody_waiting(self, plane: Plane) -> None:
+    def test_followers_beyond_the_limit_are_refused_with_retry_after(self, plane: Plane) -> None:
         plane.application()
         driver = plane.driver()
         log = log_path(plane.settings.logs_directory, "flights", driver.execution, driver.attempt)
         log.parent.mkdir(parents=True)
         log.write_text("a line\n")
         followed = ("/v1/events", "/v1/applications/flights/events", "/v1/applications/flights/logs?follow=true")
-        token = plane.settings.admin_token_file.read_text().strip()
+        token = plane.admin_token
         with ExitStack() as held:
             for path in followed:
                 follower = held.enter_context(connected(plane.settings, get(token, path)))
@@ -106,11 +106,11 @@ class TestFollowers:
             assert plane.client.get("/v1/applications/flights/logs").text == "a line\n"
             driver.epoch()
 
-        def is_taken() -> bool:
+        def is_accepted() -> bool:
             with plane.client.stream("GET", "/v1/events") as answer:
                 return answer.status_code == 200
 
-        eventually(is_taken)
+        eventually(is_accepted)
 
 
 class TestSlowRequests:
@@ -122,7 +122,7 @@ class TestSlowRequests:
         ("after", "sent"),
         [(b"", b""), *((after, sent) for after in (b"", WHOLE) for sent in (b"\r\n\r\n", b"GET /v1/appl", WHOLE[:-2]))],
     )
-    def test_a_head_that_does_not_come_is_not_waited_for(self, plane: Plane, after: bytes, sent: bytes) -> None:
+    def test_an_incomplete_head_times_out(self, plane: Plane, after: bytes, sent: bytes) -> None:
         with connected(plane.settings, after) as connection:
             if after:
                 assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
@@ -131,7 +131,7 @@ class TestSlowRequests:
         assert (status, problem.type) == (408, "urn:epochal:problem:request-too-slow")
         assert "connection: close" in head
 
-    def test_a_head_that_comes_a_byte_at_a_time_is_given_up(self, plane: Plane) -> None:
+    def test_a_head_sent_byte_by_byte_times_out(self, plane: Plane) -> None:
         with connected(plane.settings, b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ") as connection:
             connection.settimeout(0.05)
             received = b""
@@ -143,7 +143,7 @@ class TestSlowRequests:
 
     @pytest.mark.parametrize("framing", ["Content-Length: 100000", "Transfer-Encoding: chunked"])
     @pytest.mark.parametrize("byte_by_byte", [False, True])
-    def test_a_body_that_does_not_come_is_given_up(self, plane: Plane, framing: str, byte_by_byte: bool) -> None:
+    def test_an_incomplete_body_times_out(self, plane: Plane, framing: str, byte_by_byte: bool) -> None:
         token = plane.token("author")
         head = f"POST /v1/artifacts?filename=a.py HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n{framing}"
         with connected(plane.settings, f"{head}\r\n\r\n".encode()) as connection:
@@ -161,13 +161,13 @@ class TestSlowRequests:
         assert status == 408
         assert plane.get("/v1/audit")["items"][0]["outcome"] == 408
 
-    def test_an_answer_that_nobody_reads_is_given_up(self, plane: Plane) -> None:
-        token = plane.settings.admin_token_file.read_text().strip()
+    def test_a_connection_with_an_unread_answer_is_closed(self, plane: Plane) -> None:
+        token = plane.admin_token
         with socket.socket() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.connect((plane.settings.host, plane.settings.port))
             connection.settimeout(0.5)
-            with suppress(OSError):  # until neither side takes any more
+            with suppress(OSError):  # fill the buffers of both sides
                 while True:
                     connection.sendall(get(token, "/openapi.json") * 100)
             ended = select.poll()
@@ -179,11 +179,11 @@ class TestLargeHeads:
     @pytest.mark.parametrize(
         "endless", [b"GET /" + b"a" * 100_000, b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X-Long: 1\r\n" * 10_000]
     )
-    def test_a_head_without_end_is_refused(self, plane: Plane, endless: bytes) -> None:
+    def test_an_endless_head_is_refused(self, plane: Plane, endless: bytes) -> None:
         with connected(plane.settings, endless) as connection:
             status, _, problem = answer_of(connection)
         assert (status, problem.type) == (431, "urn:epochal:problem:head-too-large")
 
-    def test_a_long_path_is_that_of_nothing(self, plane: Plane) -> None:
+    def test_a_long_unknown_path_is_not_found(self, plane: Plane) -> None:
         answer = plane.client.get("/v1/applications/" + "a" * 50_000)
-        assert answer.status_code == 404 and len(answer.content) < 110_000  # named twice
+        assert answer.status_code == 404 and len(answer.content) < 110_000  # the path occurs twice

@@ -1,4 +1,4 @@
-"""Applications taken from one project to another: copies, which share nothing with what they came from."""
+"""Copies of applications in other projects share nothing with their source."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def bundle_of(by: Project, application: str, **request: Any) -> bytes:
     return by.client.get(by.url(f"applications/{application}/exports/{operation}")).content
 
 
-def asked_for(by: Project, bundle: bytes, name: str, expect: int = 202, **request: Any) -> dict[str, Any]:
+def request_import(by: Project, bundle: bytes, name: str, expect: int = 202, **request: Any) -> dict[str, Any]:
     body = {"sha256": hashlib.sha256(bundle).hexdigest(), "bytes": len(bundle)}
     upload = by.post("imports", 201, **body)
     if upload["received"] < len(bundle):
@@ -75,14 +75,14 @@ def asked_for(by: Project, bundle: bytes, name: str, expect: int = 202, **reques
     return dict(by.post(f"imports/{upload['id']}/application", expect, **request))
 
 
-def brought_into(by: Project, bundle: bytes, name: str, **request: Any) -> dict[str, Any]:
-    operation = asked_for(by, bundle, name, **request)["id"]
+def import_into(by: Project, bundle: bytes, name: str, **request: Any) -> dict[str, Any]:
+    operation = request_import(by, bundle, name, **request)["id"]
     by.wait(operation)
     return dict(by.get(f"operations/{operation}"))
 
 
 def files_of(plane: Plane, project: str) -> set[str]:
-    """Below the branches of a project."""
+    """The files of all branches of a project."""
     return {path for path in files(plane) if project_of(path.partition("/")[0]) == project}
 
 
@@ -91,34 +91,33 @@ def of_default(plane: Plane) -> Project:
 
 
 def check_alone(by: Project, name: str) -> None:
-    """Nothing that is said of the copy names a branch of another project, but where it came from."""
+    """Check that answers about the copy name branches of its own project only, apart from its origin."""
     lineage = by.get(f"applications/{name}/lineage")
-    told = [by.get(f"applications/{name}/state/delays/history", key="JFK,LAX"), lineage["edges"]]
-    told += [{**node, "changes": [change["kind"] for change in node["changes"]]} for node in lineage["nodes"]]
-    told.append(by.get(f"applications/{name}/state/delays/blame", key="JFK,LAX"))
-    told.append(by.get(f"applications/{name}/snapshots/head"))
-    said: list[str] = []
+    answers_found = [by.get(f"applications/{name}/state/delays/history", key="JFK,LAX"), lineage["edges"]]
+    answers_found += [{**node, "changes": [change["kind"] for change in node["changes"]]} for node in lineage["nodes"]]
+    answers_found.append(by.get(f"applications/{name}/state/delays/blame", key="JFK,LAX"))
+    answers_found.append(by.get(f"applications/{name}/snapshots/head"))
+    named: list[str] = []
 
-    def look(at: Any, key: str = "") -> None:
+    def collect(at: Any, key: str = "") -> None:
         if isinstance(at, dict):
             for member, inner in at.items():
-                look(inner, member)
+                collect(inner, member)
         elif isinstance(at, list):
             for inner in at:
-                look(inner, key)
+                collect(inner, key)
         elif key in ("branch", "path") and isinstance(at, str):
-            said.append(project_of(at.partition("/")[0]))
+            named.append(project_of(at.partition("/")[0]))
 
-    look(told)
-    assert said and set(said) == {by.name}
+    collect(answers_found)
+    assert named and set(named) == {by.name}
     assert {node["application"] for node in lineage["nodes"]} <= {name, "flights"}
 
 
-def test_a_copy_within_one_installation_stands_alone(plane: Plane, ads: Project) -> None:
-    """Also when everything that it came from is gone."""
+def test_a_copy_outlives_its_deleted_source(plane: Plane, ads: Project) -> None:
     plane.application("flights")
     source = with_state(plane, "flights")
-    done = brought_into(ads, exported(plane, message="for the campaign"), "copy")
+    done = import_into(ads, exported(plane, message="for the campaign"), "copy")
     assert value(plane, "ads.copy", "JFK", "LAX") == {"flights": 3, "worst": 1.0}
     assert value(plane, "ads.copy", "JFK", "LAX", epoch=1) == {"flights": 1, "worst": 1.0}
     assert (done["result"]["parent"]["epoch"], project_of(done["result"]["parent"]["branch"])) == (3, "ads")
@@ -129,7 +128,9 @@ def test_a_copy_within_one_installation_stands_alone(plane: Plane, ads: Project)
     assert (origin["project"], origin["application"], origin["epoch"]) == ("default", "flights", 3)
     assert (origin["message"], shown["parent"]) == ("for the campaign", None)
     assert {node["application"] for node in plane.get("/v1/applications/flights/lineage")["nodes"]} == {"flights"}
-    assert len(plane.get("/v1/applications/flights/lineage")["edges"]) == 2, "the source knows nothing of its copy"
+    assert len(plane.get("/v1/applications/flights/lineage")["edges"]) == 2, (
+        "the lineage of the source excludes the copy"
+    )
 
     stopped(plane, source)
     assert plane.client.delete("/v1/applications/flights").status_code == 204
@@ -155,11 +156,11 @@ def test_a_copy_within_one_installation_stands_alone(plane: Plane, ads: Project)
     assert verified["sound"] and verified["unreferenced_files"] == []
 
 
-def test_a_round_trip_is_a_copy_of_a_copy(plane: Plane, ads: Project) -> None:
+def test_a_copy_back_into_the_source_project_has_its_own_branch(plane: Plane, ads: Project) -> None:
     plane.application("flights")
     source = with_state(plane, "flights", epochs=2)
-    brought_into(ads, exported(plane), "there")
-    home = brought_into(of_default(plane), bundle_of(ads, "there"), "back")["result"]["parent"]["branch"]
+    import_into(ads, exported(plane), "outbound")
+    home = import_into(of_default(plane), bundle_of(ads, "outbound"), "back")["result"]["parent"]["branch"]
     assert project_of(home) == "default" and home != source.driver.point.branch
     assert value(plane, "back", "JFK", "LAX") == {"flights": 2, "worst": 1.0}
     check_alone(of_default(plane), "back")
@@ -167,10 +168,12 @@ def test_a_round_trip_is_a_copy_of_a_copy(plane: Plane, ads: Project) -> None:
     assert value(plane, "flights", "JFK", "LAX", min_epoch=3) == {"flights": 50, "worst": 1.0}
     assert value(plane, "back", "JFK", "LAX") == {"flights": 2, "worst": 1.0}
     again = bundle_of(of_default(plane), "back")
-    assert brought_into(of_default(plane), again, "same")["result"]["parent"]["branch"] == home, "its names stay"
+    assert import_into(of_default(plane), again, "same")["result"]["parent"]["branch"] == home, (
+        "a copy within a project has its branch"
+    )
 
 
-def test_the_same_bundle_again_and_increments_onto_a_copy(plane: Plane, ads: Project, pricing: Project) -> None:
+def test_repeated_and_incremental_bundles_extend_a_copy(plane: Plane, ads: Project, pricing: Project) -> None:
     pricing.application("flights")
     source = with_state(plane, "pricing.flights")
     first = bundle_of(pricing, "flights")
@@ -179,21 +182,23 @@ def test_the_same_bundle_again_and_increments_onto_a_copy(plane: Plane, ads: Pro
     source.epoch((DELAYS, [route("JFK", "LAX", 60, 6.0)]))
     third = bundle_of(pricing, "flights", since=4)
 
-    refused = asked_for(ads, second, "early", 409)
+    refused = request_import(ads, second, "early", 409)
     assert "is incremental" in refused["detail"]
-    was = brought_into(ads, first, "copy")["result"]
-    brought = files_of(plane, "ads")
-    again = brought_into(ads, first, "again")["result"]
-    assert (again["parent"], again["files"], files_of(plane, "ads")) == (was["parent"], 0, brought)
-    assert "is incremental" in asked_for(ads, third, "early", 409)["detail"], "its beginning has not come yet"
+    original = import_into(ads, first, "copy")["result"]
+    copied = files_of(plane, "ads")
+    again = import_into(ads, first, "again")["result"]
+    assert (again["parent"], again["files"], files_of(plane, "ads")) == (original["parent"], 0, copied)
+    assert "is incremental" in request_import(ads, third, "early", 409)["detail"], (
+        "the increment that precedes it is missing"
+    )
     for number, bundle in ((4, second), (5, third)):
-        done = brought_into(ads, bundle, f"at-{number}")["result"]
-        assert done["parent"] == {"branch": was["parent"]["branch"], "epoch": number}
+        done = import_into(ads, bundle, f"at-{number}")["result"]
+        assert done["parent"] == {"branch": original["parent"]["branch"], "epoch": number}
     assert value(plane, "ads.at-5", "JFK", "LAX") == {"flights": 60, "worst": 6.0}
-    other = brought_into(ads, bundle_of(pricing, "flights", epoch=4), "other")["result"]["parent"]["branch"]
-    assert other != was["parent"]["branch"], "another snapshot is another copy"
-    onto = brought_into(ads, third, "onto")["result"]["parent"]
-    assert onto["epoch"] == 5 and onto["branch"] in (other, was["parent"]["branch"])
+    other = import_into(ads, bundle_of(pricing, "flights", epoch=4), "other")["result"]["parent"]["branch"]
+    assert other != original["parent"]["branch"], "a copy of another snapshot has its own branch"
+    onto = import_into(ads, third, "onto")["result"]["parent"]
+    assert onto["epoch"] == 5 and onto["branch"] in (other, original["parent"]["branch"])
     assert value(plane, "ads.onto", "JFK", "LAX") == {"flights": 60, "worst": 6.0}
     assert value(plane, "ads.at-5", "JFK", "LAX", epoch=2) == {"flights": 2, "worst": 1.0}
     assert value(plane, "ads.copy", "JFK", "LAX") == {"flights": 3, "worst": 1.0}
@@ -201,23 +206,25 @@ def test_the_same_bundle_again_and_increments_onto_a_copy(plane: Plane, ads: Pro
     check_alone(ads, "at-5")
 
 
-def test_what_a_bundle_claims_of_another_project_is_its_own_copy(plane: Plane, ads: Project, pricing: Project) -> None:
-    """Of branches, and of a beginning that only the other project has."""
+def test_a_bundle_that_claims_branches_of_another_project_is_a_copy(
+    plane: Plane, ads: Project, pricing: Project
+) -> None:
+    """Also if it claims to continue a snapshot that only the other project has."""
     pricing.application("flights")
     victim = with_state(plane, "pricing.flights")
-    before, kept = files_of(plane, "pricing"), pricing.get("applications/flights/lineage")
+    before, lineage = files_of(plane, "pricing"), pricing.get("applications/flights/lineage")
     increment = members(bundle_of(pricing, "flights", since=2))
-    assert "is incremental" in asked_for(ads, packed(increment), "stolen", 409)["detail"]
+    assert "is incremental" in request_import(ads, packed(increment), "stolen", 409)["detail"]
     forged = json.loads(increment[0][1])["since"] | {"sha256": "0" * 64}
-    assert "is incremental" in asked_for(ads, packed(signed(increment, since=forged)), "stolen", 409)["detail"]
+    assert "is incremental" in request_import(ads, packed(signed(increment, since=forged)), "stolen", 409)["detail"]
     whole = members(bundle_of(pricing, "flights"))
     header = json.loads(whole[0][1])
     claimed = packed(signed(whole, branches=[{**branch, "created_by": "mallory"} for branch in header["branches"]]))
-    done = brought_into(ads, claimed, "mine")["result"]
+    done = import_into(ads, claimed, "mine")["result"]
     assert project_of(done["parent"]["branch"]) == "ads" and files_of(plane, "pricing") == before
     check_alone(ads, "mine")
     victim.epoch((DELAYS, [route("JFK", "LAX", 9, 1.0)]))
-    assert pricing.get("applications/flights/lineage")["nodes"][-3:] == kept["nodes"][-3:]
+    assert pricing.get("applications/flights/lineage")["nodes"][-3:] == lineage["nodes"][-3:]
     assert [item["name"] for item in ads.get("applications")["items"]] == ["mine"]
     with plane.control.database.reading() as session:
         ids = session.scalars(select(Branch.id)).all()
@@ -225,8 +232,8 @@ def test_what_a_bundle_claims_of_another_project_is_its_own_copy(plane: Plane, a
 
 
 @pytest.mark.parametrize("point", ["import.renamed", "import.member-stored", "import.stored"])
-def test_a_refused_copy_leaves_nothing(plane: Plane, ads: Project, point: str) -> None:
-    """Killed at the same points: tests/service/fault/test_going_back_and_moving.py."""
+def test_a_refused_copy_leaves_no_files(plane: Plane, ads: Project, point: str) -> None:
+    """tests/service/fault/test_going_back_and_moving.py kills processes at the same points."""
     plane.application("flights")
     with_state(plane, "flights", epochs=1)
     bundle = exported(plane)
@@ -236,33 +243,33 @@ def test_a_refused_copy_leaves_nothing(plane: Plane, ads: Project, point: str) -
             raise InvalidInput("It is refused.")
 
     with injected(fail):
-        operation = asked_for(ads, bundle, "copy")["id"]
+        operation = request_import(ads, bundle, "copy")["id"]
         eventually(lambda: ads.get(f"operations/{operation}")["state"] != "running")
     done = ads.get(f"operations/{operation}")
     assert (done["state"], done["error"]["detail"]) == ("failed", "It is refused.")
     assert files_of(plane, "ads") == set()
-    brought_into(ads, bundle, "copy")
+    import_into(ads, bundle, "copy")
     assert value(plane, "ads.copy", "JFK", "LAX") == {"flights": 1, "worst": 1.0}
 
 
-def test_a_program_goes_on_in_another_project(tmp_path: Path) -> None:
-    """Its engine is real: it reads the renamed snapshot, and writes its first epoch on it."""
+def test_a_copied_program_continues_from_its_state(tmp_path: Path) -> None:
+    """A real engine reads the snapshot under its new name and writes an epoch on it."""
     with control_plane(tmp_path / "one") as plane, project(plane, "ads").client as client:
         ads, accounts = Project(plane, "ads", client), ServedProgram(plane, tmp_path)
         accounts.create(CODE)
         with accounts.running():
             accounts.call(*FIRST)
-        brought_into(ads, exported(plane, "accounts"), "moved", parameters={})
-        there = ServedProgram(plane, tmp_path, "ads.moved")
-        with there.running():
-            check_state(there, FIRST)
+        import_into(ads, exported(plane, "accounts"), "moved", parameters={})
+        copy = ServedProgram(plane, tmp_path, "ads.moved")
+        with copy.running():
+            check_state(copy, FIRST)
             again = [*FIRST, *THEN]
-            assert there.call(*again, request_ids="first-") == plainly(there.file, [*FIRST, *again])[len(FIRST) :]
+            assert copy.call(*again, request_ids="first-") == plainly(copy.file, [*FIRST, *again])[len(FIRST) :]
         assert finished(plane, plane.post("/v1/verifications"))["result"]["sound"]
 
 
 def client_of(plane: Plane, project: str = "default", token: str | None = None) -> Client:
-    return Client(plane.settings.url, token or plane.settings.admin_token_file.read_text().strip(), project=project)
+    return Client(plane.settings.url, token or plane.admin_token, project=project)
 
 
 def test_the_client_forks_into_another_project(plane: Plane, pricing: Project, ads: Project, tmp_path: Path) -> None:
@@ -281,8 +288,8 @@ def test_the_client_forks_into_another_project(plane: Plane, pricing: Project, a
         for wrong in ({"artifact": "0" * 64}, {"into": "No"}):
             with pytest.raises(OptionError):
                 client.applications.fork("flights", "second", **{"into": "ads", **wrong})  # type: ignore[arg-type]
-    assert ads.get("imports")["items"] == [], "what was refused is thrown away"
-    with client_of(plane) as client:  # by its full name, from elsewhere
+    assert ads.get("imports")["items"] == [], "refused imports are deleted"
+    with client_of(plane) as client:  # the full name is valid from another project
         again = client.applications.fork("pricing.flights", "again", into="ads", shadow=True, start=False)
         assert (again.project, again.shadow) == ("ads", True)
         plane.client.put("/v1/projects/ads", json={"quotas": {"applications": 2}})
@@ -294,14 +301,10 @@ def test_the_client_forks_into_another_project(plane: Plane, pricing: Project, a
 def test_the_command_forks_into_another_project(plane: Plane, ads: Project) -> None:
     plane.application("flights")
     with_state(plane, "flights")
-    env = {
-        "EPOCHAL_URL": plane.settings.url,
-        "EPOCHAL_TOKEN": plane.settings.admin_token_file.read_text().strip(),
-        "COLUMNS": "200",
-    }
+    environment = {**plane.environment, "COLUMNS": "200"}
 
     def run(*arguments: str) -> Any:
-        return CliRunner().invoke(app, [*arguments], env=env)
+        return CliRunner().invoke(app, [*arguments], env=environment)
 
     made = run("fork", "flights", "copy", "--into", "ads", "-p", "out=/ads", "--no-start")
     assert made.exit_code == 0, made.output

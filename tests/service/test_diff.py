@@ -1,4 +1,4 @@
-"""The difference of two snapshots over a real socket: along a branch, across a fork, and what is refused."""
+"""Differences between snapshots over a real socket: along a branch, across a fork, and refusals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SNAPSHOTS = "/v1/applications/flights/snapshots/"
 
 @pytest.fixture
 def driver(plane: Plane) -> StateDriver:
-    """Epoch 1: three routes; 2: one changed, one deleted, one added, one written as it was; 3: places, hidden."""
+    """Epoch 1: three routes; 2: one changed, deleted, added and rewritten unchanged; 3: places and a hidden table."""
     plane.application()
     driver = StateDriver(plane)
     driver.epoch((DELAYS, [route("A", "B", 1, 0.5), route("C", "D", 2, None), route("E", "F", 3, 1.5)]))
@@ -31,7 +31,7 @@ def counts(answer: Any) -> dict[str, tuple[int, int, int]]:
     return {table["table"]: (table["added"], table["changed"], table["deleted"]) for table in answer["tables"]}
 
 
-def test_neighbours(plane: Plane, driver: StateDriver) -> None:
+def test_a_diff_of_neighbours_counts_rows_and_lists_slices(plane: Plane, driver: StateDriver) -> None:
     answer = plane.get(SNAPSHOTS + "1/diff", to="2")
     branch = driver.driver.point.branch
     assert (answer["from"]["epoch"], answer["to"]["epoch"]) == (1, 2)
@@ -70,7 +70,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 500])
-def test_rows_that_are_different(plane: Plane, driver: StateDriver, limit: int) -> None:
+def test_different_rows_are_listed_in_pages(plane: Plane, driver: StateDriver, limit: int) -> None:
     items: list[Any] = []
     cursor = None
     while True:
@@ -85,13 +85,13 @@ def test_rows_that_are_different(plane: Plane, driver: StateDriver, limit: int) 
     assert (answer["from"]["epoch"], answer["to"]["epoch"]) == (1, 3)
 
 
-def test_the_other_way_round(plane: Plane, driver: StateDriver) -> None:
+def test_a_diff_to_an_older_snapshot_is_reversed(plane: Plane, driver: StateDriver) -> None:
     answer = plane.get(SNAPSHOTS + "3/diff", to="1")
     assert counts(answer) == {"delays": (1, 1, 1), "hidden": (0, 0, 1), "visits.places": (0, 0, 2)}
     assert (answer["between"]["from"]["epochs"], answer["between"]["to"]["epochs"]) == (2, 0)
 
 
-def test_across_a_fork_and_by_names(plane: Plane, driver: StateDriver) -> None:
+def test_a_diff_across_a_fork_accepts_names(plane: Plane, driver: StateDriver) -> None:
     driver.savepoint("good")
     plane.post(
         "/v1/applications/flights/fork", 201, name="again", epoch=1, parameters={"out": "/data/again", "limit": 3}
@@ -122,7 +122,9 @@ def test_a_schema_that_evolved_is_compared_by_common_columns(plane: Plane, drive
     assert (row["old"], row["new"]) == ({"flights": 9, "worst": 0.5}, {"flights": 10, "mean": 1.0})
 
 
-def test_snapshots_that_lie_far_apart(plane: Plane, driver: StateDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_diff_of_distant_snapshots_omits_the_route(
+    plane: Plane, driver: StateDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert LONGEST_ROUTE > 1
     monkeypatch.setattr("epochal.snapshots.lineage.LONGEST_ROUTE", 1)
     answer = plane.get(SNAPSHOTS + "1/diff", to="3")
@@ -135,7 +137,7 @@ REFUSED = [
     ("1/diff?to=99", 404, "not-found"),
     ("99/diff?to=1", 404, "not-found"),
     ("1/diff?to=nothing", 404, "not-found"),
-    ("1/diff?to=nobody:1", 404, "not-found"),
+    ("1/diff?to=unknown:1", 404, "not-found"),
     ("1/diff?to=-1", 422, "invalid-input"),
     ("1/diff?to=..%2F", 422, "invalid-input"),
     ("1/diff?to=other:1", 422, "invalid-input"),
@@ -145,7 +147,7 @@ REFUSED = [
 ]
 
 
-def test_bad_questions(plane: Plane, driver: StateDriver) -> None:
+def test_invalid_diffs_are_refused(plane: Plane, driver: StateDriver) -> None:
     plane.application("other")
     StateDriver(plane, "other").epoch((DELAYS, [route("A", "B", 1, None)]))
     for path, status, slug in REFUSED:

@@ -1,4 +1,4 @@
-"""Bad surroundings: each is refused or survived, at the start and by the doctor, and it is said what to do."""
+"""Problems of the environment that a start and ``epochal doctor`` report, with their remedies."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def found(settings: Settings, check: str) -> Finding:
     return finding
 
 
-def check_refused(settings: Settings, kind: type[EpochalError], said: str) -> None:
-    """The control plane does not start."""
+def check_refused(settings: Settings, kind: type[EpochalError], message: str) -> None:
+    """Check that the start of the control plane fails."""
     app = create_app(settings, lambda *_: StandInBuilder(), lambda *_: StandInSupervisor())
 
     async def start() -> None:
         async with app.router.lifespan_context(app):
             pass
 
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=message):
         asyncio.run(start())
 
 
-def test_a_sound_installation_is_sound(plane: Plane) -> None:
+def test_a_sound_installation_has_no_failed_check(plane: Plane) -> None:
     findings = {finding.check: finding for finding in examine(plane.settings)}
     assert {check for check, finding in findings.items() if finding.verdict is Verdict.FAILED} == set()
     assert {"python", "java", "pyspark", "data directory", "data disk", "catalog", "store", "store identity"} <= {
@@ -59,21 +59,21 @@ def test_a_sound_installation_is_sound(plane: Plane) -> None:
     assert findings["store identity"].said.startswith("The store belongs to this catalog")
 
 
-def test_before_the_first_start_nothing_is_made(tmp_path: Path) -> None:
+def test_doctor_creates_no_files_before_the_first_start(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path / "data")
     assert all(finding.verdict is not Verdict.FAILED for finding in examine(settings))
     assert not settings.data.exists()
 
 
-def test_the_store_of_another_catalog(plane: Plane, tmp_path: Path) -> None:
-    strange = Settings(data=tmp_path / "strange", port=free_port(), store=plane.settings.store_url)
-    check_refused(strange, StoreMismatch, "belongs to another catalog: .*--store")
-    assert found(strange, "store identity").verdict is Verdict.FAILED
+def test_a_store_of_another_catalog_is_refused(plane: Plane, tmp_path: Path) -> None:
+    unrelated = Settings(data=tmp_path / "unrelated", port=free_port(), store=plane.settings.store_url)
+    check_refused(unrelated, StoreMismatch, "belongs to another catalog: .*--store")
+    assert found(unrelated, "store identity").verdict is Verdict.FAILED
     owner = owner_of(SnapshotStore(plane.settings.store_url))
     assert owner is not None and "data/catalog.sqlite" in owner.catalog
 
 
-def test_two_stores_with_one_catalog(settings: Settings, tmp_path: Path) -> None:
+def test_a_second_store_for_one_catalog_is_refused(settings: Settings, tmp_path: Path) -> None:
     with serving(settings):
         pass
     second = settings.model_copy(update={"store": str(tmp_path / "second")})
@@ -81,8 +81,8 @@ def test_two_stores_with_one_catalog(settings: Settings, tmp_path: Path) -> None
     assert "is another one" in found(second, "store identity").said
 
 
-def test_a_store_that_lost_its_snapshots(plane: Plane) -> None:
-    """A volume that is not mounted looks like an empty folder."""
+def test_a_store_without_its_snapshots_is_refused(plane: Plane) -> None:
+    """As happens when its volume is not mounted."""
     plane.application()
     plane.driver().epochs(2)
     store = Path(plane.settings.store_url)
@@ -95,9 +95,7 @@ def test_a_store_that_lost_its_snapshots(plane: Plane) -> None:
     )
 
 
-def test_a_store_from_before_stores_said_whose_they_are_and_one_that_was_moved(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_a_moved_store_without_an_identity_is_adopted(settings: Settings, tmp_path: Path) -> None:
     with started(settings) as plane:
         plane.application()
         plane.driver().epochs(2)
@@ -110,9 +108,9 @@ def test_a_store_from_before_stores_said_whose_they_are_and_one_that_was_moved(
     assert owner is not None
 
 
-def test_a_store_that_cannot_be_written(settings: Settings, tmp_path: Path) -> None:
+def test_a_read_only_store_is_refused(settings: Settings, tmp_path: Path) -> None:
     if os.geteuid() == 0:
-        folder = Path("/sys/epochal")  # where not even root may make one
+        folder = Path("/sys/epochal")  # not writable for root either
     else:
         folder = tmp_path / "closed"
         folder.mkdir(mode=0o500)
@@ -122,7 +120,7 @@ def test_a_store_that_cannot_be_written(settings: Settings, tmp_path: Path) -> N
 
 @contextmanager
 def unprivileged(folder: Path) -> Iterator[None]:
-    """As root, who may write everywhere: as somebody else, to whom the folder belongs."""
+    """Run the block as an unprivileged owner of the folder, because root may write everywhere."""
     if os.geteuid() != 0:
         yield
         return
@@ -136,7 +134,7 @@ def unprivileged(folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("file_mode", "folder_mode"), [(0o400, 0o700), (0o600, 0o500), (0o400, 0o500)])
-def test_a_catalog_file_that_cannot_be_written(file_mode: int, folder_mode: int) -> None:
+def test_a_read_only_catalog_file_is_refused(file_mode: int, folder_mode: int) -> None:
     with TemporaryDirectory() as temporary:
         data = Path(temporary)
         database = f"sqlite:///{data}/catalog/catalog.sqlite"
@@ -152,13 +150,13 @@ def test_a_catalog_file_that_cannot_be_written(file_mode: int, folder_mode: int)
             file.parent.chmod(0o700)
 
 
-def test_a_catalog_in_a_folder_that_cannot_be_made(settings: Settings) -> None:
-    place = settings.model_copy(update={"database": "sqlite:////proc/nowhere/catalog.sqlite"})
-    with pytest.raises(EnvironmentProblem, match=r"Cannot create the catalog .*: /proc/nowhere: .* --database"):
+def test_a_catalog_in_an_impossible_folder_is_refused(settings: Settings) -> None:
+    place = settings.model_copy(update={"database": "sqlite:////proc/impossible/catalog.sqlite"})
+    with pytest.raises(EnvironmentProblem, match=r"Cannot create the catalog .*: /proc/impossible: .* --database"):
         create_app(place, lambda *_: StandInBuilder(), lambda *_: StandInSupervisor())
 
 
-def test_the_start_warns_of_a_wrong_clock(
+def test_a_start_warns_of_a_wrong_clock(
     settings: Settings,
     postgresql_catalog_url: str,
     caplog: pytest.LogCaptureFixture,
@@ -170,7 +168,7 @@ def test_the_start_warns_of_a_wrong_clock(
     assert "This node's clock is 300.0 s ahead of the database's" in caplog.text
 
 
-def test_a_wrong_clock_is_said_and_survived(postgresql_catalog_url: str) -> None:
+def test_a_wrong_clock_is_a_warning(postgresql_catalog_url: str) -> None:
     database = Database(postgresql_catalog_url)
     findings = {
         finding.check: finding for finding in checks.catalog_findings(database, lambda: now() + timedelta(minutes=5))
@@ -182,21 +180,23 @@ def test_a_wrong_clock_is_said_and_survived(postgresql_catalog_url: str) -> None
     database.close()
 
 
-def test_a_postgresql_that_is_too_old(settings: Settings, postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_postgresql_server_that_is_too_old_is_refused(
+    settings: Settings, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checks, "OLDEST_POSTGRESQL", 99)
     old = settings.model_copy(update={"database": postgresql_url})
     check_refused(old, EnvironmentProblem, "Epochal needs 99 or later. Upgrade")
     assert found(old, "catalog version").verdict is Verdict.FAILED
 
 
-def test_a_role_that_may_only_read(settings: Settings, postgresql_catalog_url: str) -> None:
+def test_a_role_with_read_access_only_is_refused(settings: Settings, postgresql_catalog_url: str) -> None:
     with as_role(postgresql_catalog_url, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}") as url:
         reader = settings.model_copy(update={"database": url})
         check_refused(reader, EnvironmentProblem, "lacks INSERT on .* GRANT SELECT, INSERT")
         assert "GRANT" in found(reader, "catalog permissions").remedy
 
 
-def test_a_role_that_may_write_but_not_make_tables_is_enough_for_a_catalog_that_is_current(
+def test_a_role_that_cannot_create_tables_suffices_for_a_current_catalog(
     settings: Settings, postgresql_catalog_url: str, postgresql_url: str
 ) -> None:
     grants = (
@@ -209,14 +209,14 @@ def test_a_role_that_may_write_but_not_make_tables_is_enough_for_a_catalog_that_
         check_refused(settings.model_copy(update={"database": url}), EnvironmentProblem, "may not create tables")
 
 
-def test_a_database_that_is_read_only(settings: Settings, postgresql_catalog_url: str) -> None:
+def test_a_read_only_database_is_refused(settings: Settings, postgresql_catalog_url: str) -> None:
     url = make_url(postgresql_catalog_url)
-    shut = url.update_query_dict({"options": "-c default_transaction_read_only=on"})
-    closed = settings.model_copy(update={"database": shut.render_as_string(hide_password=False)})
+    read_only = url.update_query_dict({"options": "-c default_transaction_read_only=on"})
+    closed = settings.model_copy(update={"database": read_only.render_as_string(hide_password=False)})
     check_refused(closed, EnvironmentProblem, "is read-only")
 
 
-def test_without_synchronous_replication_the_start_says_what_can_be_lost(
+def test_a_start_warns_without_synchronous_replication(
     settings: Settings, postgresql_catalog_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with started(settings.model_copy(update={"database": postgresql_catalog_url})):
@@ -226,15 +226,15 @@ def test_without_synchronous_replication_the_start_says_what_can_be_lost(
     assert replication.said in caplog.text
 
 
-def test_a_database_that_does_not_answer(settings: Settings) -> None:
-    gone = settings.model_copy(update={"database": f"postgresql://nobody@127.0.0.1:{free_port()}/nowhere"})
-    finding = found(gone, "catalog")
+def test_an_unreachable_database_is_a_failed_check(settings: Settings) -> None:
+    unreachable = settings.model_copy(update={"database": f"postgresql://user@127.0.0.1:{free_port()}/none"})
+    finding = found(unreachable, "catalog")
     assert finding.verdict is Verdict.FAILED and "cannot be reached" in finding.said
 
 
 @contextmanager
 def as_role(url: str, grants: str) -> Iterator[str]:
-    """The URL of a role that has only what is granted."""
+    """The URL of a new role with these grants."""
     owner = Database(url)
     role = f"role_{make_url(url).database}".lower()
     statements = [
@@ -255,7 +255,7 @@ def as_role(url: str, grants: str) -> Iterator[str]:
         owner.close()
 
 
-def test_control_planes_that_start_at_once_agree_on_the_store(postgresql_catalog_url: str, tmp_path: Path) -> None:
+def test_control_planes_that_start_concurrently_agree_on_the_store(postgresql_catalog_url: str, tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path / "store"))
 
     def start(_: int) -> None:

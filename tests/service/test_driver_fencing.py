@@ -1,4 +1,4 @@
-"""What a driver is told that was fenced while it waited for an answer."""
+"""Answers to calls of a driver that was fenced before it received them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from epochal.errors import Fenced
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane
 
-LOST = Failure(type="driver-lost", message="not heard")
+LOST = Failure(type="driver-lost", message="no heartbeat")
 
 
-def given_up(plane: Plane, driver: Driver) -> None:
+def declare_lost(plane: Plane, driver: Driver) -> None:
     plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", LOST)
 
 
-def test_a_prepare_that_had_landed_stays_landed(plane: Plane) -> None:
-    """Were it answered "fenced", the driver would take its epoch for undecided and remove the files of a snapshot."""
+def test_a_repeated_prepare_succeeds_although_the_attempt_is_fenced(plane: Plane) -> None:
+    """A driver that received "fenced" would consider its epoch undecided and delete files of a snapshot."""
     plane.application()
     first = plane.driver()
     first.running()
@@ -28,7 +28,7 @@ def test_a_prepare_that_had_landed_stays_landed(plane: Plane) -> None:
     number = first.epoch(commit=False)
     manifest = first.head
     assert manifest is not None
-    given_up(plane, first)
+    declare_lost(plane, first)
     first.catalog.prepare_epoch(number, parent, manifest, EpochCounts(rows_in=number))
     second = plane.driver()
     first.catalog.prepare_epoch(number, parent, manifest, EpochCounts(rows_in=number))
@@ -39,7 +39,7 @@ def test_a_prepare_that_had_landed_stays_landed(plane: Plane) -> None:
         first.catalog.commit_epoch(number)
 
 
-def test_a_prepare_that_had_not_landed_is_fenced(plane: Plane) -> None:
+def test_a_late_prepare_is_fenced(plane: Plane) -> None:
     plane.application()
     first = plane.driver()
     first.running()
@@ -48,7 +48,7 @@ def test_a_prepare_that_had_not_landed_is_fenced(plane: Plane) -> None:
     number = 2
     first.catalog.open_epoch(number, parent)
     late = first.manifest(number)
-    given_up(plane, first)
+    declare_lost(plane, first)
     with pytest.raises(Fenced):
         first.catalog.prepare_epoch(number, parent, late, EpochCounts())
     second = plane.driver()

@@ -1,4 +1,4 @@
-"""The driver's catalog over a real socket, with a control plane that loses answers, goes away, and comes back."""
+"""The driver's catalog over a real socket, with a control plane that loses answers or is unavailable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from epochal.service.domain.failures import permanent
 from epochal.wire.bodies import UnreadableAnswer
 from tests.service.scripted_control_plane import MANIFEST, POINT, Reply, Script, control_plane, problem
 
-RUNNING = DriverStatus(phase="running", epoch=3)
+STATUS = DriverStatus(phase="running", epoch=3)
 
 
 def catalog(url: str, patience: float | None = 20.0) -> HttpCatalog:
@@ -30,11 +30,11 @@ def catalog(url: str, patience: float | None = 20.0) -> HttpCatalog:
 
 CALLS: list[tuple[Callable[[HttpCatalog], Any], tuple[str, str, Any]]] = [
     (
-        lambda it: it.open_epoch(4, EpochKey("main", 3)),
+        lambda client: client.open_epoch(4, EpochKey("main", 3)),
         ("POST", "epochs", {"epoch": 4, "parent": {"branch": "main", "epoch": 3}}),
     ),
     (
-        lambda it: it.prepare_epoch(4, None, MANIFEST, EpochCounts(rows_in=7)),
+        lambda client: client.prepare_epoch(4, None, MANIFEST, EpochCounts(rows_in=7)),
         (
             "POST",
             "epochs/4/prepare",
@@ -46,25 +46,25 @@ CALLS: list[tuple[Callable[[HttpCatalog], Any], tuple[str, str, Any]]] = [
             },
         ),
     ),
-    (lambda it: it.commit_epoch(4), ("POST", "epochs/4/commit", None)),
+    (lambda client: client.commit_epoch(4), ("POST", "epochs/4/commit", None)),
     (
-        lambda it: it.abort_epoch(4, Failure(type="source-error", message="gone")),
+        lambda client: client.abort_epoch(4, Failure(type="source-error", message="lost")),
         (
             "POST",
             "epochs/4/abort",
-            {"failure": {"type": "source-error", "message": "gone", "step": None, "traceback": None}},
+            {"failure": {"type": "source-error", "message": "lost", "step": None, "traceback": None}},
         ),
     ),
     (
-        lambda it: it.complete("d1", MANIFEST),
+        lambda client: client.complete("d1", MANIFEST),
         ("POST", "directives/d1", {"head": MANIFEST.model_dump(), "failure": None}),
     ),
-    (lambda it: it.finish(None), ("POST", "finish", {"failure": None})),
+    (lambda client: client.finish(None), ("POST", "finish", {"failure": None})),
 ]
 
 
 @pytest.mark.parametrize(("call", "expected"), CALLS, ids=[expected[1] for _, expected in CALLS])
-def test_an_answer_that_is_lost_is_asked_for_again(
+def test_a_call_is_retried_after_a_lost_answer(
     call: Callable[[HttpCatalog], Any], expected: tuple[str, str, Any]
 ) -> None:
     script = Script([Reply(lost=True), Reply(503), Reply()])
@@ -83,7 +83,7 @@ def test_an_answer_that_is_lost_is_asked_for_again(
         (Reply(400, ["no problem document"]), EpochalError),
     ],
 )
-def test_a_problem_comes_back_as_the_error_that_it_was_made_from(reply: Reply, error: type[EpochalError]) -> None:
+def test_a_problem_is_raised_as_its_error(reply: Reply, error: type[EpochalError]) -> None:
     script = Script([reply])
     with control_plane(script) as url, pytest.raises(error) as raised:
         catalog(url).commit_epoch(4)
@@ -94,22 +94,22 @@ def test_a_problem_comes_back_as_the_error_that_it_was_made_from(reply: Reply, e
 
 
 @pytest.mark.parametrize("slug", ["outcome-unknown", "catalog-unavailable", "catalog-full"])
-def test_what_the_control_plane_does_not_know_is_asked_again(slug: str) -> None:
+def test_a_call_with_an_unknown_outcome_is_retried(slug: str) -> None:
     script = Script([problem(503, slug), Reply()])
     with control_plane(script) as url:
         catalog(url).commit_epoch(4)
     assert len(script.asked) == 2
 
 
-def test_a_control_plane_that_is_away_is_waited_for_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_driver_waits_for_a_control_plane_and_logs_it_once(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    it = catalog(f"http://127.0.0.1:{port}", patience=None)
+    client = catalog(f"http://127.0.0.1:{port}", patience=None)
     caplog.set_level(logging.WARNING, "epochal.driver")
     done = threading.Event()
 
     def commit() -> None:
-        it.commit_epoch(4)
+        client.commit_epoch(4)
         done.set()
 
     thread = threading.Thread(target=commit, daemon=True)
@@ -118,58 +118,58 @@ def test_a_control_plane_that_is_away_is_waited_for_and_said_once(caplog: pytest
     with control_plane(Script([Reply()]), port):
         assert done.wait(20)
     thread.join()
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 2 and "away" in said[0] and "back" in said[1]
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2 and "away" in messages[0] and "back" in messages[1]
 
 
-def test_patience_with_a_full_disk_ends_with_what_the_control_plane_said() -> None:
+def test_retries_after_a_full_disk_end_with_the_problem() -> None:
     script = Script([problem(503, "catalog-full", "No space is left.")])
     with control_plane(script) as url, pytest.raises(CatalogFull, match="No space is left"):
         catalog(url, patience=0.3).commit_epoch(4)
 
 
-def test_patience_ends_with_a_sentence() -> None:
+def test_retries_of_an_unreachable_control_plane_end_with_an_error() -> None:
     with pytest.raises(CatalogUnavailable, match="Is it up"):
         catalog("http://127.0.0.1:9", patience=0.3).commit_epoch(4)
 
 
-def test_an_epoch_that_is_not_there_is_none() -> None:
+def test_an_unknown_epoch_is_none() -> None:
     with control_plane(Script([problem(404, "not-found")])) as url:
         assert catalog(url).epoch(9) is None
 
 
-def test_heartbeats_go_on_while_the_epoch_loop_is_busy_and_directives_wait_for_it() -> None:
+def test_heartbeats_continue_and_directives_wait_while_the_loop_is_busy() -> None:
     stop = {"id": "d1", "kind": "stop", "arguments": {}}
     script = Script([Reply(200, {"directives": [stop]})])
     with control_plane(script) as url:
-        it = HeartbeatingCatalog(catalog(url), lambda _error: None, interval_seconds=0.01)
-        it.start()
+        client = HeartbeatingCatalog(catalog(url), lambda _error: None, interval_seconds=0.01)
+        client.start()
         while len(script.asked) < 5:
             assert script.answered.wait(20)
-        (directive,) = it.heartbeat(RUNNING)
+        (directive,) = client.heartbeat(STATUS)
         assert directive.kind == "stop"
         script.replies = [Reply(200, {"directives": []})]
-        it.complete("d1", None)
-        assert it.heartbeat(RUNNING) == ()
-        while ("POST", "heartbeat", RUNNING.model_dump(mode="json")) not in script.asked:
+        client.complete("d1", None)
+        assert client.heartbeat(STATUS) == ()
+        while ("POST", "heartbeat", STATUS.model_dump(mode="json")) not in script.asked:
             script.answered.clear()
             assert script.answered.wait(20)
-        it.stop()
+        client.stop()
 
 
-def test_a_fenced_heartbeat_ends_everything() -> None:
+def test_a_fenced_heartbeat_ends_the_driver() -> None:
     ended = threading.Event()
     with control_plane(Script([problem(409, "fenced")])) as url:
-        it = HeartbeatingCatalog(catalog(url), lambda _error: ended.set(), interval_seconds=0.01)
-        it.start()
+        client = HeartbeatingCatalog(catalog(url), lambda _error: ended.set(), interval_seconds=0.01)
+        client.start()
         assert ended.wait(20)
         with pytest.raises(Fenced):
-            it.open_epoch(4, None)
+            client.open_epoch(4, None)
         with pytest.raises(Fenced):
-            it.heartbeat(RUNNING)
+            client.heartbeat(STATUS)
 
 
-def test_a_heartbeat_while_the_driver_says_that_it_has_finished_does_not_fence_it(
+def test_a_refused_heartbeat_during_finish_does_not_fence_the_driver(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.ERROR, "epochal.driver")
@@ -188,145 +188,145 @@ def test_a_heartbeat_while_the_driver_says_that_it_has_finished_does_not_fence_i
 
     ended: list[EpochalError] = []
     with control_plane(Script([])) as url:
-        it = HeartbeatingCatalog(Ending([url], "secret", "e1", 2), ended.append, interval_seconds=0.01)
-        it.start()
-        it.finish(None)
-        it._thread.join(20)
-    assert not it._thread.is_alive() and not ended and not caplog.records
+        client = HeartbeatingCatalog(Ending([url], "secret", "e1", 2), ended.append, interval_seconds=0.01)
+        client.start()
+        client.finish(None)
+        client._thread.join(20)
+    assert not client._thread.is_alive() and not ended and not caplog.records
 
 
-def test_fields_that_a_later_control_plane_adds_to_its_answers_are_ignored() -> None:
+def test_unknown_fields_in_answers_are_ignored() -> None:
     directive = {"id": "d1", "kind": "stop", "arguments": {}, "urgency": 2}
     with control_plane(Script([Reply(200, POINT), Reply(200, {"directives": [directive], "term": 7})])) as url:
-        it = catalog(url)
-        point = it.begin_attempt()
-        (found,) = it.heartbeat(RUNNING)
+        client = catalog(url)
+        point = client.begin_attempt()
+        (found,) = client.heartbeat(STATUS)
 
     assert (point.head, point.next_epoch, point.begun and point.begun.kind) == (MANIFEST, 5, "sideways")
     assert (found.id, found.kind) == ("d1", "stop")
 
 
 @pytest.mark.parametrize(
-    "new", [{"id": "d1", "kind": "dance", "steps": 3}, {"id": "d1", "kind": "stop", "arguments": "quickly"}]
+    "unread", [{"id": "d1", "kind": "dance", "steps": 3}, {"id": "d1", "kind": "stop", "arguments": "quickly"}]
 )
-def test_a_directive_that_the_driver_does_not_know_is_answered_with_a_failure(new: dict[str, Any]) -> None:
+def test_an_unknown_directive_is_answered_with_a_failure(unread: dict[str, Any]) -> None:
     stop = {"id": "d2", "kind": "stop", "arguments": {}}
-    script = Script([Reply(200, {"directives": [new, stop]}), Reply()])
+    script = Script([Reply(200, {"directives": [unread, stop]}), Reply()])
     with control_plane(script) as url:
-        found = catalog(url).heartbeat(RUNNING)
+        found = catalog(url).heartbeat(STATUS)
 
     assert [directive.id for directive in found] == ["d2"]
     method, path, body = script.asked[1]
     assert (method, path, body["head"], body["failure"]["type"]) == ("POST", "directives/d1", None, "unknown-directive")
-    assert repr(new["kind"]) in body["failure"]["message"]
+    assert repr(unread["kind"]) in body["failure"]["message"]
 
 
-def test_an_answer_that_cannot_be_read_is_named() -> None:
+def test_an_unreadable_answer_is_named() -> None:
     script = Script([Reply(200, {**POINT, "next_epoch": None})])
     with control_plane(script) as url, pytest.raises(UnreadableAnswer, match=r"RecoveryPoint.*next_epoch.*version"):
         catalog(url).begin_attempt()
 
 
-def test_an_answer_that_is_no_json_is_named() -> None:
+def test_an_answer_that_is_not_json_is_named() -> None:
     with control_plane(Script([Reply(200)])) as url, pytest.raises(UnreadableAnswer, match=r"/begin was .*no JSON"):
         catalog(url).begin_attempt()
 
 
-def test_heartbeats_whose_answers_cannot_be_read_end_the_driver_and_say_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_unreadable_answers_to_heartbeats_end_the_driver(caplog: pytest.LogCaptureFixture) -> None:
     ended: list[EpochalError] = []
-    over = threading.Event()
+    has_ended = threading.Event()
 
     def on_end(error: EpochalError) -> None:
         ended.append(error)
-        over.set()
+        has_ended.set()
 
     script = Script([Reply(200, {"directives": {"d1": "stop"}})])
     with control_plane(script) as url:
-        it = HeartbeatingCatalog(catalog(url), on_end, interval_seconds=0.001)
-        it.start()
-        assert over.wait(60)
+        client = HeartbeatingCatalog(catalog(url), on_end, interval_seconds=0.001)
+        client.start()
+        assert has_ended.wait(60)
 
     (error,) = ended
     assert isinstance(error, HeartbeatsFailed) and "directives" in error.message
-    assert len(script.asked) == TOLERATED_FAILURES == len([it for it in caplog.records if it.exc_info])
+    assert len(script.asked) == TOLERATED_FAILURES == len([record for record in caplog.records if record.exc_info])
     with pytest.raises(HeartbeatsFailed):
-        it.open_epoch(4, None)
+        client.open_epoch(4, None)
 
 
-def test_a_heartbeat_that_fails_now_and_then_ends_nothing() -> None:
+def test_occasional_failed_heartbeats_are_tolerated() -> None:
     unreadable, fine = Reply(200, []), Reply(200, {"directives": []})
     script = Script([*([unreadable] * (TOLERATED_FAILURES - 1) + [fine]) * 2, fine])
     ended: list[EpochalError] = []
     with control_plane(script) as url:
-        it = HeartbeatingCatalog(catalog(url), ended.append, interval_seconds=0.001)
-        it.start()
+        client = HeartbeatingCatalog(catalog(url), ended.append, interval_seconds=0.001)
+        client.start()
         while len(script.asked) < 2 * TOLERATED_FAILURES + 2:
             script.answered.clear()
             assert script.answered.wait(20)
-        it.stop()
+        client.stop()
 
     assert not ended
 
 
-HEARD = Reply(200, {"directives": []})
+NO_DIRECTIVES = Reply(200, {"directives": []})
 
 
-def test_a_call_goes_on_with_the_next_control_plane_and_stays_there() -> None:
+def test_calls_continue_at_the_next_control_plane() -> None:
     first, second = Script([problem(503, "catalog-unavailable")]), Script([Reply()])
     with control_plane(first) as one, control_plane(second) as two:
-        it = several(one, two)
-        it.commit_epoch(4)
-        it.commit_epoch(5)
+        client = several(one, two)
+        client.commit_epoch(4)
+        client.commit_epoch(5)
     assert [path for _, path, _ in first.asked] == ["epochs/4/commit"]
     assert [path for _, path, _ in second.asked] == ["epochs/4/commit", "epochs/5/commit"]
 
 
-def test_a_control_plane_that_is_gone_costs_a_call_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_control_plane_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "epochal.driver")
     script = Script([Reply()])
     with control_plane(script) as url:
-        several(nobody(), nobody(), url).commit_epoch(4)
+        several(unreachable(), unreachable(), url).commit_epoch(4)
     assert len(script.asked) == 1
-    assert not caplog.records  # one of them answered
+    assert not caplog.records  # nothing to report, because one control plane answered
 
 
-def test_heartbeats_go_round_and_bring_the_list() -> None:
-    first, second, third = Script([HEARD]), Script([HEARD]), Script([HEARD])
+def test_heartbeats_rotate_over_control_planes_and_update_their_list() -> None:
+    first, second, third = Script([NO_DIRECTIVES]), Script([NO_DIRECTIVES]), Script([NO_DIRECTIVES])
     with control_plane(first) as one, control_plane(second) as two, control_plane(third) as three:
-        it = several(one, two)
+        client = several(one, two)
         for _ in range(3):
-            it.heartbeat(RUNNING)
+            client.heartbeat(STATUS)
         assert (len(first.asked), len(second.asked)) == (2, 1)
 
         second.replies = [Reply(200, {"directives": [], "control_planes": [two, three]})]
-        it.heartbeat(RUNNING)
-        assert it.control_planes == (two, three)
-        it.heartbeat(RUNNING)
-        it.commit_epoch(4)  # the one that was asked so far is not in the list any more
+        client.heartbeat(STATUS)
+        assert client.control_planes == (two, three)
+        client.heartbeat(STATUS)
+        client.commit_epoch(4)  # the previous control plane is no longer in the list
     assert (len(first.asked), len(third.asked)) == (2, 1)
     assert [path for _, path, _ in second.asked] == ["heartbeat", "heartbeat", "epochs/4/commit"]
 
 
-def test_a_control_plane_that_hangs_costs_a_heartbeat_its_time_and_the_next_call_nothing(
+def test_a_hanging_control_plane_delays_one_heartbeat_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http_catalog, "HEARTBEAT_SECONDS", 0.05)
-    script = Script([HEARD])
+    script = Script([NO_DIRECTIVES])
     with socket.create_server(("127.0.0.1", 0)) as hanging, control_plane(script) as url:
-        it = several(f"http://127.0.0.1:{hanging.getsockname()[1]}", url)
-        it.heartbeat(RUNNING)
-        it.commit_epoch(4)
+        client = several(f"http://127.0.0.1:{hanging.getsockname()[1]}", url)
+        client.heartbeat(STATUS)
+        client.commit_epoch(4)
     assert [path for _, path, _ in script.asked] == ["heartbeat", "epochs/4/commit"]
 
 
-def test_a_heartbeat_that_nobody_answers_asks_each_once() -> None:
+def test_a_failing_heartbeat_tries_each_control_plane_once() -> None:
     first, second = Script([Reply(503)]), Script([Reply(500)])
     with (
         control_plane(first) as one,
         control_plane(second) as two,
         pytest.raises(CatalogUnavailable, match="heartbeat"),
     ):
-        several(one, two).heartbeat(RUNNING)
+        several(one, two).heartbeat(STATUS)
     assert (len(first.asked), len(second.asked)) == (1, 1)
 
 
@@ -334,7 +334,7 @@ def several(*urls: str) -> HttpCatalog:
     return HttpCatalog(urls, "secret", "e1", 2, patience_seconds=20)
 
 
-def nobody() -> str:
+def unreachable() -> str:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return f"http://127.0.0.1:{probe.getsockname()[1]}"
 
@@ -348,31 +348,31 @@ RECORD = {
 }
 
 
-@pytest.mark.parametrize("now", [problem(404, "not-found"), Reply(200, RECORD | {"state": "started"})])
-def test_a_catalog_that_knows_less_than_it_did_halts_the_driver(now: Reply) -> None:
-    script = Script([Reply(), problem(409, "conflict", "the branch's head is main/3"), now])
+@pytest.mark.parametrize("current", [problem(404, "not-found"), Reply(200, RECORD | {"state": "started"})])
+def test_a_catalog_that_lost_a_decision_halts_the_driver(current: Reply) -> None:
+    script = Script([Reply(), problem(409, "conflict", "the branch's head is main/3"), current])
     with control_plane(script) as url:
-        it = catalog(url)
-        it.prepare_epoch(4, EpochKey("main", 3), MANIFEST, EpochCounts())
+        client = catalog(url)
+        client.prepare_epoch(4, EpochKey("main", 3), MANIFEST, EpochCounts())
         with pytest.raises(CatalogWentBack, match=r"main/4 is decided.*synchronous replication"):
-            it.open_epoch(5, EpochKey("main", 4))
+            client.open_epoch(5, EpochKey("main", 4))
     assert [path for _, path, _ in script.asked] == ["epochs/4/prepare", "epochs", "epochs/4"]
     assert permanent(failure_of(CatalogWentBack("x")))
 
 
-def test_an_attempt_that_begins_again_behind_itself_halts() -> None:
+def test_a_recovery_point_that_went_back_halts_the_driver() -> None:
     script = Script([Reply(200, POINT), Reply(200, POINT | {"head": None, "next_epoch": 1})])
     with control_plane(script) as url:
-        it = catalog(url)
-        it.begin_attempt()
+        client = catalog(url)
+        client.begin_attempt()
         with pytest.raises(CatalogWentBack, match="now its head is none"):
-            it.begin_attempt()
+            client.begin_attempt()
 
 
-def test_a_conflict_with_a_catalog_that_knows_all_is_a_conflict() -> None:
+def test_a_conflict_with_an_intact_catalog_is_a_conflict() -> None:
     script = Script([Reply(), problem(409, "conflict"), Reply(200, RECORD | {"state": "prepared"})])
     with control_plane(script) as url:
-        it = catalog(url)
-        it.prepare_epoch(4, EpochKey("main", 3), MANIFEST, EpochCounts())
+        client = catalog(url)
+        client.prepare_epoch(4, EpochKey("main", 3), MANIFEST, EpochCounts())
         with pytest.raises(Conflict):
-            it.open_epoch(5, EpochKey("main", 3))
+            client.open_epoch(5, EpochKey("main", 3))

@@ -1,4 +1,4 @@
-"""The driver process itself: how it ends, and, with Spark, how an application outlives it."""
+"""The driver process: how it ends, and, with Spark, how an application survives its death."""
 
 from __future__ import annotations
 
@@ -78,27 +78,27 @@ def ticket(plane: Plane) -> AttemptTicket:
     return plane.control.ledger.new_attempt(plane.get("/v1/applications/flights")["execution"])
 
 
-def test_what_is_no_order_is_refused() -> None:
+def test_invalid_orders_are_refused() -> None:
     ended = drive('{"nonsense": 1}')
     assert ended.returncode == 2 and "no orders" in ended.stdout
 
 
-def test_a_driver_that_was_given_up_before_it_began_is_fenced(plane: Plane, ticket: AttemptTicket) -> None:
+def test_a_driver_declared_lost_before_it_begins_is_fenced(plane: Plane, ticket: AttemptTicket) -> None:
     plane.control.ledger.attempt_ended(
-        ticket.execution, ticket.attempt, "lost", Failure(type="driver-lost", message="never heard")
+        ticket.execution, ticket.attempt, "lost", Failure(type="driver-lost", message="no heartbeat")
     )
     ended = drive(orders(plane, ticket))
     assert ended.returncode == 3 and "fenced" in ended.stdout
 
 
-def test_a_token_of_another_attempt_opens_nothing(plane: Plane, ticket: AttemptTicket) -> None:
+def test_a_token_of_another_attempt_is_refused(plane: Plane, ticket: AttemptTicket) -> None:
     ended = drive(orders(plane, ticket, attempt=ticket.attempt + 1))
     assert ended.returncode == 3
     assert ticket.token not in ended.stdout + ended.stderr
 
 
-def test_why_a_pipeline_cannot_be_started_is_reported(plane: Plane, ticket: AttemptTicket) -> None:
-    """Its code was changed in the store. The driver asks for it, and nothing of it lies on its machine."""
+def test_a_driver_reports_why_it_cannot_load_its_pipeline(plane: Plane, ticket: AttemptTicket) -> None:
+    """Its code was changed in the store, and no copy exists in the cache."""
     store = SnapshotStore(plane.settings.store_url)
     (stored,) = store.list("artifacts")
     (Path(store.url) / stored).write_bytes(b"another pipeline")
@@ -112,7 +112,7 @@ def test_why_a_pipeline_cannot_be_started_is_reported(plane: Plane, ticket: Atte
 
 
 class Running:
-    """The application on a real control plane, with a real engine."""
+    """A client of the application, which runs on a real control plane with a real engine."""
 
     def __init__(self, client: httpx.Client) -> None:
         self._client = client
@@ -129,12 +129,12 @@ class Running:
         head = self.get()["head"]
         return int(head["epoch"]) if head else 0
 
-    def moves_on(self) -> None:
+    def check_progress(self) -> None:
         before = self.committed()
         eventually(lambda: self.committed() >= before + 2, 240)
 
-    def state_is_what_was_read(self) -> None:
-        """Of one committed epoch: the state's rows count exactly the rows that its lineage has read."""
+    def check_state(self) -> None:
+        """Check that the state at one committed epoch counts exactly the rows that the epochs up to it have read."""
         keys = [{"k": str(number)} for number in range(50)]
         answer = self._client.post("/v1/applications/counts/state/counts/lookup", json={"keys": keys}).json()
         items = self.get("/epochs", limit=500, state="committed")["items"]
@@ -145,7 +145,7 @@ class Running:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_an_application_outlives_its_drivers_and_its_control_plane(artifact: Path, tmp_path: Path) -> None:
+def test_an_application_survives_its_drivers_and_its_control_plane(artifact: Path, tmp_path: Path) -> None:
     with control_plane(tmp_path / "plane", {"EPOCHAL_LOG_FORMAT": "json"}) as plane:
         token = (plane.home / "admin.token").read_text().strip()
         headers = {"Authorization": f"Bearer {token}"}
@@ -157,24 +157,24 @@ def test_an_application_outlives_its_drivers_and_its_control_plane(artifact: Pat
             submitted = client.post("/v1/applications", json=body | {"configuration": {"epoch_interval_seconds": 0.2}})
             assert submitted.status_code == 201, submitted.text
             application = Running(client)
-            application.moves_on()
-            application.state_is_what_was_read()
+            application.check_progress()
+            application.check_state()
 
             os.kill(process_id(application.attempts()[0]["process"]), signal.SIGKILL)
             eventually(lambda: len(application.attempts()) == 2, 240)
-            application.moves_on()
-            application.state_is_what_was_read()
+            application.check_progress()
+            application.check_state()
 
             plane.restart(kill=True)
-            application.moves_on()
+            application.check_progress()
             assert [attempt["state"] for attempt in application.attempts()] == ["lost", "running"]
 
             stopping = client.post("/v1/applications/counts/stop", json={"savepoint": "end"}).json()["id"]
             eventually(lambda: client.get(f"/v1/operations/{stopping}").json()["state"] != "running", 240)
             assert client.get(f"/v1/operations/{stopping}").json()["state"] == "succeeded"
-            application.state_is_what_was_read()
+            application.check_state()
             assert application.get("/state/counts/keys/7", savepoint="end") == application.get("/state/counts/keys/7")
-            was_seen_from_outside(client.get("/metrics").text, application)
+            check_metrics(client.get("/metrics").text, application)
             log = plane.run("logs", "counts", columns=10_000)
             records = [json.loads(line) for line in log.stdout.splitlines() if line.startswith("{")]
             assert {record["application"] for record in records} == {"counts"} and log.returncode == 0
@@ -185,8 +185,8 @@ def test_an_application_outlives_its_drivers_and_its_control_plane(artifact: Pat
         assert {record["application"] for record in decided} == {"counts"}
 
 
-def was_seen_from_outside(text: str, application: Running) -> None:
-    """Also by the control plane that came in place of the one that was killed; its driver's last report has come."""
+def check_metrics(text: str, application: Running) -> None:
+    """The metrics are complete although their control plane replaced a killed one."""
     samples = {
         (sample.name, sample.labels.get("step")): sample.value
         for family in text_string_to_metric_families(text)

@@ -1,4 +1,4 @@
-"""Drivers of other versions than the control plane's: what they were recorded to say, and what becomes of them."""
+"""Drivers whose protocol version differs from the control plane's, replayed from recorded calls."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from epochal.wire.internal_api import PROTOCOL, PROTOCOL_HEADER, VERSION_HEADER
 from tests.kit.waiting import eventually
 from tests.service.conftest import Driver, Plane
 
-RUNNING = DriverStatus(phase="running", epoch=1)
+HEARTBEAT = DriverStatus(phase="running", epoch=1)
 
 STATUS = {"phase": "running", "detail": None, "epoch": 1, "transactions": []}
 
-# As drivers of protocol 1 said it: without headers, without what came later.
+# Calls of drivers with protocol 1: without headers and later fields.
 RECORDED = [
     ("POST", "begin", None, 200),
     ("POST", "heartbeat", {"phase": "starting", "detail": None, "epoch": None, "transactions": []}, 200),
@@ -40,7 +40,7 @@ RECORDED = [
     ("POST", "heartbeat", STATUS, 200),
     ("POST", "finish", {"failure": None}, 204),
 ]
-# What that driver needed of the answers, and in which form.
+# The fields of the answers that such a driver requires.
 ANSWERED = {
     "begin": {"application": "flights", "attempt": 1, "head": None, "prepared": [], "started": [], "next_epoch": 1},
     "epochs/1": {"epoch": 1, "attempt": 1, "state": "committed"},
@@ -48,8 +48,8 @@ ANSWERED = {
 }
 
 
-class Recorded:
-    """A driver that is nothing but its calls."""
+class RecordedDriver:
+    """A driver that replays recorded calls."""
 
     def __init__(self, plane: Plane, headers: Mapping[str, str]) -> None:
         driver = Driver(plane, "flights")
@@ -59,7 +59,7 @@ class Recorded:
         token = {"Authorization": f"Bearer {driver.ticket.token}"}
         self.client = httpx.Client(base_url=plane.settings.internal_url, headers={**token, **headers}, trust_env=False)
 
-    def say(self, method: str, path: str, body: Any) -> httpx.Response:
+    def send(self, method: str, path: str, body: Any) -> httpx.Response:
         return self.client.request(method, self._path + path, json=self._filled(body))
 
     def _filled(self, body: Any) -> Any:
@@ -76,55 +76,55 @@ class Recorded:
     ],
     ids=["older", "newer"],
 )
-def test_a_driver_one_version_apart_is_served_to_its_end(plane: Plane, headers: dict[str, str]) -> None:
+def test_a_driver_one_protocol_version_apart_is_served(plane: Plane, headers: dict[str, str]) -> None:
     plane.application()
-    driver = Recorded(plane, headers)
+    driver = RecordedDriver(plane, headers)
     for method, path, body, status in RECORDED:
-        answer = driver.say(method, path, body)
+        answer = driver.send(method, path, body)
         assert answer.status_code == status, (path, answer.text)
         if path in ANSWERED:
             document = answer.json()
             assert {name: document[name] for name in ANSWERED[path]} == ANSWERED[path]
-    unknown = driver.say("GET", "a-later-call", None)
+    unknown = driver.send("GET", "a-later-call", None)
     assert (unknown.status_code, unknown.json()["type"]) == (404, "urn:epochal:problem:no-such-path")
     assert plane.get("/v1/applications/flights")["state"] == "stopped"
     assert plane.get("/v1/operations")["items"][0]["kind"] == "start"
 
 
 @pytest.mark.parametrize(("own", "protocol"), [(3, 1), (1, 3)])
-def test_a_driver_two_versions_apart_stops_at_an_epoch_boundary_and_another_one_starts(
+def test_a_driver_two_protocol_versions_apart_is_replaced(
     plane: Plane, monkeypatch: pytest.MonkeyPatch, own: int, protocol: int
 ) -> None:
     monkeypatch.setattr(internal_api, "PROTOCOL", own)
     plane.application()
-    driver = Recorded(plane, {PROTOCOL_HEADER: str(protocol), VERSION_HEADER: "0.0.7"})
+    driver = RecordedDriver(plane, {PROTOCOL_HEADER: str(protocol), VERSION_HEADER: "0.0.7"})
     starting = {**STATUS, "phase": "starting"}
-    assert driver.say("POST", "heartbeat", starting).json()["directives"] == []  # nothing of it is there to replace
-    assert driver.say("POST", "heartbeat", STATUS).json()["directives"] == []  # its start is not over before it
-    (stop,) = driver.say("POST", "heartbeat", STATUS).json()["directives"]
+    assert driver.send("POST", "heartbeat", starting).json()["directives"] == []  # it has no epoch loop to stop yet
+    assert driver.send("POST", "heartbeat", STATUS).json()["directives"] == []  # completes its start first
+    (stop,) = driver.send("POST", "heartbeat", STATUS).json()["directives"]
     assert stop["kind"] == "stop"
-    assert len(driver.say("POST", "heartbeat", STATUS).json()["directives"]) == 1
+    assert len(driver.send("POST", "heartbeat", STATUS).json()["directives"]) == 1
     before = plane.get("/v1/applications/flights")["execution"]
     (restart,) = [item for item in plane.get("/v1/operations")["items"] if item["kind"] == "restart"]
     assert "version 0.0.7" in restart["progress"]
 
-    assert driver.say("POST", f"directives/{stop['id']}", {"head": None}).status_code == 204
-    assert driver.say("POST", "finish", {"failure": None}).status_code == 204
+    assert driver.send("POST", f"directives/{stop['id']}", {"head": None}).status_code == 204
+    assert driver.send("POST", "finish", {"failure": None}).status_code == 204
     application = plane.get("/v1/applications/flights")
     assert application["state"] == "starting" and application["execution"] != before
     Driver(plane, "flights").running()
     assert plane.get(f"/v1/operations/{restart['id']}")["state"] == "succeeded"
 
 
-def test_a_directive_is_fetched_at_once_by_a_driver_whose_next_heartbeat_is_far_away(plane: Plane) -> None:
+def test_a_driver_fetches_a_directive_without_waiting_for_its_heartbeat(plane: Plane) -> None:
     plane.application()
     http = plane.driver().catalog
     catalog = HeartbeatingCatalog(http, lambda _error: None, interval_seconds=600, listen=http.listen)
     catalog.start()
-    catalog.heartbeat(RUNNING)
+    catalog.heartbeat(HEARTBEAT)
     eventually(lambda: plane.get("/v1/applications/flights")["state"] == "running")
-    for number in range(2):  # also of one that comes while another one waits
+    for number in range(2):  # the second one arrives while the first one waits
         plane.post("/v1/applications/flights/savepoints", name=f"s{number}")
-        eventually(lambda: len(catalog.heartbeat(RUNNING)) == number + 1)  # noqa: B023 it is called at once
+        eventually(lambda: len(catalog.heartbeat(HEARTBEAT)) == number + 1)  # noqa: B023 called within the iteration
     catalog.stop()
     assert http.listen("f" * 32) is None

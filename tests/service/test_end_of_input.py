@@ -1,13 +1,12 @@
-"""An application whose input has ended: it stops by itself, says so, and nothing goes on from its last snapshot."""
+"""An application whose input has ended is drained and stops; no execution continues from its last snapshot."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.service.bundles import exported, imported, refused
+from tests.service.bundles import exported, finished, imported, refused
 
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane
@@ -26,7 +25,7 @@ def running(plane: Plane, **more: Any) -> Driver:
 
 
 def drained(plane: Plane, **more: Any) -> Driver:
-    """After its last epoch, which is number 4."""
+    """An application whose last epoch, number 4, was the drain."""
     driver = running(plane, **more)
     driver.epoch(opened_for=("drain",))
     driver.catalog.finish(None)
@@ -39,7 +38,7 @@ def refusal(plane: Plane, path: str, **body: Any) -> str:
     return str(answer.json()["detail"])
 
 
-def test_it_is_stopped_and_says_that_its_input_has_ended(plane: Plane) -> None:
+def test_a_drained_application_is_stopped_and_reports_the_reason(plane: Plane) -> None:
     drained(plane)
     application = plane.get(FLIGHTS)
     assert (application["state"], application["failure"]) == ("stopped", None)
@@ -52,7 +51,7 @@ def test_it_is_stopped_and_says_that_its_input_has_ended(plane: Plane) -> None:
     assert plane.get(f"{FLIGHTS}/snapshots/4")["epoch"] == 4
 
 
-def test_nothing_goes_on_from_the_last_snapshot(plane: Plane) -> None:
+def test_no_command_continues_from_a_drained_snapshot(plane: Plane) -> None:
     drained(plane)
     attempted: list[tuple[str, dict[str, Any]]] = [
         ("start", {}),
@@ -69,13 +68,9 @@ def test_nothing_goes_on_from_the_last_snapshot(plane: Plane) -> None:
         assert plane.get(f"{FLIGHTS}/versions")["items"][0]["number"] == 1, path
 
 
-def test_a_fork_and_a_rollback_go_on_from_the_one_before_which_is_kept(plane: Plane) -> None:
+def test_the_snapshot_before_the_drain_is_retained_for_forks_and_rollbacks(plane: Plane) -> None:
     drained(plane, configuration={"retained_epochs": 1})
-    collection = plane.post("/v1/collections", grace_seconds=0)
-    while collection["state"] == "running":
-        time.sleep(0.02)
-        collection = plane.get(f"/v1/operations/{collection['id']}")
-    assert collection["state"] == "succeeded"
+    assert finished(plane, plane.post("/v1/collections", grace_seconds=0))["state"] == "succeeded"
     assert plane.client.get(f"{FLIGHTS}/snapshots/2").status_code == 410
     plane.post(f"{FLIGHTS}/fork", 201, name="copy", epoch=3, parameters={"out": "/data/copy"})
     confirm = plane.post(f"{FLIGHTS}/rollback", 200, epoch=3, dry_run=True)["confirm"]
@@ -87,7 +82,7 @@ def test_a_fork_and_a_rollback_go_on_from_the_one_before_which_is_kept(plane: Pl
     assert not plane.get(f"{FLIGHTS}/executions/{driver.execution}")["drain"]
 
 
-def test_commits_that_are_left_are_done_by_another_start(plane: Plane) -> None:
+def test_a_start_completes_the_commits_of_a_drain(plane: Plane) -> None:
     driver = running(plane)
     driver.epoch(commit=False, opened_for=("drain",))
     driver.catalog.finish(None)
@@ -99,7 +94,7 @@ def test_commits_that_are_left_are_done_by_another_start(plane: Plane) -> None:
     assert "Roll back to epoch 3" in refusal(plane, "start")
 
 
-def test_a_restart_keeps_to_no_drain(plane: Plane) -> None:
+def test_a_restart_keeps_the_option_against_draining(plane: Plane) -> None:
     driver = running(plane, drain=False)
     plane.post(f"{FLIGHTS}/restart")
     driver.stop()
@@ -107,7 +102,7 @@ def test_a_restart_keeps_to_no_drain(plane: Plane) -> None:
 
 
 @pytest.mark.by_turns(2)
-def test_an_import_of_it_is_drained_as_well_and_the_epoch_before_goes_on(plane: Plane, other: Plane) -> None:
+def test_an_import_of_a_drained_application_is_drained(plane: Plane, other: Plane) -> None:
     drained(plane)
     bundle = exported(plane)
     done = imported(other, bundle)
@@ -124,7 +119,7 @@ def test_an_import_of_it_is_drained_as_well_and_the_epoch_before_goes_on(plane: 
 
 
 @pytest.mark.by_turns(2)
-def test_an_import_of_it_that_is_to_start_is_refused_and_leaves_nothing(plane: Plane, other: Plane) -> None:
+def test_an_import_of_a_drained_application_cannot_start(plane: Plane, other: Plane) -> None:
     drained(plane)
     status, slug, detail = refused(other, exported(plane), start=True)
     assert (status, slug) == (422, "incompatible-state")

@@ -1,4 +1,4 @@
-"""Entries over HTTP: calls are checked, taken and answered, with the real engine without Spark as their driver."""
+"""Calls of entries over HTTP, answered by the real engine without Spark."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from epochal.cli.main import app
 from epochal.client import Client
 from epochal.errors import InvalidArguments, NotYetCommitted, RequestIdReused
-from tests.service.called import RAW, Application
 from tests.service.conftest import Plane
+from tests.service.entry_application import RAW, Application
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def store(plane: Plane) -> Application:
 
 
 @pytest.mark.claim("SDG, table 1, low latency")
-def test_a_call_is_answered_by_the_epoch_that_took_it(store: Application) -> None:
+def test_a_call_is_answered_by_the_epoch_that_processed_it(store: Application) -> None:
     with store.running():
         first = store.call(request_id="one", arguments={"key": "x", "value": "1"})
         assert (first["state"], first["value"], first["error"]) == ("answered", [None, 1], None)
@@ -32,26 +32,26 @@ def test_a_call_is_answered_by_the_epoch_that_took_it(store: Application) -> Non
         found = store.call(calls=[*many, {"arguments": {"key": "missing"}}])["calls"]
         assert [answer["request_id"] for answer in found[:-1]] == [call["request_id"] for call in many]
         assert [answer["value"] for answer in found[:-1]] == [["1", number + 2] for number in range(50)]
-        assert (found[-1]["error"], found[-1]["value"]) == ("there is no missing", [None, 1])
+        assert (found[-1]["error"], found[-1]["value"]) == ("unknown key missing", [None, 1])
         assert found[-1]["epoch"] >= first["epoch"] and found[-1]["branch"] == first["branch"]
-        noted = store.call(entry="note", arguments={"key": "x"})
-        assert (noted["state"], noted["value"], noted["error"]) == ("answered", None, None)
+        answer = store.call(entry="note", arguments={"key": "x"})
+        assert (answer["state"], answer["value"], answer["error"]) == ("answered", None, None)
 
 
-def test_an_answer_that_is_no_json_is_the_calls_error_and_no_others(store: Application) -> None:
+def test_an_answer_that_is_not_json_is_an_error_of_its_call_only(store: Application) -> None:
     arguments = [{"key": key, "value": "1"} for key in RAW if not key.endswith("error")]
     with store.running():
         found = store.call(calls=[{"arguments": each} for each in [*arguments, {"key": "x", "value": "1"}]])["calls"]
         *wrong, right = [(answer["state"], answer["value"], answer["error"]) for answer in found]
-        said = "The application answered with a value that is not JSON."
-        assert wrong == [("answered", None, said)] * len(arguments)
+        message = "The application answered with a value that is not JSON."
+        assert wrong == [("answered", None, message)] * len(arguments)
         assert right == ("answered", [None, 1], None)
-        # What the application itself says is wrong stays.
+        # An error of the application takes precedence.
         own = store.call(arguments={"key": "half, and an error"})
-        assert (own["value"], own["error"]) == (None, "there is no half, and an error")
+        assert (own["value"], own["error"]) == (None, "unknown key half, and an error")
 
 
-def test_a_call_that_is_repeated_is_the_same_call(store: Application) -> None:
+def test_a_repeated_request_id_is_the_same_call(store: Application) -> None:
     call = {"request_id": "one", "arguments": {"key": "x", "value": "1"}}
     assert store.call(202, wait=0, **call)["state"] == "waiting"
     assert store.headers["location"] == "/v1/applications/store/entries/exchange/calls/one"
@@ -61,7 +61,7 @@ def test_a_call_that_is_repeated_is_the_same_call(store: Application) -> None:
         first = store.look("one")
         assert store.call(**call) == first | {"epoch": store.look("one")["epoch"]}
         assert store.look("two")["value"] == ["1", 2]
-        # The same time, written in another way, is the same argument.
+        # Equal times in different notations are equal arguments.
         store.call(request_id="timed", arguments={"key": "y", "value": "1", "at": "2026-01-01T02:00:00+02:00"})
         store.call(request_id="timed", arguments={"value": "1", "key": "y", "at": "2026-01-01T00:00:00Z"})
         problem = store.call(409, request_id="one", arguments={"key": "x", "value": "2"})
@@ -71,25 +71,25 @@ def test_a_call_that_is_repeated_is_the_same_call(store: Application) -> None:
         assert store.look(request_id, 404, entry)["type"].endswith("not-found")
 
 
-@pytest.mark.long  # tests/unit/test_entries.py and test_inboxes.py have its parts
-def test_a_driver_that_dies_is_followed_by_one_that_takes_each_call_once(store: Application) -> None:
+@pytest.mark.long  # tests/unit/test_entries.py and test_inboxes.py cover its parts
+def test_calls_are_processed_once_although_drivers_die(store: Application) -> None:
     for number in range(3):
-        store.call(202, wait=0, request_id=f"away-{number}", arguments={"key": "x", "value": "v"})
+        store.call(202, wait=0, request_id=f"early-{number}", arguments={"key": "x", "value": "v"})
         with store.running(epochs=1):
-            assert store.look(f"away-{number}")["value"][1] == number + 1
+            assert store.look(f"early-{number}")["value"][1] == number + 1
     with store.running():
         assert store.call(arguments={"key": "x"})["value"] == ["v", 4]
-        assert [store.look(f"away-{number}")["value"][1] for number in range(3)] == [1, 2, 3]
+        assert [store.look(f"early-{number}")["value"][1] for number in range(3)] == [1, 2, 3]
 
 
-def test_a_fork_begins_with_an_empty_inbox_and_answers_for_itself(store: Application) -> None:
+def test_a_fork_begins_with_an_empty_inbox(store: Application) -> None:
     call = {"request_id": "one", "arguments": {"key": "x", "value": "1"}}
     with store.running():
         assert store.call(**call)["value"] == [None, 1]
     store.plane.post("/v1/applications/store/fork", expect=201, name="forked", shadow=True)
     forked = Application(store.plane, "forked")
     assert forked.look("one", 404)["type"].endswith("not-found")
-    # The state that it was forked with has the answer of the other call that has this id.
+    # The state of the fork contains the answer to the call with this id in the parent.
     assert forked.call(202, wait=0, **call)["state"] == forked.call(202, wait=0.2, **call)["state"] == "waiting"
     with forked.running():
         assert forked.call(**call)["value"] == ["1", 2]
@@ -97,8 +97,8 @@ def test_a_fork_begins_with_an_empty_inbox_and_answers_for_itself(store: Applica
     assert store.call(wait=0, **call)["value"] == [None, 1]
 
 
-@pytest.mark.long  # tests/unit/test_entries.py and test_inboxes.py have its parts
-def test_many_callers_wait_for_one_commit(store: Application) -> None:
+@pytest.mark.long  # tests/unit/test_entries.py and test_inboxes.py cover its parts
+def test_concurrent_calls_are_each_processed_once(store: Application) -> None:
     def call(number: int) -> list[Any]:
         return list(store.call(arguments={"key": "x", "value": str(number)})["value"])
 
@@ -135,7 +135,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-def test_what_does_not_fit_is_refused_before_it_is_taken(store: Application) -> None:
+def test_invalid_calls_are_refused(store: Application) -> None:
     for body, slug, detail in REFUSED:
         problem = store.call(422, **body)
         assert problem["type"].endswith(f":{slug}") and detail in problem["detail"], problem["detail"]
@@ -143,7 +143,7 @@ def test_what_does_not_fit_is_refused_before_it_is_taken(store: Application) -> 
         assert store.call(arguments={"key": "x"})["value"] == [None, 1]
 
 
-def test_entries_are_listed_with_what_they_take(store: Application) -> None:
+def test_entries_are_listed_with_their_arguments(store: Application) -> None:
     exchange, note = store.plane.get("/v1/applications/store/entries")["items"]
     assert exchange["arguments"] == {
         "type": "object",
@@ -162,7 +162,7 @@ def test_entries_are_listed_with_what_they_take(store: Application) -> None:
     assert "no entry 'exchang'. Did you mean 'exchange'?" in problem["detail"]
 
 
-def test_a_call_needs_the_scope_of_commands_and_is_not_in_the_audit_log(store: Application) -> None:
+def test_a_call_needs_an_operator_and_is_not_audited(store: Application) -> None:
     reader = store.plane.as_bearer(store.plane.token("viewer"))
     path = "/v1/applications/store/entries/exchange"
     assert reader.post(path, json={"arguments": {"key": "x"}}).status_code == 403
@@ -172,14 +172,14 @@ def test_a_call_needs_the_scope_of_commands_and_is_not_in_the_audit_log(store: A
     assert not [action for action in noted if "entries" in action]
 
 
-def test_an_application_that_lags_takes_no_more_than_may_wait(store: Application) -> None:
+def test_calls_are_refused_when_the_inbox_is_full(store: Application) -> None:
     store.plane.control.calls._intake._most_waiting = 3
     store.call(202, wait=0, calls=[{"arguments": {"key": "x"}}] * 3)
     problem = store.call(429, wait=0, arguments={"key": "x"})
     assert problem["type"].endswith("inbox-full") and store.headers["retry-after"] == "2"
 
 
-def test_the_client_waits_for_answers_and_says_when_they_did_not_come(store: Application) -> None:
+def test_the_client_waits_for_answers_and_reports_a_timeout(store: Application) -> None:
     with Client(store.plane.settings.url, store.plane.token("author")) as client:
         exchange = client.application("store").entries["exchange"]
         assert exchange.call(key="x", value="1", request_id="one", wait_seconds=0).state == "waiting"
@@ -200,11 +200,11 @@ def test_the_client_waits_for_answers_and_says_when_they_did_not_come(store: App
         assert [entry.name for entry in client.application("store").entries.list()] == ["exchange", "note"]
 
 
-def test_the_command_line_calls(store: Application) -> None:
+def test_the_call_command_calls_an_entry(store: Application) -> None:
     environment = {"EPOCHAL_URL": store.plane.settings.url, "EPOCHAL_TOKEN": store.plane.token("author")}
 
-    def epochal(*words: str, code: int = 0) -> str:
-        done = CliRunner().invoke(app, list(words), env=environment)
+    def epochal(*arguments_given: str, code: int = 0) -> str:
+        done = CliRunner().invoke(app, list(arguments_given), env=environment)
         assert done.exit_code == code, done.output
         return done.output
 

@@ -1,4 +1,4 @@
-"""Refused calls: each row of the table in docs/reference/entries.md is the answer of the service."""
+"""The table of refused calls in docs/reference/entries.md lists the real answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ARGUMENTS = {"key": "JFK"}
 
 @pytest.fixture
 def store(plane: Plane) -> Plane:
-    """With the application of the page, which does not run: calls are taken, and wait."""
+    """A control plane with the application of the page, which does not run, so that calls wait."""
     entries = [
         entry("put", {"key": "string", "value": "string"}, (), None, ""),
         entry("get", {"key": "string"}, (), "string", "The value of a key."),
@@ -42,7 +42,7 @@ def calls(count: int, **more: Any) -> dict[str, Any]:
 
 
 def refused(store: Plane) -> Iterator[httpx.Response]:
-    """Answers to what is no call, one for each reason and more."""
+    """Answers to invalid calls, at least one for each reason."""
     client = store.client
     yield store.as_bearer(store.token("viewer")).post(GET, json={"arguments": ARGUMENTS})
     yield client.post(CALLS.format(name="store", entry="gett"), json={"arguments": ARGUMENTS})
@@ -64,17 +64,17 @@ def refused(store: Plane) -> Iterator[httpx.Response]:
     one = {"request_id": "order-19", "arguments": ARGUMENTS}
     with commits_unanswered(store.control.database):
         yield client.post(GET, json=one)
-    # The same request again finds out, and is no other call.
+    # Repeating the request determines its outcome and adds no call.
     assert client.post(f"{GET}?wait=0", json=one).status_code == 202
-    assert taken(store) == ["order-17", "order-19"]
+    assert calls_in_inbox(store) == ["order-17", "order-19"]
     with store.control.database.writing() as session:
-        session.execute(text("ALTER TABLE inbox_calls RENAME TO elsewhere"))
+        session.execute(text("ALTER TABLE inbox_calls RENAME TO renamed"))
     yield client.post(GET, json={"arguments": ARGUMENTS})
 
 
 @contextmanager
 def commits_unanswered(database: Database) -> Iterator[None]:
-    """They land, and nobody is told."""
+    """Commits take effect, but report an unknown outcome."""
     writing = database.writing
 
     @contextmanager
@@ -88,7 +88,7 @@ def commits_unanswered(database: Database) -> Iterator[None]:
         yield
 
 
-def taken(store: Plane) -> list[str]:
+def calls_in_inbox(store: Plane) -> list[str]:
     """The request ids of all calls."""
     with store.control.database.reading() as session:
         return list(session.scalars(text("SELECT request_id FROM inbox_calls ORDER BY request_id")))
@@ -98,24 +98,24 @@ def without_numbers(text: str) -> str:
     return re.sub(r"\d+", "0", text)
 
 
-def test_the_page_says_what_is_refused_and_how(store: Plane) -> None:
+def test_the_documented_refusals_are_complete(store: Plane) -> None:
     document = store.client.get("/openapi.json").json()["paths"][CALLS]["post"]
     messages: dict[tuple[int, str], list[str]] = {}
     for answer in refused(store):
         problem = answer.json()
         key = answer.status_code, problem["type"].rpartition(":")[2]
         messages.setdefault(key, []).append(without_numbers(problem["detail"]))
-    told = set()
+    in_table = set()
     for status, _, example in rows_of("reference/entries.md", "### Refused calls"):
         for slug in re.findall(r"`([a-z-]+)`", status):
-            told.add((int(status.split()[0]), slug))
+            in_table.add((int(status.split()[0]), slug))
             assert f"urn:epochal:problem:{slug}" in listed_problems(document, status.split()[0])
-            for said in re.findall(r"`([^`]+)`", example):
-                assert shows(without_numbers(said), messages[int(status.split()[0]), slug]), (said, messages)
-    assert told == messages.keys()
+            for quote in re.findall(r"`([^`]+)`", example):
+                assert shows(without_numbers(quote), messages[int(status.split()[0]), slug]), (quote, messages)
+    assert in_table == messages.keys()
 
 
-def test_a_thousand_calls_of_eight_kilobytes_are_taken(store: Plane) -> None:
+def test_a_thousand_calls_of_eight_kilobytes_are_accepted(store: Plane) -> None:
     call = {"arguments": {"key": ""}}
     call["arguments"]["key"] = "x" * (8 * 2**10 - len(json.dumps(call)))
     body = json.dumps({"calls": [call] * 1000})

@@ -1,4 +1,4 @@
-"""Events as rows of the catalog, on SQLite and PostgreSQL: none lost, none twice, in order, whoever reads where."""
+"""Events as rows of the catalog, on SQLite and PostgreSQL: each is delivered once and in order."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def databases(url: str) -> Iterator[Callable[[], Database]]:
-    """As many processes would have."""
+    """Makes databases as separate processes would have them."""
     made: list[Database] = []
 
     def make() -> Database:
@@ -64,7 +64,7 @@ def database(databases: Callable[[], Database]) -> Database:
 
 
 class NoHints:
-    def open(self, heard: Callable[[Topics], None]) -> None: ...
+    def open(self, listener_function: Callable[[Topics], None]) -> None: ...
 
     def send(self, topics: Topics) -> None: ...
 
@@ -96,9 +96,9 @@ def contents(entries: Sequence[EventEntry]) -> list[Any]:
     return [json.loads(entry.data)["content"] for entry in entries]
 
 
-def test_listeners_that_come_back_get_all_events_once_and_in_order(databases: Callable[[], Database]) -> None:
-    """Writers of three processes at once, some of whose transactions fail; a listener to all applications, and one to
-    each, that reconnect at another process all the time, knowing only the event that they saw last."""
+def test_reconnecting_listeners_receive_each_event_once_and_in_order(databases: Callable[[], Database]) -> None:
+    """Three concurrent writers, some of whose transactions fail; listeners to all applications and to each, which
+    reconnect to another process after each page, with the last received event only."""
     writers, readers = [databases() for _ in range(3)], [databases() for _ in range(2)]
     written: dict[str, int] = defaultdict(int)
     done = threading.Event()
@@ -120,7 +120,7 @@ def test_listeners_that_come_back_get_all_events_once_and_in_order(databases: Ca
         last: tuple[str, int] | None = None
         choices = random.Random(1)
         while True:
-            over = done.is_set()
+            is_last = done.is_set()
             database = choices.choice(readers)
             assign_positions(database)
             with database.reading() as session:
@@ -135,7 +135,7 @@ def test_listeners_that_come_back_get_all_events_once_and_in_order(databases: Ca
                 position = repository.position(name, of_one[name][-1] if of_one[name] else 0)
                 some, _ = repository.after(position, EventFilter(frozenset([name])), choices.randint(1, 20))
             of_one[name] += [entry.number for entry in some]
-            if over and not entries:
+            if is_last and not entries:
                 return
 
     threads = [threading.Thread(target=work, args=(database, seed)) for seed, database in enumerate(writers)]
@@ -160,7 +160,7 @@ def test_listeners_that_come_back_get_all_events_once_and_in_order(databases: Ca
     assert all(turns == sorted(turns) for turns in orders.values())
 
 
-def test_what_is_rolled_back_has_no_event(database: Database) -> None:
+def test_a_rolled_back_transaction_has_no_event(database: Database) -> None:
     with suppress(ZeroDivisionError), database.writing() as session:
         record(session, event("flights", "no"))
         raise ZeroDivisionError
@@ -169,34 +169,34 @@ def test_what_is_rolled_back_has_no_event(database: Database) -> None:
     assert [(entry.number, json.loads(entry.data)["content"]) for entry in read(database)] == [(1, "yes")]
 
 
-def test_a_transaction_that_commits_late_is_not_passed_over(databases: Callable[[], Database]) -> None:
-    """On PostgreSQL it may have begun, and written, before one that a listener has seen."""
+def test_events_of_a_late_commit_are_not_skipped(databases: Callable[[], Database]) -> None:
+    """On PostgreSQL it may have written before a transaction whose events a listener has already received."""
     slow, quick, reader = databases(), databases(), databases()
     if slow.url.startswith("sqlite"):
         pytest.skip("SQLite has one writer at a time")
-    written, go_on = threading.Event(), threading.Event()
+    written, release = threading.Event(), threading.Event()
 
     def late() -> None:
         with slow.writing() as session:
             record(session, event("slow", "late"))
             write_recorded(session)
             written.set()
-            go_on.wait(10)
+            release.wait(10)
 
     thread = threading.Thread(target=late)
     thread.start()
     written.wait(10)
     write(quick, "quick", "early")
     seen = read(reader)
-    go_on.set()
+    release.set()
     thread.join()
 
     assert contents(seen) == ["early"]
     assert contents(read(reader, seen[-1].position)) == ["late"]
 
 
-def test_a_stream_goes_on_at_another_process(databases: Callable[[], Database]) -> None:
-    here, there = EventHub(databases(), NoHints()), EventHub(databases(), NoHints())
+def test_a_stream_resumes_at_another_process(databases: Callable[[], Database]) -> None:
+    first_hub, second_hub = EventHub(databases(), NoHints()), EventHub(databases(), NoHints())
     writer = databases()
     write(writer, "flights", "before")
 
@@ -211,23 +211,25 @@ def test_a_stream_goes_on_at_another_process(databases: Callable[[], Database]) 
 
     async def follow() -> list[list[EventEntry]]:
         flights = EventFilter(frozenset(["flights"]))
-        cursor, all_of_them = here.begin("flights", None), here.begin_all(None)
+        cursor, cursor_of_all = first_hub.begin("flights", None), first_hub.begin_all(None)
         for number in range(5):
             write(writer, "flights", number)
             write(writer, "delays", number)
-        first, second = await asyncio.gather(take(here, cursor, flights, 2), take(here, all_of_them, EventFilter(), 3))
-        again = there.begin("flights", first[-1].number)
-        rest = there.begin_all((second[-1].application, second[-1].number))
-        live = asyncio.gather(take(there, again, flights, 4), take(there, rest, EventFilter(), 9))
+        first, second = await asyncio.gather(
+            take(first_hub, cursor, flights, 2), take(first_hub, cursor_of_all, EventFilter(), 3)
+        )
+        again = second_hub.begin("flights", first[-1].number)
+        rest = second_hub.begin_all((second[-1].application, second[-1].number))
+        live = asyncio.gather(take(second_hub, again, flights, 4), take(second_hub, rest, EventFilter(), 9))
         await asyncio.sleep(0)
         await asyncio.to_thread(write, writer, "flights", "last")
         await asyncio.to_thread(write, writer, "delays", "last")
         return [first, second, *await live]
 
-    for hub in (here, there):
+    for hub in (first_hub, second_hub):
         hub.open()
     first, second, more, others = asyncio.run(follow())
-    for hub in (here, there):
+    for hub in (first_hub, second_hub):
         hub.close()
 
     assert contents([*first, *more]) == [0, 1, 2, 3, 4, "last"]
@@ -239,7 +241,7 @@ def test_a_stream_goes_on_at_another_process(databases: Callable[[], Database]) 
         assert [content for application, content in every if application == name] == [0, 1, 2, 3, 4, "last"]
 
 
-def test_whoever_asks_for_expired_events_is_told_so(database: Database) -> None:
+def test_reading_expired_events_is_an_error(database: Database) -> None:
     write(database, "flights", *range(10), at=MOMENT)
     write(database, "delays", *range(3), at=MOMENT + timedelta(days=2))
     assign_positions(database)
@@ -268,10 +270,10 @@ def test_whoever_asks_for_expired_events_is_told_so(database: Database) -> None:
             ("delays", 3),
         ]
         with pytest.raises(EventsExpired):
-            repository.position_of_all("nobody", 1)
+            repository.position_of_all("unknown", 1)
 
 
-def test_the_answer_to_a_listener_whose_events_have_expired(plane: Plane) -> None:
+def test_listeners_of_expired_events_receive_410(plane: Plane) -> None:
     plane.application()
     driver = plane.driver()
     driver.running()
@@ -281,7 +283,7 @@ def test_the_answer_to_a_listener_whose_events_have_expired(plane: Plane) -> Non
         newest = EventRepository(session).last("flights")
     with database.writing() as session:
         EventRepository(session).remove("flights", newest - 2, 100)
-    client = Client(plane.settings.url, plane.settings.admin_token_file.read_text().strip())
+    client = Client(plane.settings.url, plane.admin_token)
 
     for path, id in (("/v1/applications/flights/events", "3"), ("/v1/events", "flights/3")):
         answer = plane.client.get(path, headers={"Last-Event-ID": id})
@@ -292,7 +294,7 @@ def test_the_answer_to_a_listener_whose_events_have_expired(plane: Plane) -> Non
         assert next(client.application("flights").events(str(newest - 2))).id == str(newest - 1)
 
 
-def test_events_and_audit_entries_expire_by_policy(database: Database) -> None:
+def test_events_and_audit_entries_expire_by_age_and_number(database: Database) -> None:
     old = datetime.now(UTC) - timedelta(days=10)
     write(database, "flights", *range(2_500))
     write(database, "delays", *range(5), at=old)

@@ -1,4 +1,4 @@
-"""Events and logs over a real socket: nothing missed after a reconnect, nothing of others seen, logs followed."""
+"""Event streams and logs over a real socket."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def take(lines: Iterator[str], count: int) -> list[Event]:
     return found
 
 
-def test_events_come_as_they_happen_and_again_after_a_reconnect(plane: Plane) -> None:
+def test_events_are_streamed_and_repeated_after_a_reconnect(plane: Plane) -> None:
     plane.application()
     plane.application("other")
     driver, other = plane.driver(), plane.driver("other")
@@ -75,7 +75,7 @@ def test_events_come_as_they_happen_and_again_after_a_reconnect(plane: Plane) ->
         assert take(lines, 3) == events[2:]
 
 
-def test_a_call_that_is_repeated_since_its_answer_was_lost_has_its_event_once(plane: Plane) -> None:
+def test_repeated_calls_publish_one_event(plane: Plane) -> None:
     plane.application()
     driver = plane.driver()
     manifest, failure = driver.manifest(1), Failure(type="author-error", message="no")
@@ -97,11 +97,11 @@ def test_a_call_that_is_repeated_since_its_answer_was_lost_has_its_event_once(pl
     assert [event.data["state"] for event in events] == ["started", "prepared", "committed", "started", "aborted"]
 
 
-def test_events_of_all_applications(plane: Plane) -> None:
+def test_one_stream_contains_events_of_all_chosen_applications(plane: Plane) -> None:
     for name in ("flights", "other", "third"):
         plane.application(name)
     drivers = [plane.driver(name) for name in ("flights", "other", "third")]
-    client = Client(plane.settings.url, plane.settings.admin_token_file.read_text().strip())
+    client = Client(plane.settings.url, plane.admin_token)
     with (
         client,
         plane.client.stream(
@@ -122,7 +122,7 @@ def test_events_of_all_applications(plane: Plane) -> None:
     check_problem(plane.as_bearer(None).get("/v1/events"), 401, "unauthenticated")
 
 
-def test_events_of_an_epoch_say_what_it_left_out_and_what_is_due(plane: Plane) -> None:
+def test_epoch_events_contain_dropped_rows_and_the_next_due_time(plane: Plane) -> None:
     plane.application()
     driver, at = plane.driver(), datetime(2026, 5, 1, 12, tzinfo=UTC)
     counts = EpochCounts(late_rows={"hourly": 2}, rejected_rows={"at": 1}, dropped_timers={"reminders": 3})
@@ -138,7 +138,7 @@ def test_events_of_an_epoch_say_what_it_left_out_and_what_is_due(plane: Plane) -
         assert data["next_due"] == due.model_dump(mode="json")
 
 
-def test_a_silent_stream_says_that_it_is_still_there(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_stream_sends_heartbeats(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_routes, "HEARTBEAT_SECONDS", 0.1)
     monkeypatch.setattr(hubs, "POLL_SECONDS", 0.1)
     plane.application()
@@ -147,8 +147,8 @@ def test_a_silent_stream_says_that_it_is_still_there(plane: Plane, monkeypatch: 
         assert next(comments) == next(comments) == ": still here"
 
 
-def test_events_of_nobody_are_not_found(plane: Plane) -> None:
-    assert plane.client.get("/v1/applications/nobody/events").status_code == 404
+def test_events_of_an_unknown_application_are_not_found(plane: Plane) -> None:
+    assert plane.client.get("/v1/applications/unknown/events").status_code == 404
     plane.application()
     assert plane.client.get("/v1/applications/flights/events", headers={"Last-Event-ID": "x"}).status_code == 422
 
@@ -164,7 +164,7 @@ def write(plane: Plane, attempt: int, text: str) -> None:
         log.write(text)
 
 
-def test_the_end_of_a_log_is_shown(plane: Plane) -> None:
+def test_logs_return_the_last_lines_of_an_attempt(plane: Plane) -> None:
     plane.application(start=False)
     assert plane.client.get(LOGS).status_code == 404
     plane.post("/v1/applications/flights/start")
@@ -173,7 +173,7 @@ def test_the_end_of_a_log_is_shown(plane: Plane) -> None:
     write(plane, first.attempt, "".join(f"line {number}\n" for number in range(1000)))
     assert plane.client.get(LOGS, params={"tail": 2}).text == "line 998\nline 999\n"
     assert plane.client.get(LOGS).text.count("\n") == 200
-    first.catalog.finish(Failure(type="source-error", message="gone"))
+    first.catalog.finish(Failure(type="source-error", message="lost"))
     second = plane.driver()
     write(plane, second.attempt, "second\n")
     assert plane.client.get(LOGS).text == "second\n"
@@ -182,25 +182,25 @@ def test_the_end_of_a_log_is_shown(plane: Plane) -> None:
     assert plane.client.get(LOGS, params={"tail": -1}).status_code == 422
 
 
-def test_following_goes_on_to_the_next_attempt(plane: Plane) -> None:
+def test_following_logs_continues_with_the_next_attempt(plane: Plane) -> None:
     plane.application()
     first = plane.driver()
     write(plane, first.attempt, "one\n")
 
-    def go_on() -> None:
+    def continue_writing() -> None:
         time.sleep(0.5)
         write(plane, first.attempt, "two\n")
-        first.catalog.finish(Failure(type="source-error", message="gone"))
+        first.catalog.finish(Failure(type="source-error", message="lost"))
         second = plane.driver()
         write(plane, second.attempt, "three\n")
 
-    thread = threading.Thread(target=go_on)
+    thread = threading.Thread(target=continue_writing)
     with plane.client.stream("GET", LOGS, params={"follow": True}) as answer:
         lines = answer.iter_lines()
         assert next(lines) == "one"
         thread.start()
         assert [next(lines), next(lines)] == ["two", "three"]
     thread.join()
-    # With its number, an attempt that is over is shown to its end.
+    # Following an ended attempt by its number ends with its log.
     whole = plane.client.get(LOGS, params={"follow": True, "attempt": first.attempt})
     assert whole.text == "one\ntwo\n"

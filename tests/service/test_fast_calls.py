@@ -1,4 +1,4 @@
-"""Drivers' calls by the short way and by the ordinary one: whatever comes, the answers are the same."""
+"""The fast path for calls of drivers returns the same answers as the ordinary routes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from epochal.wire.internal_api import OpenEpoch, PrepareEpoch
 from tests.kit.catalogs import new_sqlite_catalog
 
 JSON = {"content-type": "application/json"}
-SPOKEN = {"epochal-protocol": "2", "epochal-version": "0.1.0"}
+PROTOCOL_HEADERS = {"epochal-protocol": "2", "epochal-version": "0.1.0"}
 
 
 class Internal:
@@ -71,14 +71,14 @@ RUNS = DriverStatus(phase="running", epoch=1).model_dump_json().encode()
 
 
 def calls(internal: Internal) -> list[tuple[Any, ...]]:
-    """Method, path, content and headers, in an order in which some are repeated and some come too early."""
+    """Method, path, content and headers; some calls are repeated, and some are premature."""
     post = "POST"
     return [
-        (post, "heartbeat", RUNS, JSON | SPOKEN),
+        (post, "heartbeat", RUNS, JSON | PROTOCOL_HEADERS),
         (post, "heartbeat", RUNS, JSON),
-        (post, "heartbeat", RUNS, JSON | SPOKEN | {"epochal-protocol": "x"}),
-        (post, "heartbeat", RUNS, JSON | SPOKEN | {"epochal-version": "v" * 65}),
-        (post, "heartbeat", b'{"phase": "dancing"}', JSON | SPOKEN),
+        (post, "heartbeat", RUNS, JSON | PROTOCOL_HEADERS | {"epochal-protocol": "x"}),
+        (post, "heartbeat", RUNS, JSON | PROTOCOL_HEADERS | {"epochal-version": "v" * 65}),
+        (post, "heartbeat", b'{"phase": "dancing"}', JSON | PROTOCOL_HEADERS),
         (post, "epochs", opened(1), JSON),
         (post, "epochs", opened(1), JSON),
         (post, "epochs", opened(1, EpochKey("other", 3)), JSON),
@@ -118,16 +118,16 @@ def calls(internal: Internal) -> list[tuple[Any, ...]]:
         (post, "/internal/v1/executions/other/attempts/1/epochs", opened(2), JSON),
         (post, "epochs", b" " * (Settings().limits.body_bytes + 1), JSON),
         (post, "finish", b'{"failure": null}', JSON),
-        (post, "heartbeat", RUNS, JSON | SPOKEN),
+        (post, "heartbeat", RUNS, JSON | PROTOCOL_HEADERS),
         (post, "epochs", opened(2, EpochKey(internal.branch, 1)), JSON),
     ]
 
 
-def passed_on(app: ASGIApp, drivers: Any) -> ASGIApp:
+def bypassed(app: ASGIApp, drivers: Any) -> ASGIApp:
     return app
 
 
-def answered(internal: Internal) -> list[tuple[Any, ...]]:
+def answers_of(internal: Internal) -> list[tuple[Any, ...]]:
     found = []
     for method, path, content, headers in calls(internal):
         answer = internal.call(method, path, content, **headers)
@@ -135,33 +135,33 @@ def answered(internal: Internal) -> list[tuple[Any, ...]]:
         document = json.loads(body) if body else None
         if isinstance(document, dict):
             document = {name: value for name, value in document.items() if name not in ("request", *TIMES)}
-        kept = {name: value for name, value in answer.headers.items() if name not in ("x-request-id", "content-length")}
-        found.append((method, path.replace(internal.execution, ""), answer.status_code, document, kept))
+        compared = {
+            name: value for name, value in answer.headers.items() if name not in ("x-request-id", "content-length")
+        }
+        found.append((method, path.replace(internal.execution, ""), answer.status_code, document, compared))
     return found
 
 
 TIMES = ("started_at", "prepared_at", "committed_at")
 
 
-def test_both_ways_answer_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = answered(Internal(tmp_path / "fast"))
-    monkeypatch.setattr(internal_app, "FastCalls", passed_on)
-    ordinary = answered(Internal(tmp_path / "ordinary"))
+def test_fast_path_and_ordinary_routes_return_equal_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = answers_of(Internal(tmp_path / "fast"))
+    monkeypatch.setattr(internal_app, "FastCalls", bypassed)
+    ordinary = answers_of(Internal(tmp_path / "ordinary"))
     for one, other in zip(fast, ordinary, strict=True):
         assert one == other
     assert {status for _, _, status, _, _ in fast} >= {200, 204, 401, 404, 405, 409, 413, 422}
 
 
-def test_what_drivers_call_all_the_time_does_not_come_to_the_ordinary_route(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_frequent_calls_bypass_the_ordinary_routes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
         raise AssertionError(scope["path"])
 
     monkeypatch.setattr(internal_app, "FastCalls", lambda app, drivers: FastCalls(refuse, drivers))
     internal = Internal(tmp_path)
     statuses = [
-        internal.call("POST", "heartbeat", RUNS, **JSON, **SPOKEN).status_code,
+        internal.call("POST", "heartbeat", RUNS, **JSON, **PROTOCOL_HEADERS).status_code,
         internal.call("POST", "epochs", opened(1), **JSON).status_code,
         internal.call("POST", "epochs/1/prepare", prepared(internal, 1), **JSON).status_code,
         internal.call("POST", "epochs/1/commit").status_code,

@@ -1,4 +1,4 @@
-"""Cursors and ids that a caller sends lead to nothing of another project, application or list."""
+"""Cursors and ids in requests give no access to another project, application or list."""
 
 from __future__ import annotations
 
@@ -33,18 +33,20 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 SECRET = "OF-PRICING"
-"""Stands in every row of the project ``pricing``."""
+"""A value in every row of the project ``pricing``."""
 ISOLATIONS = ("read_uncommitted", "read_committed")
 STATE = "/v1/applications/ads.{}/state/delays"
-Ask = Callable[[str, dict[str, Any]], httpx.Response]
+Send = Callable[[str, dict[str, Any]], httpx.Response]
 Parameter = tuple[str, str, str, str, frozenset[str]]
-"""Method, path, place, name; and the names of all query parameters of the operation."""
+"""Method, path, place and name, and the names of all query parameters of the operation."""
 
 
 @pytest.fixture
 def pricing(plane: Plane) -> Iterator[StateDriver]:
-    """Applications of the project ``pricing``: ``orders``, with three committed epochs, a savepoint and a tag that are
-    called ``month``, and one prepared epoch; ``invoices``."""
+    """The project ``pricing`` with two applications.
+
+    ``orders`` has three committed epochs, a savepoint and a tag ``month``, and a prepared epoch; ``invoices`` is
+    empty."""
     owner = project(plane, "pricing")
     with owner.client:
         owner.application("orders")
@@ -62,7 +64,7 @@ def pricing(plane: Plane) -> Iterator[StateDriver]:
 
 @pytest.fixture
 def ads(plane: Plane) -> Iterator[Project]:
-    """The project ``ads``, as its admin; its application ``orders`` has two committed epochs."""
+    """The project ``ads`` with its admin's token; its application ``orders`` has two committed epochs."""
     owner = project(plane, "ads")
     with owner.client:
         owner.application("orders")
@@ -74,24 +76,24 @@ def ads(plane: Plane) -> Iterator[Project]:
 
 @pytest.fixture
 def reader(plane: Plane, ads: Project) -> Iterator[Project]:
-    """The project ``ads``, as one of its viewers."""
+    """The project ``ads`` with a viewer's token."""
     with plane.as_bearer(ads.token("viewer", "reader")) as client:
         yield Project(plane, "ads", client)
 
 
-def of_query_node(app: FastAPI, client: httpx.Client) -> Ask:
-    """Requests of the same caller to a query node."""
+def query_node(app: FastAPI, client: httpx.Client) -> Send:
+    """A function that sends requests of the same caller to a query node."""
     transport = httpx.ASGITransport(app)
 
-    async def ask(path: str, query: dict[str, Any]) -> httpx.Response:
+    async def send(path: str, query: dict[str, Any]) -> httpx.Response:
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as node:
             return await node.get(path, params=query, headers=dict(client.headers))
 
-    return lambda path, query: asyncio.run(ask(path, query))
+    return lambda path, query: asyncio.run(send(path, query))
 
 
 def refused(answer: httpx.Response, where: str = "") -> None:
-    """400, and nothing of ``pricing``."""
+    """Check for status 400 without any content of ``pricing``."""
     assert answer.status_code == 400, (where, answer.text)
     body = answer.json()
     assert body["type"] == PREFIX + "invalid-cursor", (where, body)
@@ -99,15 +101,15 @@ def refused(answer: httpx.Response, where: str = "") -> None:
 
 
 def fill(template: str, application: str, **names: str) -> str:
-    """The path with names of what ``ads`` has."""
+    """The path with names that exist in ``ads``."""
     usual = {"name": application, "table": "delays", "snapshot": "1", "query": "1"}
     usual |= {"key": "JFK,LAX", "epoch": "1", "entry": "add", "id": "1"}
     return template.format(**(usual | names))
 
 
 def parameters() -> Iterator[Parameter]:
-    """All parameters of calls with a token, by the OpenAPI document; those in the path have tests in
-    ``test_project_isolation.py``."""
+    """All parameters of authenticated calls in the OpenAPI document, except those in paths, which
+    ``test_project_isolation.py`` tests."""
     document = create_app(Settings()).openapi()
 
     def fields(schema: dict[str, Any]) -> Iterator[str]:
@@ -129,36 +131,36 @@ def parameters() -> Iterator[Parameter]:
                 yield method.upper(), path, place, name, queried
 
 
-def plain(*values: Any) -> str:
+def unsigned_cursor(*values: Any) -> str:
     """A cursor without a signature."""
     return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
 
 
 def test_a_forged_cursor_reads_no_state_of_another_project(plane: Plane, reader: Project, pricing: StateDriver) -> None:
     branch = pricing.driver.point.branch
-    node = of_query_node(create_query_app(plane.control), reader.client)
-    for ask in (lambda path, query: reader.client.get(path, params=query), node):
+    node = query_node(create_query_app(plane.control), reader.client)
+    for send in (lambda path, query: reader.client.get(path, params=query), node):
         for application, epoch, isolation in product(("orders", "missing"), (2, 4), ISOLATIONS):
             state = reader.url(f"applications/{application}/state/delays")
-            forged = {"cursor": plain(branch, epoch, FORM, ""), "isolation": isolation}
-            refused(ask(f"{state}/scan", forged))
-            forged = {"cursor": plain(branch, epoch, 0, "", 0), "key": "OF-ADS,LAX"}
-            refused(ask(f"{state}/history", forged))
+            forged = {"cursor": unsigned_cursor(branch, epoch, FORM, ""), "isolation": isolation}
+            refused(send(f"{state}/scan", forged))
+            forged = {"cursor": unsigned_cursor(branch, epoch, 0, "", 0), "key": "OF-ADS,LAX"}
+            refused(send(f"{state}/history", forged))
 
 
-def test_a_key_of_another_application_is_refused_although_the_cursor_is_signed(
+def test_a_signed_cursor_with_a_key_of_another_application_is_refused(
     plane: Plane, ads: Project, reader: Project, pricing: StateDriver
 ) -> None:
-    """The signature is one protection; that a key is looked up in the lineage of the application is another one."""
+    """Beside the signature, each snapshot key must be in the lineage of the application."""
     ads.post("applications/orders/fork", 201, name="copy", epoch=1, parameters={"out": "/copy"}, start=False)
     own, foreign = str(ads.get("applications/orders")["branch"]), pricing.driver.point.branch
-    ask = of_query_node(create_query_app(plane.control), reader.client)
+    send = query_node(create_query_app(plane.control), reader.client)
     key = "JFK,LAX"
 
     def scan(application: str, branch: str, epoch: int, isolation: str) -> httpx.Response:
         cursor = signed(plane, STATE.format(application) + "/scan", branch, epoch, FORM, "", project="ads")
         path = reader.url(f"applications/{application}/state/delays/scan")
-        return ask(path, {"cursor": cursor, "isolation": isolation})
+        return send(path, {"cursor": cursor, "isolation": isolation})
 
     def history(application: str, *position: Any) -> httpx.Response:
         cursor = signed(plane, STATE.format(application) + "/history", *position, project="ads", query=(f"key={key}",))
@@ -178,8 +180,8 @@ def test_a_key_of_another_application_is_refused_although_the_cursor_is_signed(
         assert (answer.status_code, answer.json()["type"]) == (404, PREFIX + "not-found"), answer.text
 
 
-def test_snapshots_are_of_the_lineage_of_an_application(plane: Plane, ads: Project) -> None:
-    """Its own branch, what that was forked from, and what a rollback has left; nothing of the parent after the fork."""
+def test_snapshots_are_limited_to_the_lineage_of_the_application(plane: Plane, ads: Project) -> None:
+    """A fork reads its own branch and its parent's up to the fork, and nothing of the parent after it."""
     ads.post("applications/orders/fork", 201, name="copy", epoch=1, parameters={"out": "/copy"}, start=False)
     branch, fork = (str(ads.get(f"applications/{name}")["branch"]) for name in ("orders", "copy"))
     reference = plane.control.snapshots.reference
@@ -237,19 +239,19 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/tokens"): {"role": "viewer"},
     ("POST", "/v1/webhooks"): {"url": "https://example.com/hook", "kinds": ["epoch.committed"]},
 }
-"""What the operation needs beside the field that is tried."""
+"""Required fields of the operation beside the tested one."""
 OF_INSTALLATION = ("/v1/nodes", "/v1/projects")
 
 
-def test_every_list_with_a_cursor_is_tried() -> None:
-    """A new list has to be entered above."""
+def test_the_table_of_cursors_contains_every_list() -> None:
+    """Add new lists to ``CURSORS``."""
     found = {path for _, path, place, name, _ in parameters() if (place, name) == ("query", "cursor")}
     assert found == CURSORS.keys()
 
 
-def test_a_cursor_is_good_for_the_list_that_issued_it(plane: Plane, ads: Project, pricing: StateDriver) -> None:
-    """A cursor of another project, application, table or kind of list, one that is cut or changed, and one with a key
-    of another installation are refused by every list: 400, and the problem says what to do."""
+def test_a_cursor_is_valid_for_its_own_list_only(plane: Plane, ads: Project, pricing: StateDriver) -> None:
+    """Every list refuses cursors of another project, application, table or kind of list, truncated and altered
+    cursors, and those signed with the key of another installation."""
     branches = {"ads": str(ads.get("applications/orders")["branch"]), "pricing": pricing.driver.point.branch}
 
     def cursor(template: str, in_project: str, kind: str | None = None, **names: str) -> str:
@@ -272,32 +274,32 @@ def test_a_cursor_is_good_for_the_list_that_issued_it(plane: Plane, ads: Project
         assert answer.status_code == (404 if "/queries/" in template else 200), (template, answer.text)
         seal = CursorSeal(b"another key", ("ads", fill(template, "ads.orders")))
         wrong = {
-            "unsigned": plain(*CURSORS[template]),
-            "of another installation": PageRequest(1, None, seal).following(*CURSORS[template]),
-            "of another kind of list": cursor(template, "ads", kind="/v1/something/else"),
-            "cut": own[:-1],
-            "cut to the signature": own[:20],
+            "unsigned": unsigned_cursor(*CURSORS[template]),
+            "another installation": PageRequest(1, None, seal).following(*CURSORS[template]),
+            "another kind of list": cursor(template, "ads", kind="/v1/something/else"),
+            "truncated": own[:-1],
+            "truncated to the signature": own[:20],
             "longer": own + "A",
             "empty": "",
-            "of a changed position": own[:-2] + ("BB" if not own.endswith("BB") else "CC"),
-            "of a changed signature": ("B" if own[0] != "B" else "C") + own[1:],
+            "an altered position": own[:-2] + ("BB" if not own.endswith("BB") else "CC"),
+            "an altered signature": ("B" if own[0] != "B" else "C") + own[1:],
             "not Base64": "*" + own[1:],
             "not ASCII": "\u00e9" + own[1:],
         }
         if template not in OF_INSTALLATION:
-            wrong["of another project"] = cursor(template, "pricing")
+            wrong["another project"] = cursor(template, "pricing")
         if "{name}" in template:
-            wrong["of another application"] = cursor(template, "ads", name="ads.copy")
+            wrong["another application"] = cursor(template, "ads", name="ads.copy")
         if "{table}" in template:
-            wrong["of another table"] = cursor(template, "ads", table="visits")
+            wrong["another table"] = cursor(template, "ads", table="visits")
         if query:
             changed = {name: value + "0" for name, value in query.items()}
-            refused(client.get(path, params={**changed, "cursor": own}), f"{template} of another subject")
+            refused(client.get(path, params={**changed, "cursor": own}), f"{template}: another subject")
         for what, text in wrong.items():
-            refused(client.get(path, params={**query, "cursor": text}), f"{template} {what}")
+            refused(client.get(path, params={**query, "cursor": text}), f"{template}: {what}")
 
 
-def test_no_character_of_a_cursor_can_be_changed() -> None:
+def test_a_cursor_with_a_changed_character_is_refused() -> None:
     own = PageRequest(1, None, SEAL).following("pricing.orders-1", 4, 2, "")
     assert json.loads(SEAL.open(own)) == ["pricing.orders-1", 4, 2, ""]
     for position, other in product(range(len(own)), "AQgw_-9"):
@@ -309,21 +311,21 @@ def test_no_character_of_a_cursor_can_be_changed() -> None:
         SEAL.open(own + "=")
 
 
-def test_a_cursor_survives_a_restart_and_works_on_query_nodes(settings: Settings, tmp_path: Path) -> None:
+def test_a_cursor_is_valid_after_a_restart_and_on_query_nodes(settings: Settings, tmp_path: Path) -> None:
     def served() -> tuple[list[str], str | None]:
         with serving(settings, StandInSupervisor()) as (control, token), http_client(settings, token) as client:
             plane = Plane(control, client, settings, StandInSupervisor(), [])
             if cursor is None:
                 for name in ("first", "second"):
                     plane.application(name, start=False)
-            ask: Ask = lambda path, query: client.get(path, params=query)  # noqa: E731
+            send: Send = lambda path, query: client.get(path, params=query)  # noqa: E731
             if cursor is not None:
                 node, _ = compose_worker(QueryOrders(settings=settings, folder=tmp_path))
-                assert names(of_query_node(create_query_app(node), client), cursor)[0] == ["second"]
-            return names(ask, cursor)
+                assert names(query_node(create_query_app(node), client), cursor)[0] == ["second"]
+            return names(send, cursor)
 
-    def names(ask: Ask, cursor: str | None) -> tuple[list[str], str | None]:
-        answer = ask("/v1/applications", {"limit": 1, **({} if cursor is None else {"cursor": cursor})})
+    def names(send: Send, cursor: str | None) -> tuple[list[str], str | None]:
+        answer = send("/v1/applications", {"limit": 1, **({} if cursor is None else {"cursor": cursor})})
         assert answer.status_code == 200, answer.text
         return [item["name"] for item in answer.json()["items"]], answer.json()["next_cursor"]
 
@@ -380,8 +382,7 @@ IDS: dict[tuple[str, str, str, str], tuple[Any, ...]] = {
     ("GET", f"{ONE}/snapshots/{{snapshot}}/diff", "query", "to"): ("3", "month", "invoices:1", "pricing.orders:1"),
     ("GET", f"{ONE}/snapshots/{{snapshot}}/diff/{{table}}", "query", "to"): ("3", "month", "pricing.orders:1"),
 }
-"""Every id and name of something that is there already, or is to be, in a body, query or header; with values that exist
-in ``pricing`` alone, or would lead there."""
+"""Every id and name in a body, query or header, with values that exist in ``pricing`` only, or refer to it."""
 NAMES_NOTHING = {
     "query": "cursor limit at isolation min_epoch wait_seconds wait key prefix fold slices format state kind follow "
     "tail offset filename",
@@ -391,11 +392,11 @@ NAMES_NOTHING = {
     "older_than_seconds operator parallelism parameters place query quick quotas repair role scope secret sha256 "
     "shadow sources start to trial url wait_seconds",
 }
-"""Parameters and fields that name nothing of a project. ``cursor`` and ``Idempotency-Key`` have tests of their own."""
+"""Parameters and fields that refer to nothing in a project. Other tests cover ``cursor`` and ``Idempotency-Key``."""
 
 
-def test_every_id_in_a_body_query_or_header_is_tried() -> None:
-    """A new parameter or field is entered in one of the two tables above."""
+def test_the_tables_of_parameters_are_complete() -> None:
+    """Add new parameters and fields to ``IDS`` or ``NAMES_NOTHING``."""
     found = {
         (method, path, place, name)
         for method, path, place, name, _ in parameters()
@@ -404,8 +405,8 @@ def test_every_id_in_a_body_query_or_header_is_tried() -> None:
     assert found == IDS.keys()
 
 
-def of_pricing(plane: Plane) -> list[Any]:
-    """What the project has, as its own members see it."""
+def contents_of_pricing(plane: Plane) -> list[Any]:
+    """The resources of the project."""
     lists = ("applications", "operations", "tokens", "webhooks", "imports", "applications/orders/savepoints")
     return [plane.get(f"/v1/projects/pricing/{path}") for path in lists]
 
@@ -413,7 +414,7 @@ def of_pricing(plane: Plane) -> list[Any]:
 def test_an_id_of_another_project_is_refused(plane: Plane, ads: Project, pricing: StateDriver) -> None:
     theirs = plane.get("/v1/applications/pricing.invoices")
     upload = plane.post("/v1/projects/pricing/imports", 201, sha256="0" * 64, bytes=10)["id"]
-    before = of_pricing(plane)
+    before = contents_of_pricing(plane)
     queried = {(method, path): names for method, path, _, _, names in parameters()}
     for (method, template, place, name), values in IDS.items():
         for value in values:
@@ -433,10 +434,10 @@ def test_an_id_of_another_project_is_refused(plane: Plane, ads: Project, pricing
             where = f"{method} {url} {sent}: {answer.status_code} {answer.text[:300]}"
             assert answer.status_code in (400, 403, 404, 409, 410, 422), where
             assert SECRET not in answer.text and theirs["branch"] not in answer.text, where
-    assert of_pricing(plane) == before
+    assert contents_of_pricing(plane) == before
 
 
-def test_an_idempotency_key_replays_nothing_to_another_caller(plane: Plane, ads: Project, pricing: StateDriver) -> None:
+def test_an_answer_is_not_replayed_to_another_caller(plane: Plane, ads: Project, pricing: StateDriver) -> None:
     body, headers = {"name": SECRET.lower(), "role": "viewer"}, {"Idempotency-Key": "once"}
     first = plane.client.post("/v1/projects/pricing/tokens", json=body, headers=headers)
     again = plane.client.post("/v1/projects/pricing/tokens", json=body, headers=headers)

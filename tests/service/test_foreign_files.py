@@ -1,4 +1,4 @@
-"""A driver writes a manifest that names another application's files: nothing of them is read in its name."""
+"""Manifests that name files of another application are refused by every reader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.service.conftest import Plane, free_port
 from tests.service.lookups import DELAYS, StateDriver, route
 
 FLIGHTS = 4_711_174_711_471_174
-"""No hexadecimal id of a request or of a file holds as many digits by chance."""
+"""Has more digits than occur by chance in a hexadecimal id of a request or a file."""
 SECRET = route("VAULT", "SAFE", FLIGHTS, 0.5)
 KINDS = ("delta", "base", "parent", "loop")
 READINGS = (
@@ -37,24 +37,24 @@ READINGS = (
 )
 
 
-def keeping(plane: Plane) -> StateDriver:
-    """The other application, whose state is nobody else's."""
+def victim(plane: Plane) -> StateDriver:
+    """The application ``secrets``, whose files others name."""
     plane.application("secrets")
     driver = StateDriver(plane, "secrets", tables=(DELAYS,))
     driver.epoch((DELAYS, [SECRET]))
     return driver
 
 
-def forged(kind: str, of: StateDriver) -> dict[str, Any]:
-    """What the manifest of an epoch names, beside what every one does."""
-    assert of.head is not None
-    theirs = SnapshotStore(of.plane.settings.store_url).read_manifest(of.head)
+def forged(kind: str, owner: StateDriver) -> dict[str, Any]:
+    """Fields of a manifest that name files of another application."""
+    assert owner.head is not None
+    theirs = SnapshotStore(owner.plane.settings.store_url).read_manifest(owner.head)
     file = next(delta.file for delta in theirs.deltas if delta.file.rows)
     match kind:
         case "delta":
             return {"deltas": theirs.deltas}
         case "parent":
-            return {"parent": of.head}
+            return {"parent": owner.head}
         case "base":
             at = EpochKey(theirs.branch, theirs.epoch)
             return {"bases": (BaseFile(table="delays", at=at, first_group=0, last_group=127, file=file),)}
@@ -71,15 +71,15 @@ def refusal(plane: Plane, path: str) -> str:
 
 
 @pytest.mark.by_turns(2)
-def test_every_reading_refuses_a_snapshot_that_names_anothers_files(plane: Plane, tmp_path: Path) -> None:
-    secrets, foreign = keeping(plane), []
+def test_every_reader_refuses_a_snapshot_with_foreign_files(plane: Plane, tmp_path: Path) -> None:
+    secrets, foreign = victim(plane), []
     for kind in KINDS:
         plane.application(kind)
-        mole = StateDriver(plane, kind, tables=(DELAYS,))
+        forger = StateDriver(plane, kind, tables=(DELAYS,))
         for number, names in ((1, forged(kind, secrets)), (2, {}), (3, forged(kind, secrets))):
-            mole.epoch((DELAYS, [route("A", "B", number, 0.5)]), **names)
-            assert mole.head is not None
-            foreign += [mole.head] if names else []
+            forger.epoch((DELAYS, [route("A", "B", number, 0.5)]), **names)
+            assert forger.head is not None
+            foreign += [forger.head] if names else []
         refused = {path: refusal(plane, f"/v1/applications/{kind}/{path}") for path in READINGS}
         assert refused == dict.fromkeys(READINGS, "foreign-file"), kind
 
@@ -109,35 +109,35 @@ def test_every_reading_refuses_a_snapshot_that_names_anothers_files(plane: Plane
     applier.database.close()
 
 
-def test_nobody_goes_on_from_a_manifest_that_names_anothers_files(plane: Plane, tmp_path: Path) -> None:
-    """A restore takes what the store has more than the backup; what an author's code has put there, it does not."""
-    secrets = keeping(plane)
-    plane.application("mole")
-    mole = StateDriver(plane, "mole", tables=(DELAYS,))
-    mole.epoch((DELAYS, [route("A", "B", 1, 0.5)]))
+def test_a_restore_skips_manifests_with_foreign_files(plane: Plane, tmp_path: Path) -> None:
+    """A restore adopts newer epochs from the store, but none that an author's code has forged."""
+    secrets = victim(plane)
+    plane.application("forger")
+    forger = StateDriver(plane, "forger", tables=(DELAYS,))
+    forger.epoch((DELAYS, [route("A", "B", 1, 0.5)]))
     place = tmp_path / "backups"
     assert finished(plane, plane.post("/v1/backups", to=str(place)))["state"] == "succeeded"
-    mole.epoch((DELAYS, [route("A", "B", 2, 0.5)]))
-    mole.epoch((DELAYS, [route("A", "B", 3, 0.5)]), **forged("delta", secrets))
+    forger.epoch((DELAYS, [route("A", "B", 2, 0.5)]))
+    forger.epoch((DELAYS, [route("A", "B", 3, 0.5)]), **forged("delta", secrets))
     again = plane.settings.model_copy(
         update={"data": tmp_path / "again", "port": free_port(), "store": plane.settings.store_url}
     )
     report = restored(again, place)
-    (found,) = (application for application in report.applications if application.name == "mole")
+    (found,) = (application for application in report.applications if application.name == "forger")
     assert (found.epoch, found.newer) == (2, 1)
 
 
 @pytest.mark.by_turns(2)
-def test_what_stands_on_ancestors_is_read(plane: Plane, other: Plane) -> None:
-    """A fork of a fork, an import of that, and a fork of what was imported: their files are under branches before."""
-    driver = keeping(plane)
+def test_files_of_ancestors_are_read(plane: Plane, other: Plane) -> None:
+    """Chains of forks and imports, whose files lie under branches of their ancestors."""
+    driver = victim(plane)
     driver.epoch((DELAYS, [route("A", "B", 1, 0.5)]))
     plane.post("/v1/applications/secrets/fork", 201, name="between", parameters={"out": "/b"}, epoch=2)
     plane.post("/v1/applications/between/fork", 201, name="flights", parameters={"out": "/f"}, epoch=2)
     fork = StateDriver(plane, "flights", tables=(DELAYS,))
     fork.epoch((DELAYS, [route("C", "D", 1, 0.5)]))
-    for asked in ({"epoch": 3}, {"min_epoch": 3}):
-        answer = plane.get("/v1/applications/flights/state/delays/keys/VAULT,SAFE", **asked)
+    for query in ({"epoch": 3}, {"min_epoch": 3}):
+        answer = plane.get("/v1/applications/flights/state/delays/keys/VAULT,SAFE", **query)
         assert answer["value"]["flights"] == FLIGHTS
 
     done = imported(other, exported(plane), name="flights")

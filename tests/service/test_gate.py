@@ -1,4 +1,4 @@
-"""The gate decides by the head of a request alone: before a body is taken, and before an answer is replayed."""
+"""The gate authorises a request by its head, before reading a body and before replaying an answer."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def query_app(settings: Settings) -> FastAPI:
     return create_query_app(node)
 
 
-def answered(app: FastAPI, method: str, path: str, **headers: str) -> tuple[int, dict[bytes, bytes]]:
-    """Status and headers of the answer to a head. An ``AssertionError`` when the app reads the body before it."""
+def answer_to_head(app: FastAPI, method: str, path: str, **headers: str) -> tuple[int, dict[bytes, bytes]]:
+    """Status and headers of the answer to a head; fails if the app reads the body first."""
     sent: list[Any] = []
 
     async def receive() -> Any:
-        assert sent, f"{method} {path}: the body was taken before the answer"
+        assert sent, f"{method} {path}: the body was read before the answer"
         return {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:
@@ -75,7 +75,7 @@ def answered(app: FastAPI, method: str, path: str, **headers: str) -> tuple[int,
 
 
 @pytest.mark.parametrize("make", [control_app, create_internal_app, query_app])
-def test_without_a_token_no_endpoint_takes_anything_of_a_body(tmp_path: Path, make: Callable[..., FastAPI]) -> None:
+def test_no_endpoint_reads_a_body_without_a_token(tmp_path: Path, make: Callable[..., FastAPI]) -> None:
     url = new_sqlite_catalog(tmp_path / "catalog.sqlite")
     app = make(Settings(data=tmp_path, database=url, internal_port=None if make is control_app else 1))
     tried = 0
@@ -85,14 +85,14 @@ def test_without_a_token_no_endpoint_takes_anything_of_a_body(tmp_path: Path, ma
         for method in route.methods or ():
             path = filled(route.path)
             for framing in ({"content-length": str(1 << 30)}, {"transfer-encoding": "chunked"}):
-                status, headers = answered(app, method, path, **framing, **{"idempotency-key": "k"})
+                status, headers = answer_to_head(app, method, path, **framing, **{"idempotency-key": "k"})
                 assert status == 401, f"{method} {path}"
                 assert headers[b"connection"] == b"close" and headers[b"www-authenticate"] == b"Bearer"
                 tried += 1
     assert tried > 20
 
 
-def test_no_endpoint_takes_a_body_of_a_caller_without_its_role(plane: Plane) -> None:
+def test_no_endpoint_reads_a_body_without_its_role(plane: Plane) -> None:
     roles = {role: plane.token(role.value) for role in (Role.VIEWER, Role.OPERATOR, Role.AUTHOR)}
     app = create_app(plane.settings)
     tried = 0
@@ -103,13 +103,13 @@ def test_no_endpoint_takes_a_body_of_a_caller_without_its_role(plane: Plane) -> 
         for role, token in roles.items():
             for method in () if role.includes(access.role) else route.methods or ():
                 headers = {"authorization": f"Bearer {token}", "content-length": "9999999", "idempotency-key": "k"}
-                status, _ = answered(app, method, filled(route.path), **headers)
+                status, _ = answer_to_head(app, method, filled(route.path), **headers)
                 assert status == 403, f"{role}: {method} {route.path}"
                 tried += 1
     assert tried > 50
 
 
-def test_what_is_no_json_is_not_parsed_for_a_caller_without_a_token(plane: Plane) -> None:
+def test_a_body_is_not_parsed_without_a_token(plane: Plane) -> None:
     with plane.as_bearer(None) as client:
         check_problem(client.post("/v1/applications", content=b"{bad"), 401, "unauthenticated")
         execution = f"/internal/v1/executions/{'0' * 32}/attempts/1"
@@ -131,11 +131,11 @@ def connected(plane: Plane) -> socket.socket:
 def test_a_large_body_without_a_token_is_refused_before_it_is_sent(plane: Plane, expect: list[str]) -> None:
     with connected(plane) as connection:
         connection.sendall(head(plane, "/v1/artifacts?filename=a.py", 50 << 20, None, *expect))
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))  # until the connection is closed
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))  # reads until the connection is closed
     assert answer.startswith(b"HTTP/1.1 401 ") and b"connection: close" in answer
 
 
-def test_a_client_that_sends_a_refused_body_still_reads_the_answer(plane: Plane) -> None:
+def test_a_client_reads_the_answer_to_a_body_refused_by_its_head(plane: Plane) -> None:
     with plane.as_bearer(None) as client:
         answer = client.post("/v1/artifacts", params={"filename": "a.py"}, content=b"#" * (30 << 20))
     check_problem(answer, 401, "unauthenticated")
@@ -146,7 +146,7 @@ SMALL = Limits(
 )
 
 
-def test_unfinished_bodies_are_bounded_in_bytes_and_small_ones_get_through(
+def test_unfinished_bodies_are_bounded_and_small_ones_are_accepted(
     settings: Settings, serve: Callable[..., Any]
 ) -> None:
     with serve(settings.model_copy(update={"limits": SMALL})) as (_, token):
@@ -163,7 +163,7 @@ def test_unfinished_bodies_are_bounded_in_bytes_and_small_ones_get_through(
                 answer = large(client)
                 check_problem(answer, 503, "too-many-bodies")
                 assert answer.headers["retry-after"] == "1"
-                assert answer.headers["connection"] == "close"  # by its head alone
+                assert answer.headers["connection"] == "close"  # refused by its head
                 chunked = client.post("/v1/applications", content=iter([b" " * 150_000] * 2))
                 check_problem(chunked, 503, "too-many-bodies")
                 assert client.post("/v1/tokens", json={"name": "ci", "role": "viewer"}).status_code == 201
@@ -194,13 +194,13 @@ def await_held_bodies(settings: Settings, token: str, size: int) -> None:
     assert refused
 
 
-def test_bodies_give_back_the_memory_that_they_have_taken() -> None:
+def test_bodies_release_their_memory() -> None:
     memory = BodyMemory(SMALL.model_copy(update={"small_body_bytes": 100, "small_bodies_bytes": 250}))
     memory.grow(0, 100)
     memory.grow(0, 100)
     with pytest.raises(NoMemoryForBody):
         memory.grow(0, 51)
-    memory.grow(100, 1_000_000)  # a body that becomes a large one
+    memory.grow(100, 1_000_000)  # the small body grows into a large one
     assert (memory.small, memory.large) == (100, 1_000_000)
     with pytest.raises(NoMemoryForBody):
         memory.check(101)
@@ -211,22 +211,20 @@ def test_bodies_give_back_the_memory_that_they_have_taken() -> None:
     assert (memory.small, memory.large) == (0, 0)
 
 
-def test_limits_that_never_take_the_largest_body_are_refused() -> None:
+def test_limits_below_the_largest_body_are_refused() -> None:
     with pytest.raises(ValueError, match="bodies_bytes"):
         Limits(bodies_bytes=1 << 20)
 
 
-def test_large_bodies_are_parsed_in_a_thread_and_answered_as_small_ones(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_bodies_are_parsed_in_a_thread(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[str] = []
 
-    class Noting(bodies._LargeRequest):
+    class RecordingRequest(bodies._LargeRequest):
         async def json(self) -> Any:
             threads.append(threading.current_thread().name)
             return await super().json()
 
-    monkeypatch.setattr(bodies, "_LargeRequest", Noting)
+    monkeypatch.setattr(bodies, "_LargeRequest", RecordingRequest)
     artifact = plane.artifact()
     body = {"name": "flights", "artifact": artifact, "parameters": {"out": "/data/x"}, "start": False}
     content = json.dumps(body).encode() + b" " * bodies.LARGE_BODY_BYTES
@@ -243,7 +241,7 @@ def test_large_bodies_are_parsed_in_a_thread_and_answered_as_small_ones(
     assert [item["outcome"] for item in audited] == [422, answer.status_code, answer.status_code]
 
 
-def test_a_caller_that_has_lost_its_role_gets_no_replay(plane: Plane) -> None:
+def test_a_caller_that_lost_its_role_receives_no_replay(plane: Plane) -> None:
     operator = plane.post("/v1/tokens", 201, name="ci", role="author")
     headers = {"Idempotency-Key": "once"}
     with plane.as_bearer(operator["token"]) as client:
@@ -260,7 +258,7 @@ def test_a_caller_that_has_lost_its_role_gets_no_replay(plane: Plane) -> None:
         assert "idempotency-replayed" not in refused.headers
 
 
-def test_without_authentication_no_foreign_page_gets_a_replay(settings: Settings, serve: Callable[..., Any]) -> None:
+def test_foreign_pages_receive_no_replay_without_authentication(settings: Settings, serve: Callable[..., Any]) -> None:
     with (
         serve(settings.model_copy(update={"authentication": False})),
         httpx.Client(base_url=settings.url, trust_env=False) as client,
@@ -274,15 +272,15 @@ def test_without_authentication_no_foreign_page_gets_a_replay(settings: Settings
         assert replayed.headers["idempotency-replayed"] == "true"
 
 
-def test_refused_calls_are_in_the_audit_log_once(plane: Plane) -> None:
+def test_a_refused_call_has_one_audit_entry(plane: Plane) -> None:
     with plane.as_bearer(plane.token("viewer")) as client:
         assert client.post("/v1/applications", json={}, headers={"Idempotency-Key": "k"}).status_code == 403
     entries = [item for item in plane.get("/v1/audit")["items"] if item["action"] == "POST /v1/applications"]
     assert [(item["outcome"], item["token"]) for item in entries] == [(403, "a-viewer")]
 
 
-def test_every_changing_endpoint_has_its_gate_before_idempotency() -> None:
-    """The order of the middleware, of which the last one that was added is the outermost."""
+def test_the_gate_precedes_idempotency() -> None:
+    """The middleware that was added last is the outermost."""
     app = create_app(Settings())
     names = [getattr(layer.cls, "__name__", "") for layer in app.user_middleware]
     assert names == ["ProjectPaths", "Transport", "Gate", "Bodies", "Idempotency", "Audit"]

@@ -1,4 +1,4 @@
-"""What is known of the control plane itself: health, metrics, the OpenAPI document."""
+"""Health, metrics and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from tests.service.conftest import Plane
 
 
-def test_health_readiness_and_metrics(plane: Plane) -> None:
-    anybody = plane.as_bearer(None)
-    assert anybody.get("/healthz").json() == anybody.get("/readyz").json() == {"status": "ok"}
+def test_health_and_readiness_are_public_and_metrics_count_requests(plane: Plane) -> None:
+    anonymous = plane.as_bearer(None)
+    assert anonymous.get("/healthz").json() == anonymous.get("/readyz").json() == {"status": "ok"}
     plane.application()
     driver = plane.driver()
     driver.running()
@@ -53,8 +53,8 @@ def test_watermarks_are_metrics_of_the_head(plane: Plane) -> None:
     assert lines == ['epochal_watermark_timestamp_seconds{application="flights",place="at"} 200.0']
 
 
-def test_what_was_left_out_is_counted_over_all_branches(plane: Plane) -> None:
-    """A rollback takes nothing back of what ran, and an epoch that is aborted has left nothing out."""
+def test_dropped_rows_are_counted_over_all_branches(plane: Plane) -> None:
+    """Counts survive a rollback, and exclude aborted epochs."""
     plane.application()
     driver = plane.driver()
     counts = EpochCounts(late_rows={"hourly": 2}, rejected_rows={"at": 1})
@@ -78,7 +78,7 @@ def test_what_was_left_out_is_counted_over_all_branches(plane: Plane) -> None:
         session.flush()
         session.add(LeftOut(branch="flights-2", kind="late", place="hourly", total=3))
         session.add(LeftOut(branch="flights-2", kind="dropped", place="reminders", total=5))
-    assert left_out(plane) == {
+    assert dropped_rows(plane) == {
         'epochal_late_rows_total{application="flights",place="hourly"} 7.0',
         'epochal_late_rows_total{application="flights",place="at"} 0.0',
         'epochal_rejected_rows_total{application="flights",place="at"} 2.0',
@@ -87,7 +87,7 @@ def test_what_was_left_out_is_counted_over_all_branches(plane: Plane) -> None:
     }
 
 
-def left_out(plane: Plane) -> set[str]:
+def dropped_rows(plane: Plane) -> set[str]:
     lines = plane.client.get("/metrics").text.splitlines()
     return {line for line in lines if line.startswith(("epochal_late", "epochal_rejected", "epochal_dropped"))}
 
@@ -102,12 +102,12 @@ def test_a_catalog_of_another_version_is_not_ready(plane: Plane) -> None:
 
 
 PLANS = ("/v1/collections/plan", "/v1/backups/prune/plan")
-"""Asked for by those who may act on them; they change nothing."""
+"""These calls change nothing, although they need a role that may."""
 CALLS = "/v1/applications/{name}/entries/{entry}"
-"""Repeated by the request ids of calls."""
+"""Calls of entries are repeated by their request ids instead of an idempotency key."""
 
 
-def test_the_openapi_document(plane: Plane) -> None:
+def test_the_openapi_document_is_complete(plane: Plane) -> None:
     document = plane.as_bearer(None).get("/openapi.json").json()
 
     assert document["openapi"].startswith("3.1")
@@ -131,8 +131,10 @@ def test_the_openapi_document(plane: Plane) -> None:
     assert [slug for slug in sorted(slugs) if f"`{slug.rpartition(':')[2]}`" not in explained] == []
 
 
-def test_the_document_is_made_beside_the_event_loop(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes half a second, in which nobody else would be answered."""
+def test_the_openapi_document_is_generated_outside_the_event_loop(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes half a second, which would delay other requests."""
     made, in_loop = openapi._document, list[bool]()
 
     def document(*about: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Hints between processes: heard soon, lost without harm, and again after a connection was lost."""
+"""Hints between processes on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ PATIENCE = 20.0
 
 @contextmanager
 def listening(hints: Hints) -> Iterator[queue.Queue[Topics]]:
-    heard: queue.Queue[Topics] = queue.Queue()
-    hints.open(heard.put)
+    received: queue.Queue[Topics] = queue.Queue()
+    hints.open(received.put)
     try:
-        yield heard
+        yield received
     finally:
         hints.close()
 
 
 @pytest.mark.parametrize("depth", [0, 12], ids=["short path", "long path"])
-def test_processes_on_one_data_folder_hear_each_other(tmp_path: Path, depth: int) -> None:
+def test_processes_on_one_data_folder_receive_hints_from_each_other(tmp_path: Path, depth: int) -> None:
     data = tmp_path.joinpath(*["a-long-name"] * depth)
     first, second, third = (hints_of(f"sqlite:///{data}/catalog.sqlite", data) for _ in range(3))
     assert isinstance(first, LocalHints)
@@ -42,24 +42,24 @@ def test_processes_on_one_data_folder_hear_each_other(tmp_path: Path, depth: int
             assert to_second.get(timeout=PATIENCE) == to_third.get(timeout=PATIENCE) == {COMMITTED, OPERATION}
         second.send(frozenset({COMMITTED}))
         assert to_first.get(timeout=PATIENCE) == {COMMITTED}
-        assert to_second.empty()  # nobody hears himself
+        assert to_second.empty()  # a process does not receive its own hints
     assert os.listdir(data / "hints") == []
 
 
-def test_the_socket_of_a_process_that_was_killed_is_removed(tmp_path: Path) -> None:
+def test_the_socket_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     folder = tmp_path / "hints"
     folder.mkdir()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as killed:
         killed.bind(str(folder / "1-killed"))
     hints, other = LocalHints(folder), LocalHints(folder)
-    with listening(hints), listening(other) as heard:
+    with listening(hints), listening(other) as received:
         hints.send(frozenset({COMMITTED}))
-        assert heard.get(timeout=PATIENCE) == {COMMITTED}
+        assert received.get(timeout=PATIENCE) == {COMMITTED}
         assert not (folder / "1-killed").exists()
 
 
 @pytest.mark.server
-def test_control_planes_on_one_postgresql_hear_each_other(
+def test_control_planes_on_one_postgresql_receive_hints_from_each_other(
     postgresql_catalog_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hints_module, "RECONNECT_SECONDS", 0.05)
@@ -69,7 +69,7 @@ def test_control_planes_on_one_postgresql_hear_each_other(
     with ExitStack() as stack:
         stack.callback(database.close)
         to_first, to_second = (stack.enter_context(listening(hints)) for hints in (first, second))
-        # Whoever has connected looks at everything.
+        # After connecting, a process re-reads everything.
         assert to_first.get(timeout=PATIENCE) == to_second.get(timeout=PATIENCE) == EVERYTHING
         first.send(frozenset({COMMITTED}))
         assert to_second.get(timeout=PATIENCE) == {COMMITTED}

@@ -1,4 +1,4 @@
-"""A driver runs an author's code, which has its token: what that opens, and for how long."""
+"""Limits of a driver's token, which authors' code can read."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from epochal.service.internal_app import create_internal_app
 from tests.service.conftest import Driver, Plane
 
 SHA256 = "0" * 64
-LOST = Failure(type="driver-lost", message="not heard")
+LOST = Failure(type="driver-lost", message="no heartbeat")
 
 
 def path_of(driver: Driver, rest: str) -> str:
     return f"/internal/v1/executions/{driver.execution}/attempts/{driver.attempt}/{rest}"
 
 
-def everything(driver: Driver, client: httpx.Client, beginnings: tuple[str, ...] = ("",)) -> dict[str, httpx.Response]:
-    """Every call that a driver can make whose path begins so, with bodies that are in order."""
+def all_calls(driver: Driver, client: httpx.Client, beginnings: tuple[str, ...] = ("",)) -> dict[str, httpx.Response]:
+    """Answers to every call of a driver whose path begins with one of ``beginnings``, with valid bodies."""
     assert driver.head is not None
     parent = {"branch": driver.head.branch, "epoch": driver.head.epoch}
     prepare = {
@@ -73,7 +73,7 @@ def replaced(plane: Plane, driver: Driver) -> None:
     plane.driver()
 
 
-def given_up(plane: Plane, driver: Driver) -> None:
+def abandoned(plane: Plane, driver: Driver) -> None:
     plane.control.ledger.execution_ended(driver.execution, "failed", LOST)
 
 
@@ -82,67 +82,67 @@ ENDS: dict[str, Callable[[Plane, Driver], None]] = {
     "failed": lambda _, driver: driver.catalog.finish(LOST),
     "lost": lost,
     "replaced": replaced,
-    "given up": given_up,
+    "abandoned": abandoned,
 }
 
 
-@pytest.mark.parametrize("over", ENDS)
-def test_the_token_of_an_attempt_that_is_over_is_worth_nothing(plane: Plane, over: str) -> None:
+@pytest.mark.parametrize("end", ENDS)
+def test_the_token_of_an_ended_attempt_is_refused(plane: Plane, end: str) -> None:
     plane.application()
     driver = plane.driver()
     driver.epoch()
     with plane.as_bearer(driver.ticket.token) as client:
-        before = everything(driver, client, ("directives?", "calls", "artifacts", "epochs/1"))
-        assert {answer.status_code for answer in before.values()} == {200}  # the token is known, and remembered
-        ENDS[over](plane, driver)
-        answers = everything(driver, client)
-        # The answer may have been lost: it may say again how it has ended, for which nothing happens.
-        again = {"finish": 204} if over in ("finished", "failed") else {}
+        before = all_calls(driver, client, ("directives?", "calls", "artifacts", "epochs/1"))
+        assert {answer.status_code for answer in before.values()} == {200}  # the token is valid and cached
+        ENDS[end](plane, driver)
+        answers = all_calls(driver, client)
+        # A repeated finish has no effect and succeeds, because its first answer may have been lost.
+        accepted = {"finish": 204} if end in ("finished", "failed") else {}
         assert {rest: answer.status_code for rest, answer in answers.items()} == {
-            rest: again.get(rest, 409) for rest in answers
+            rest: accepted.get(rest, 409) for rest in answers
         }
         refused = [answer.json()["type"] for answer in answers.values() if answer.status_code == 409]
         assert set(refused) == {"urn:epochal:problem:fenced"}
-        heard = [epoch["state"] for epoch in plane.get("/v1/applications/flights/epochs")["items"]]
-    assert heard == ["committed"]
+        states = [epoch["state"] for epoch in plane.get("/v1/applications/flights/epochs")["items"]]
+    assert states == ["committed"]
     assert "forged" not in plane.client.get("/v1/applications/flights/executions").text
 
 
-def test_everything_that_a_driver_can_call_is_tried(plane: Plane) -> None:
-    """What is added to the internal API comes into the test above, too."""
+def test_the_table_of_calls_contains_the_whole_internal_api(plane: Plane) -> None:
+    """Add new calls of the internal API to ``all_calls``."""
     plane.application()
     driver = plane.driver()
     driver.epoch()
     app = create_internal_app(plane.settings)
-    wanted = {
+    defined = {
         (method, str(route.path))
         for route in iter_route_contexts(app.routes)
         for method in route.methods or ()
         if access_of(route.endpoint) is Access.DRIVER
     }
     with plane.as_bearer(driver.ticket.token) as client:
-        asked = [answer.request for answer in everything(driver, client).values()]
+        sent = [answer.request for answer in all_calls(driver, client).values()]
     tried = {
         (request.method, str(route.path))
-        for request in asked
+        for request in sent
         for route in iter_route_contexts(app.routes)
         if route.matches({"type": "http", "method": request.method, "path": request.url.path})[0] is Match.FULL
     }
-    assert tried == wanted
+    assert tried == defined
 
 
-STATE_OF_ALL = ("/v1/applications", "/v1/executions", "/v1/tokens", "/v1/projects", "/v1/webhooks", "/v1/artifacts")
+LISTS = ("/v1/applications", "/v1/executions", "/v1/tokens", "/v1/projects", "/v1/webhooks", "/v1/artifacts")
 
 
-def everything_there_is(plane: Plane) -> dict[str, Any]:
-    """Answers to an admin."""
-    found = {path: answer.json() for path in STATE_OF_ALL if (answer := plane.client.get(path)).status_code == 200}
+def state_of_installation(plane: Plane) -> dict[str, Any]:
+    """All lists and epochs, as an admin reads them."""
+    found = {path: answer.json() for path in LISTS if (answer := plane.client.get(path)).status_code == 200}
     epochs = {name: plane.get(f"/v1/applications/{name}/epochs")["items"] for name in ("flights", "trains")}
     return {**found, **epochs}
 
 
-def test_a_live_drivers_token_opens_no_other_path_of_either_port(plane: Plane) -> None:
-    """Every route of both apps, new ones included, with the token of a driver that is running."""
+def test_a_drivers_token_is_refused_by_all_other_paths(plane: Plane) -> None:
+    """Tries every route of both apps with the token of a running driver."""
     plane.application("flights")
     plane.application("trains")
     driver, other = plane.driver("flights"), plane.driver("trains")
@@ -154,7 +154,7 @@ def test_a_live_drivers_token_opens_no_other_path_of_either_port(plane: Plane) -
     def filled(path: str) -> str:
         return re.sub(r"\{(\w+)(:path)?\}", lambda found: values.get(found[1], "flights"), path)
 
-    before = everything_there_is(plane)
+    before = state_of_installation(plane)
     opened, tried = {}, 0
     apps = (create_app(plane.settings), create_internal_app(plane.settings))
     with plane.as_bearer(driver.ticket.token) as client:
@@ -165,14 +165,14 @@ def test_a_live_drivers_token_opens_no_other_path_of_either_port(plane: Plane) -
                     body = {"json": {}} if method in ("POST", "PUT", "PATCH") else {}
                     answer = client.request(method, filled(str(route.path)), **body)
                     tried += 1
-                    # 404 of the gate: the token is known, and the execution is not its own.
+                    # The gate answers 404 to a valid token of another execution.
                     is_hidden = access is Access.DRIVER and answer.status_code == 404
                     if is_hidden:
                         assert answer.json()["type"] != "urn:epochal:problem:no-such-path", route.path
                     elif answer.status_code != 401:
                         opened[method, str(route.path)] = (answer.status_code, access)
-        forged = everything(other, client)
-        # Its own attempt's path, with a foreign id behind it, and its own execution with another attempt.
+        forged = all_calls(other, client)
+        # Foreign ids within its own attempt, and another attempt of its own execution.
         foreign = [
             client.get(path_of(driver, f"artifacts/{'0' * 64}")),
             client.post(path_of(driver, f"epochs/{other._next + 40}/commit"), json={}),
@@ -184,13 +184,13 @@ def test_a_live_drivers_token_opens_no_other_path_of_either_port(plane: Plane) -
     assert not set(opened) - public, {key: opened[key] for key in set(opened) - public}
     assert {answer.status_code for answer in (*forged.values(), *foreign[2:])} <= {401, 404}, forged
     assert all(answer.status_code in (401, 404, 409, 422) for answer in foreign[:2])
-    assert everything_there_is(plane) == before
+    assert state_of_installation(plane) == before
     driver.epoch()
     other.epoch()
 
 
-def test_who_waits_while_the_attempt_ends_learns_nothing(plane: Plane) -> None:
-    """Questions are held for a while: what comes then is not for a driver that is over by then."""
+def test_a_long_poll_is_refused_when_its_attempt_ends(plane: Plane) -> None:
+    """A directive that arrives during the poll must not reach a driver that has ended."""
     plane.application()
     driver = plane.driver()
     driver.running()
@@ -219,7 +219,7 @@ def test_who_waits_while_the_attempt_ends_learns_nothing(plane: Plane) -> None:
         "",
     ],
 )
-def test_no_manifest_of_anywhere_else_is_prepared(plane: Plane, path: str) -> None:
+def test_a_manifest_outside_the_branch_is_not_prepared(plane: Plane, path: str) -> None:
     plane.application("flights")
     plane.application("trains")
     flights, trains = plane.driver("flights"), plane.driver("trains")
@@ -236,10 +236,12 @@ def test_no_manifest_of_anywhere_else_is_prepared(plane: Plane, path: str) -> No
         }
         answer = client.post(path_of(flights, "epochs/1/prepare"), json=body)
     assert answer.status_code == 422, answer.text
-    flights.catalog.prepare_epoch(1, None, own, EpochCounts(), EpochTerms())  # it was not, and this one is
+    flights.catalog.prepare_epoch(
+        1, None, own, EpochCounts(), EpochTerms()
+    )  # the epoch is still open for its own manifest
 
 
-def test_no_epoch_of_another_branch_is_prepared_or_stood_on(plane: Plane) -> None:
+def test_an_epoch_of_another_branch_is_neither_parent_nor_prepared(plane: Plane) -> None:
     plane.application("flights")
     plane.application("trains")
     flights, trains = plane.driver("flights"), plane.driver("trains")
@@ -257,17 +259,17 @@ def test_no_epoch_of_another_branch_is_prepared_or_stood_on(plane: Plane) -> Non
     "tail",
     ["../../../../../v1/tokens", "..%2f..%2f..%2f..%2fv1%2ftokens", "%2e%2e/%2e%2e/attempts/2/begin", "begin%00"],
 )
-def test_no_path_leads_out_of_the_attempt(plane: Plane, tail: str) -> None:
+def test_crafted_paths_do_not_leave_the_attempt(plane: Plane, tail: str) -> None:
     plane.application()
     driver = plane.driver()
     with plane.as_bearer(driver.ticket.token) as client:
-        # Written by hand: clients would put the path in order before they send it.
+        # Clients normalise paths, so set the raw path.
         request = client.build_request("POST", "/", json={})
         request.url = request.url.copy_with(raw_path=path_of(driver, tail).encode())
         assert client.send(request).status_code in (401, 404, 405, 307, 400)
 
 
-def test_a_fenced_driver_changes_nothing_that_is_reported(plane: Plane) -> None:
+def test_a_fenced_driver_does_not_affect_its_successor(plane: Plane) -> None:
     plane.application()
     first = plane.driver()
     plane.control.ledger.attempt_ended(first.execution, first.attempt, "lost", LOST)

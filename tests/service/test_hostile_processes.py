@@ -1,4 +1,4 @@
-"""Authors' processes that pass for drivers: what the local launcher takes from their commands, names and files."""
+"""Authors' processes that imitate drivers by their commands, names and claim files."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ print(time.monotonic() - begin, *found, sep="\\n")
 
 
 @contextmanager
-def processes_that_show(command: tuple[str, ...], shown: list[tuple[str, ...]]) -> Iterator[list[LocalProcess]]:
-    """Leaders of sessions whose command is a driver's with other arguments; the first element is how it is hidden."""
+def processes_with(command: tuple[str, ...], arguments_of: list[tuple[str, ...]]) -> Iterator[list[LocalProcess]]:
+    """Start session leaders with a driver's command and these arguments, the first of which selects a disguise."""
     started = [
         subprocess.Popen(
             [*command, *arguments],
@@ -59,10 +59,10 @@ def processes_that_show(command: tuple[str, ...], shown: list[tuple[str, ...]]) 
             text=True,
             start_new_session=True,
         )
-        for _, *arguments in shown
+        for _, *arguments in arguments_of
     ]
     try:
-        for process, (how, *_) in zip(started, shown, strict=True):
+        for process, (how, *_) in zip(started, arguments_of, strict=True):
             assert process.stdin is not None and process.stdout is not None
             process.stdin.write(how + "\n")
             process.stdin.flush()
@@ -75,7 +75,7 @@ def processes_that_show(command: tuple[str, ...], shown: list[tuple[str, ...]]) 
 
 
 def hostile_claims(spares: Path) -> dict[str, Path]:
-    """Claim files that an author's process can name, by what is wrong with them."""
+    """Invalid claim files that an author's process can name, by their fault."""
     spares.mkdir()
     paths = {
         name: spares / f"{number:032x}.claim"
@@ -131,7 +131,7 @@ def test_claims_that_are_not_claim_files_are_refused(tmp_path: Path, monkeypatch
     assert claimed_name(good, spares) == DriverName("0193f1c2", 17)
 
 
-def test_authors_processes_neither_stop_nor_delay_the_listing_of_drivers(
+def test_hostile_processes_do_not_delay_or_stop_the_listing_of_drivers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -140,21 +140,26 @@ def test_authors_processes_neither_stop_nor_delay_the_listing_of_drivers(
     claims = hostile_claims(spares)
     good = spares / f"{'a' * 32}.claim"
     good.write_text("e2-3")
-    shown = [("", "e1-2"), ("", SPARE, str(good)), ("name", "e3-1")]
-    shown += [("", SPARE, str(path)) for path in claims.values()]
-    shown += [("", "e1-" + "9" * 5000), ("", "e1-\N{ARABIC-INDIC DIGIT TWO}"), ("", "x" * 100_000), ("", "\x01-1")]
-    shown += [("cleared", "e4-1")] * 4
-    with processes_that_show(command, shown) as started:
+    arguments_of = [("", "e1-2"), ("", SPARE, str(good)), ("name", "e3-1")]
+    arguments_of += [("", SPARE, str(path)) for path in claims.values()]
+    arguments_of += [
+        ("", "e1-" + "9" * 5000),
+        ("", "e1-\N{ARABIC-INDIC DIGIT TWO}"),
+        ("", "x" * 100_000),
+        ("", "\x01-1"),
+    ]
+    arguments_of += [("cleared", "e4-1")] * 4
+    with processes_with(command, arguments_of) as started:
         script = LISTING.format(path=sys.path, logs=str(tmp_path), command=command, spares=str(spares))
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     seconds, *found = done.stdout.splitlines()
     assert found == [f"e1-2 {started[0]}", f"e2-3 {started[1]}", f"e3-1 {started[2]}"]
-    assert float(seconds) < 2.5  # the four that show no command share the wait of one second
+    assert float(seconds) < 2.5  # the four without a command share the wait of one second
     assert done.stderr.count("is not counted as a driver") == len(claims)
 
 
-def test_the_process_that_a_launcher_started_takes_precedence_over_one_with_its_name(tmp_path: Path) -> None:
+def test_a_launched_process_takes_precedence_over_one_with_its_name(tmp_path: Path) -> None:
     launcher = LocalLauncher(tmp_path / "logs", (sys.executable, "-c", f"import time; time.sleep(600)\n# {tmp_path}"))
     orders = orders_of(tmp_path, 1)
     name = DriverName(orders.execution, orders.attempt)
@@ -183,10 +188,10 @@ def test_the_process_that_a_launcher_started_takes_precedence_over_one_with_its_
 def test_a_false_claim_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     command = (sys.executable, "-c", f"{HOSTILE}\n# {tmp_path}")
     launcher = LocalLauncher(tmp_path / "logs", command, tmp_path / "spares")
-    with processes_that_show(command, [("", SPARE, "/dev/zero")]) as [process]:
+    with processes_with(command, [("", SPARE, "/dev/zero")]) as [process]:
         for _ in range(3):
             assert launcher.drivers() == {}
-    said = [record.getMessage() for record in caplog.records]
-    assert said == [
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == [
         f"process {process} is not counted as a driver: the claim file is not in {os.path.realpath(tmp_path)}/spares"
     ]

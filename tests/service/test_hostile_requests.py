@@ -1,4 +1,4 @@
-"""Requests meant to break what reads them: nesting and numbers without bounds, characters that are obeyed."""
+"""Hostile bodies and names: unbounded nesting and numbers, control characters, duplicate keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BODIES = {
     "nested objects": OBJECTS + b"1" + b"}" * 200_000,
     "a huge integer": b'{"name": "a", "artifact": "b", "configuration": {"parallelism": %s}}' % HUGE,
     "a huge exponent": b'{"name": "a", "artifact": "b", "configuration": {"epoch_interval_seconds": 1e999999999}}',
-    "no number": b'{"name": "a", "artifact": "b", "configuration": {"epoch_interval_seconds": NaN}}',
+    "not a number": b'{"name": "a", "artifact": "b", "configuration": {"epoch_interval_seconds": NaN}}',
     "a lone surrogate": rb'{"name": "\ud800", "artifact": "b"}',
     "deep parameters": b'{"name": "a", "artifact": "%s", "parameters": {"x": %s}}'
     % (b"0" * 64, b"[" * 50_000 + b"]" * 50_000),
@@ -37,7 +37,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_a_body_that_no_one_can_read_is_refused(plane: Plane, body: bytes) -> None:
+def test_malformed_bodies_are_refused(plane: Plane, body: bytes) -> None:
     plane.application()
     driver = plane.driver()
     bearer = {"Authorization": f"Bearer {driver.ticket.token}"}
@@ -54,11 +54,11 @@ def test_a_body_that_no_one_can_read_is_refused(plane: Plane, body: bytes) -> No
     assert plane.get("/v1/applications/flights")["name"] == "flights"
 
 
-OBEYED = ("\r\nSet-Cookie: x=1", "\u202egnp", "\x00", "\x1b[2J", "/b", "\\b", "\u2028", "\x85", "a" * 300)
+CONTROL_CHARACTERS = ("\r\nSet-Cookie: x=1", "\u202egnp", "\x00", "\x1b[2J", "/b", "\\b", "\u2028", "\x85", "a" * 300)
 
 
-@pytest.mark.parametrize("end", OBEYED, ids=ascii)
-def test_what_is_obeyed_gets_into_no_name_and_no_header(plane: Plane, end: str) -> None:
+@pytest.mark.parametrize("end", CONTROL_CHARACTERS, ids=ascii)
+def test_control_characters_are_refused_in_names_and_headers(plane: Plane, end: str) -> None:
     name = f"a{end}"
     named = [
         plane.client.post("/v1/artifacts", params={"filename": name}, content=b'# {"sinks": {}}'),
@@ -66,16 +66,16 @@ def test_what_is_obeyed_gets_into_no_name_and_no_header(plane: Plane, end: str) 
         plane.client.post("/v1/applications", json={"name": name, "artifact": "0" * 64}),
     ]
     assert [answer.status_code for answer in named] == [422, 422, 422]
-    # What cannot be sent is not; what follows a line break is another header, and no part of an answer's.
+    # HTTP cannot send NUL, and after a line break another header would begin.
     proposed = name.replace("\r\n", " ").replace("\0", "").encode()
-    asked = plane.client.get("/v1/applications", headers={"X-Request-Id": proposed})
-    for answer in (*named, asked):
+    listed = plane.client.get("/v1/applications", headers={"X-Request-Id": proposed})
+    for answer in (*named, listed):
         assert "set-cookie" not in answer.headers
         assert all(f"{key}{value}".isprintable() for key, value in answer.headers.items())
 
 
-def test_of_a_key_that_comes_twice_one_value_is_taken_everywhere(plane: Plane) -> None:
-    """What was checked is what is carried out: no other part of the control plane reads the body again."""
+def test_the_last_of_duplicate_keys_is_both_checked_and_used(plane: Plane) -> None:
+    """No part of the control plane may read another value than the checked one."""
     artifact = plane.artifact()
     body = json.dumps({"name": "first", "artifact": artifact, "parameters": {"out": "/data/x"}, "start": False})
     twice = body[:-1] + ', "name": "second"}'

@@ -1,4 +1,4 @@
-"""Calls that are repeated with their key: carried out once, answered as the first time."""
+"""Calls repeated with their idempotency key take effect once and receive the first answer."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ JSON = "application/json"
 
 
 def sha256_of(method: str, path: str, body: bytes) -> str:
-    """Of a request, as its key has it."""
+    """The checksum of a request as stored with its key."""
     parts = (method.encode(), path.encode(), b"", body)
     return hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).hexdigest()
 
 
-def test_a_repeated_call_is_answered_and_not_repeated(plane: Plane) -> None:
+def test_a_repeated_call_is_answered_without_effect(plane: Plane) -> None:
     body = {"name": "flights", "artifact": plane.artifact(), "parameters": {"out": "/x"}}
     key = {"Idempotency-Key": "create-flights"}
     first = plane.client.post("/v1/applications", json=body, headers=key)
@@ -52,7 +52,7 @@ def test_a_repeated_call_is_answered_and_not_repeated(plane: Plane) -> None:
     assert plane.client.post("/v1/applications", json=body).status_code == 409
 
 
-def test_a_refusal_is_repeated_too(plane: Plane) -> None:
+def test_a_refusal_is_replayed(plane: Plane) -> None:
     key = {"Idempotency-Key": "k"}
     first = plane.client.post("/v1/applications/flights/start", headers=key)
     plane.application(start=False)
@@ -61,7 +61,7 @@ def test_a_refusal_is_repeated_too(plane: Plane) -> None:
     assert first.status_code == again.status_code == 404
 
 
-def test_a_key_is_good_for_one_request_of_one_token(plane: Plane) -> None:
+def test_a_key_is_valid_for_one_request_of_one_token(plane: Plane) -> None:
     plane.application(start=False)
     key = {"Idempotency-Key": "k"}
     assert plane.client.post("/v1/applications/flights/start", json={}, headers=key).status_code == 202
@@ -76,14 +76,14 @@ def test_a_key_is_good_for_one_request_of_one_token(plane: Plane) -> None:
     assert plane.client.post("/v1/applications/x/start", headers={"Idempotency-Key": "k" * 201}).status_code == 422
 
 
-def test_a_forbidden_call_leaves_no_trace_of_its_key(plane: Plane) -> None:
+def test_the_key_of_a_forbidden_call_is_not_stored(plane: Plane) -> None:
     reader = plane.as_bearer(plane.token("viewer"))
     for _ in range(2):
         answer = reader.post("/v1/applications/flights/start", headers={"Idempotency-Key": "k"})
         assert answer.status_code == 403 and "idempotency-replayed" not in answer.headers
 
 
-def test_what_only_reads_takes_no_key_and_writes_nothing(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reading_call_ignores_its_key_and_writes_nothing(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     plane.application(start=False)
     writes: list[object] = []
     writing = Database.writing
@@ -96,19 +96,19 @@ def test_what_only_reads_takes_no_key_and_writes_nothing(plane: Plane, monkeypat
     key = {"Idempotency-Key": "k"}
     lookup = plane.client.post("/v1/applications/flights/state/t/lookup", json={"keys": []}, headers=key)
     plan = plane.client.post("/v1/collections/plan", json={}, headers=key)
-    nowhere = plane.client.post("/v1/nowhere", json={}, headers=key)
-    assert (lookup.status_code, plan.status_code, nowhere.status_code) == (404, 200, 404)
+    unknown = plane.client.post("/v1/unknown", json={}, headers=key)
+    assert (lookup.status_code, plan.status_code, unknown.status_code) == (404, 200, 404)
     assert writes == []
     assert plane.client.post("/v1/applications/flights/start", headers=key).status_code == 202
     assert writes
 
 
-def test_of_calls_at_once_with_one_key_one_is_carried_out(plane: Plane) -> None:
+def test_one_of_several_concurrent_calls_with_a_key_takes_effect(plane: Plane) -> None:
     body = {"name": "flights", "artifact": plane.artifact(), "parameters": {"out": "/x"}}
     answers: list[httpx.Response] = []
 
     def call() -> None:
-        client = plane.as_bearer(plane.settings.admin_token_file.read_text().strip())
+        client = plane.as_bearer(plane.admin_token)
         answers.append(client.post("/v1/applications", json=body, headers={"Idempotency-Key": "k"}, timeout=30))
 
     threads = [threading.Thread(target=call) for _ in range(5)]
@@ -123,17 +123,15 @@ def test_of_calls_at_once_with_one_key_one_is_carried_out(plane: Plane) -> None:
     assert len(plane.get("/v1/operations")["items"]) == 1
 
 
-def test_a_call_that_is_worked_on_for_long_is_not_made_again_and_one_that_nobody_works_on_is(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As when its control plane is killed: nobody renews the claim on the key."""
+def test_a_slow_call_is_not_repeated_and_an_abandoned_one_is(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed control plane does not renew its claim on the key."""
     monkeypatch.setattr(idempotency, "_ABANDONED_AFTER", timedelta(seconds=0.3))
     monkeypatch.setattr(middleware, "RENEW_SECONDS", 0.05)
-    is_made, go_on, create = threading.Event(), threading.Event(), plane.control.savepoints.create
+    begun, proceed, create = threading.Event(), threading.Event(), plane.control.savepoints.create
 
     def slowly(*all: Any) -> Any:
-        is_made.set()
-        assert go_on.wait(20)
+        begun.set()
+        assert proceed.wait(20)
         return create(*all)
 
     monkeypatch.setattr(plane.control.savepoints, "create", slowly)
@@ -143,19 +141,19 @@ def test_a_call_that_is_worked_on_for_long_is_not_made_again_and_one_that_nobody
     answers: list[httpx.Response] = []
     first = threading.Thread(target=lambda: answers.append(plane.client.post(path, json={"name": "s"}, headers=key)))
     first.start()
-    assert is_made.wait(20)
-    with plane.as_bearer(plane.settings.admin_token_file.read_text().strip()) as another:
+    assert begun.wait(20)
+    with plane.as_bearer(plane.admin_token) as another:
         until = time.monotonic() + 0.8
         while time.monotonic() < until:
             assert another.post(path, json={"name": "s"}, headers=key).status_code == 409
-        go_on.set()
+        proceed.set()
         first.join()
         assert another.post(path, json={"name": "s"}, headers=key).content == answers[0].content
 
         with plane.control.database.writing() as session:
             session.add(
                 IdempotencyKey(
-                    token=UserToken.parse(plane.settings.admin_token_file.read_text().strip()).id,
+                    token=UserToken.parse(plane.admin_token).id,
                     key="lost",
                     request_sha256=sha256_of("POST", path, b'{"name":"t"}'),
                     created_at=now() - timedelta(seconds=1),
@@ -167,38 +165,36 @@ def test_a_call_that_is_worked_on_for_long_is_not_made_again_and_one_that_nobody
 
 
 class Killed(BaseException):
-    """Nothing of the call's process goes on after it."""
+    """Derives from BaseException so that no handler for errors runs, as in a killed process."""
 
 
-def killed(*_: object) -> None:
+def kill(*_: object) -> None:
     raise Killed
 
 
 @pytest.fixture
-def taken_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def immediate_takeover(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idempotency, "_ABANDONED_AFTER", timedelta(0))
 
 
-@pytest.mark.usefixtures("taken_over_at_once")
+@pytest.mark.usefixtures("immediate_takeover")
 @pytest.mark.parametrize("point", ["before", "within", "after", "answered"])
 def test_a_call_whose_control_plane_is_killed_takes_effect_once(
     plane: Plane, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    """Before the transaction that is its effect, within it, after it has landed, and when its answer is stored."""
+    """Killed before the transaction, within it, after its commit, and after storing the answer."""
     body, key = {"name": "reader", "role": "viewer"}, {"Idempotency-Key": "k"}
     with monkeypatch.context() as patch:
-        patch.setattr(IdempotencyKeys, "release", killed)
+        patch.setattr(IdempotencyKeys, "release", kill)
         match point:
             case "before":
-                patch.setattr(plane.control.tokens, "create", killed)
+                patch.setattr(plane.control.tokens, "create", kill)
             case "within":
-                patch.setattr(
-                    catalog_database, "record_effect", lambda *all: (idempotency.record_effect(*all), killed())
-                )
+                patch.setattr(catalog_database, "record_effect", lambda *all: (idempotency.record_effect(*all), kill()))
             case "after":
-                patch.setattr(IdempotencyKeys, "keep", killed)
+                patch.setattr(IdempotencyKeys, "keep", kill)
             case "answered":
-                patch.setattr(middleware, "_messages", killed)
+                patch.setattr(middleware, "_messages", kill)
         assert plane.client.post("/v1/tokens", json=body, headers=key).status_code == 500
     for _ in range(2):
         again = plane.client.post("/v1/tokens", json=body, headers=key)
@@ -211,17 +207,15 @@ def test_a_call_whose_control_plane_is_killed_takes_effect_once(
     check_problem(new_key, 409, "name-taken")
 
 
-@pytest.mark.usefixtures("taken_over_at_once")
-def test_a_control_plane_that_was_stopped_for_long_has_no_effect_afterwards(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stopped, go_on = threading.Event(), threading.Event()
+@pytest.mark.usefixtures("immediate_takeover")
+def test_a_paused_control_plane_has_no_effect_after_a_takeover(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped, proceed = threading.Event(), threading.Event()
     create, first = plane.control.savepoints.create, list[httpx.Response]()
 
     def slow(*all: Any) -> Any:
         if not stopped.is_set():
             stopped.set()
-            assert go_on.wait(20)
+            assert proceed.wait(20)
         return create(*all)
 
     monkeypatch.setattr(plane.control.savepoints, "create", slow)
@@ -231,10 +225,10 @@ def test_a_control_plane_that_was_stopped_for_long_has_no_effect_afterwards(
     thread = threading.Thread(target=lambda: first.append(plane.client.post(path, json={"name": "s"}, headers=key)))
     thread.start()
     assert stopped.wait(20)
-    with plane.as_bearer(plane.settings.admin_token_file.read_text().strip()) as another:
+    with plane.as_bearer(plane.admin_token) as another:
         answer = another.post(path, json={"name": "s"}, headers=key)
         assert answer.status_code == 202
-        go_on.set()
+        proceed.set()
         thread.join()
         check_problem(first[0], 409, "call-in-progress")
         assert first[0].headers["retry-after"] == "1"
@@ -242,7 +236,7 @@ def test_a_control_plane_that_was_stopped_for_long_has_no_effect_afterwards(
     assert sum(item["kind"] == "savepoint" for item in plane.get("/v1/operations")["items"]) == 1
 
 
-def test_a_call_whose_commit_was_not_answered_is_not_made_again(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_with_an_unknown_outcome_is_not_repeated(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     body, key = {"name": "reader", "role": "viewer"}, {"Idempotency-Key": "k"}
     create = plane.control.tokens.create
 
@@ -256,15 +250,13 @@ def test_a_call_whose_commit_was_not_answered_is_not_made_again(plane: Plane, mo
     check_problem(plane.client.post("/v1/tokens", json=body, headers=key), 409, "call-outcome-unknown")
 
 
-def test_what_may_be_repeated_is_made_again_whatever_has_become_of_it(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_idempotent_call_is_repeated_after_a_failure(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     query, key = {"filename": "flights.py"}, {"Idempotency-Key": "k"}
     register = plane.control.artifacts.register
 
     def fails_late(*all: Any) -> Any:
         register(*all)
-        raise CatalogUnavailable("away")
+        raise CatalogUnavailable("unreachable")
 
     with monkeypatch.context() as patch:
         patch.setattr(plane.control.artifacts, "register", fails_late)
@@ -282,7 +274,7 @@ def keys(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Datab
         yield database, IdempotencyKeys(database, timedelta(days=1))
 
 
-def test_of_a_key_that_comes_twice_at_the_same_moment_one_is_claimed(
+def test_one_of_several_concurrent_claims_of_a_key_succeeds(
     keys: tuple[Database, IdempotencyKeys],
 ) -> None:
     together = threading.Barrier(4)
@@ -299,48 +291,48 @@ def test_of_a_key_that_comes_twice_at_the_same_moment_one_is_claimed(
     assert sum(isinstance(found, KeyClaim) for found in claimed) == 1
 
 
-def test_a_claim_that_was_taken_over_has_no_effect_and_stores_nothing(
+def test_a_superseded_claim_has_no_effect_and_stores_nothing(
     keys: tuple[Database, IdempotencyKeys], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database, of = keys
-    late = of.claim("token", "key", "request")
+    database, idempotency_keys = keys
+    late = idempotency_keys.claim("token", "key", "request")
     assert isinstance(late, KeyClaim)
     with pytest.raises(CallInProgress):
-        of.claim("token", "key", "request")
+        idempotency_keys.claim("token", "key", "request")
     monkeypatch.setattr(idempotency, "_ABANDONED_AFTER", timedelta(0))
-    successor = of.claim("token", "key", "request")
+    successor = idempotency_keys.claim("token", "key", "request")
     assert isinstance(successor, KeyClaim)
     with pytest.raises(CallInProgress), idempotency.making(late), database.writing():
         pass
-    of.keep(late, StoredAnswer(200, [], b"late"))
-    of.release(late)
+    idempotency_keys.keep(late, StoredAnswer(200, [], b"late"))
+    idempotency_keys.release(late)
     with idempotency.making(successor), database.writing():
         pass
     assert successor.acted and not late.acted
     with pytest.raises(CallOutcomeUnknown):
-        of.claim("token", "key", "request")
-    of.keep(successor, StoredAnswer(200, [], b"done"))
-    assert of.claim("token", "key", "request") == StoredAnswer(200, [], b"done")
+        idempotency_keys.claim("token", "key", "request")
+    idempotency_keys.keep(successor, StoredAnswer(200, [], b"done"))
+    assert idempotency_keys.claim("token", "key", "request") == StoredAnswer(200, [], b"done")
 
 
-def test_an_answer_is_stored_when_the_catalog_is_back(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_is_stored_once_the_catalog_is_reachable(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(middleware, "KEEP_PAUSES", (0.01, 0.01))
-    keep, troubles = IdempotencyKeys.keep, [CatalogUnavailable("away"), OutcomeUnknown("away")]
+    keep, failures = IdempotencyKeys.keep, [CatalogUnavailable("unreachable"), OutcomeUnknown("unreachable")]
 
-    def troubled(keys: IdempotencyKeys, *all: Any) -> None:
-        if troubles:
-            raise troubles.pop()
+    def keep_with_errors(keys: IdempotencyKeys, *all: Any) -> None:
+        if failures:
+            raise failures.pop()
         keep(keys, *all)
 
-    monkeypatch.setattr(IdempotencyKeys, "keep", troubled)
+    monkeypatch.setattr(IdempotencyKeys, "keep", keep_with_errors)
     plane.application()
     key = {"Idempotency-Key": "k"}
     first = plane.client.post("/v1/applications/flights/stop", json={}, headers=key)
     again = plane.client.post("/v1/applications/flights/stop", json={}, headers=key)
-    assert first.status_code == 202 and again.content == first.content and troubles == []
+    assert first.status_code == 202 and again.content == first.content and failures == []
 
 
-def test_a_repeated_token_request_does_not_tell_the_token_again(plane: Plane) -> None:
+def test_a_replayed_answer_contains_no_token(plane: Plane) -> None:
     body, key = {"name": "reader", "role": "viewer"}, {"Idempotency-Key": "k"}
     first = plane.client.post("/v1/tokens", json=body, headers=key).json()
     again = plane.client.post("/v1/tokens", json=body, headers=key)

@@ -1,4 +1,4 @@
-"""Inboxes of entries' calls in the catalog, on SQLite and on PostgreSQL."""
+"""Inboxes for calls of entries in the catalog, on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 class Store:
-    """An application with entries, and the driver that takes its calls."""
+    """An application with entries and its driver."""
 
     def __init__(self, url: str) -> None:
         self.driver: SqlCatalog = standalone_catalog(url, "store", "a" * 64)
@@ -99,7 +99,7 @@ def store(url: str) -> Iterator[Store]:
     made.close()
 
 
-def test_calls_are_numbered_in_their_order_and_read_in_it_again_and_again(store: Store) -> None:
+def test_calls_are_numbered_and_read_in_their_order(store: Store) -> None:
     first = store.take(("a", "x"), ("b", "y"))
     second = store.take(("c", "x"), entry="put")
     numbers = [call.number for taken in (first, second) for call in taken.values()]
@@ -118,7 +118,7 @@ def test_calls_are_numbered_in_their_order_and_read_in_it_again_and_again(store:
     assert newest_calls(store.database, [store.driver.execution, "other"]) == {store.driver.execution: numbers[-1]}
 
 
-def test_a_request_id_is_one_call(store: Store) -> None:
+def test_a_request_id_identifies_one_call(store: Store) -> None:
     first = store.take(("a", "x"), ("b", "y"))
     again = store.take(("b", "y"), ("c", "z"), ("a", "x"))
     assert {id: again[id].number for id in "ab"} == {id: first[id].number for id in "ab"}
@@ -126,10 +126,10 @@ def test_a_request_id_is_one_call(store: Store) -> None:
     for other in (posted("get", ("d", "x"), ("a", "y")), posted("put", ("a", "x"))):
         (refused,) = store.take_together(other)
         assert isinstance(refused, RequestIdReused) and "'a'" in refused.message
-    assert store.counts() == (2, 3)  # nothing of what was refused was taken
+    assert store.counts() == (2, 3)  # no call of the refused requests was added
 
 
-def test_requests_that_come_together_are_each_taken_or_refused_for_themselves(store: Store) -> None:
+def test_requests_in_one_batch_are_accepted_or_refused_separately(store: Store) -> None:
     outcomes = store.take_together(
         posted("get", ("a", "x")),
         posted("get", ("a", "y")),
@@ -143,20 +143,20 @@ def test_requests_that_come_together_are_each_taken_or_refused_for_themselves(st
     assert [each.request_ids for each in store.page(0).batches] == [("a",), ("b",), ("d",)]
 
 
-def test_what_no_epoch_has_taken_is_bounded(store: Store) -> None:
+def test_the_number_of_waiting_calls_is_bounded(store: Store) -> None:
     first = store.take(("a", "x"), ("b", "x"), ("c", "x"), most=3)
     with pytest.raises(InboxFull, match="3 calls are waiting"):
         store.take(("d", "x"), most=3)
     assert store.take(("a", "x"), most=3)["a"] == first["a"].__class__(first["a"].number, "get", new=False)
     store.epoch(calls_through=first["c"].number)
     store.take(("d", "x"), most=3)
-    store.epoch()  # it has taken none, and stands where the one before does
+    store.epoch()  # an epoch without calls keeps the position of its parent
     store.take(("e", "x"), ("f", "x"), most=3)
     with pytest.raises(InboxFull):
         store.take(("g", "x"), most=3)
 
 
-def test_numbers_go_on_above_what_epochs_have_taken(store: Store) -> None:
+def test_numbers_continue_above_those_that_epochs_have_processed(store: Store) -> None:
     far = store.take(("a", "x"))["a"].number + 10**15
     store.epoch(calls_through=far)
     assert store.take(("b", "x"))["b"].number == far + 1
@@ -182,32 +182,32 @@ def test_a_call_is_found_by_its_id_and_entry(store: Store) -> None:
                 repository.find(entry, request_id)
 
 
-def test_calls_stay_until_nothing_can_go_back_to_before_them(store: Store) -> None:
+def test_calls_are_retained_while_a_rollback_can_repeat_them(store: Store) -> None:
     old = store.take(("a", "x"), ("b", "x"))
     before = store.epoch()
     taking = store.epoch(calls_through=old["b"].number)
     store.take(("c", "x"))
     after = store.epoch()
-    kept = CatalogExpiry(store.database, Kept(calls_days=1e-9))
-    for epochs, left in (((), (2, 3)), ((before,), (1, 1)), ((taking, after), (1, 1))):
+    calls_expiry = CatalogExpiry(store.database, Kept(calls_days=1e-9))
+    for epochs, remaining in (((), (2, 3)), ((before,), (1, 1)), ((taking, after), (1, 1))):
         store.collect(*epochs)
-        kept.expire_calls()
-        assert store.counts() == left
+        calls_expiry.expire_calls()
+        assert store.counts() == remaining
     assert CatalogExpiry(store.database, Kept()).expire_calls() is False
-    assert store.take(("a", "y"))["a"].new  # the id is forgotten
+    assert store.take(("a", "y"))["a"].new  # the expired id can be used again
 
     with store.database.writing() as session:
         session.get_one(Application, store.id).deleted_at = now() - timedelta(days=1)
-    kept.expire_calls()
+    calls_expiry.expire_calls()
     assert store.counts() == (0, 0)
 
 
-def test_many_at_the_same_time_are_each_taken_once(store: Store) -> None:
-    told: list[object] = []
-    intake = _Intake(store.database, 10_000, told.append)
+def test_concurrent_requests_are_each_accepted_once(store: Store) -> None:
+    notified: list[object] = []
+    intake = _Intake(store.database, 10_000, notified.append)
 
     def call(number: int) -> Taken:
-        # Each id is called twice, by two requests that may come at the same moment.
+        # Two requests, possibly concurrent, use each id.
         return intake.take(store.id, posted("get", (f"r{number // 2}", "x"), (f"only{number}", "x")))
 
     with ThreadPoolExecutor(16) as threads:
@@ -219,13 +219,13 @@ def test_many_at_the_same_time_are_each_taken_once(store: Store) -> None:
     assert len(by_id) == 96 and all(len(numbers) == 1 for numbers in by_id.values())
     read = [id for each in store.page(0).batches for id in each.request_ids]
     assert sorted(read) == sorted(by_id)
-    assert 1 <= len(told) <= 64
+    assert 1 <= len(notified) <= 64
     with store.database.reading() as session:
         assert session.get_one(Inbox, store.id).accepted == 96
         assert session.scalars(select(Execution.id)).one() == store.driver.execution
 
 
-def test_one_that_is_refused_leaves_the_others_alone(store: Store) -> None:
+def test_a_refused_request_does_not_affect_others(store: Store) -> None:
     intake = _Intake(store.database, 2, lambda topics: None)
     intake.take(store.id, posted("get", ("a", "x")))
     refused: list[Callable[[], object]] = [
@@ -239,11 +239,9 @@ def test_one_that_is_refused_leaves_the_others_alone(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("point", "taken"), [("calls.written", False), ("calls.landed", True)])
-def test_calls_whose_answer_was_lost_are_taken_once_when_they_are_repeated(
-    store: Store, point: str, taken: bool
-) -> None:
+def test_calls_repeated_after_a_lost_answer_are_accepted_once(store: Store, point: str, taken: bool) -> None:
     intake, calls = _Intake(store.database, 10, lambda topics: None), posted("get", ("a", "x"), ("b", "x"))
-    with failing_at(point, CatalogUnavailable("the control plane is gone")), pytest.raises(CatalogUnavailable):
+    with failing_at(point, CatalogUnavailable("the control plane died")), pytest.raises(CatalogUnavailable):
         intake.take(store.id, calls)
     assert store.counts() == ((1, 2) if taken else (0, 0))
     again = intake.take(store.id, calls)

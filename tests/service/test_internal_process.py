@@ -1,4 +1,4 @@
-"""The process that answers drivers: apart from everything else, replaced when it dies, never alone."""
+"""The separate process that answers drivers: replaced when it dies or hangs, and ended with its control plane."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOOPBACK = "127.0.0.1"
 
 @contextmanager
 def two_processes(data: Path) -> Iterator[tuple[Plane, InternalServer]]:
-    """As ``epochal up`` has them; the public one is this one."""
+    """A control plane in this process with its internal server, as ``epochal up`` starts them."""
     with listen(LOOPBACK, 0) as listener:
         settings = Settings(data=data, port=free_port(), internal_port=listener.getsockname()[1])
         with closing(InternalServer(settings, listener, hung_seconds=1.5)) as server:
@@ -38,7 +38,7 @@ def two_processes(data: Path) -> Iterator[tuple[Plane, InternalServer]]:
 
 
 @pytest.mark.by_turns(2)
-def test_drivers_are_answered_by_a_process_of_their_own_and_by_its_successor(tmp_path: Path) -> None:
+def test_drivers_are_answered_by_a_separate_process_and_its_successor(tmp_path: Path) -> None:
     with two_processes(tmp_path / "data") as (plane, server):
         plane.application()
         driver = plane.driver()
@@ -47,17 +47,17 @@ def test_drivers_are_answered_by_a_process_of_their_own_and_by_its_successor(tmp
 
         public = plane.client.post(f"/internal/v1/executions/{driver.execution}/attempts/{driver.attempt}/begin")
         assert public.status_code == 404
-        with httpx.Client(base_url=plane.settings.internal_url, trust_env=False) as anybody:
-            assert anybody.get("/healthz").status_code == 204
-            assert anybody.get("/v1/applications").status_code == 404
+        with httpx.Client(base_url=plane.settings.internal_url, trust_env=False) as anonymous:
+            assert anonymous.get("/healthz").status_code == 204
+            assert anonymous.get("/v1/applications").status_code == 404
             path = f"/internal/v1/executions/{driver.execution}/attempts/{driver.attempt}/heartbeat"
-            refused = anybody.post(path, json={"phase": "running"})
+            refused = anonymous.post(path, json={"phase": "running"})
             assert refused.status_code == 401 and refused.json()["type"] == "urn:epochal:problem:unauthenticated"
 
         first = server.process
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        driver.epochs(2)  # asked again until the next one answers
+        driver.epochs(2)  # retried until the successor answers
         assert server.process != first
         epochs = plane.get("/v1/applications/flights/epochs")["items"]
         assert [(item["epoch"], item["state"]) for item in epochs] == [(n, "committed") for n in (4, 3, 2, 1)]
@@ -77,7 +77,7 @@ def test_drivers_are_answered_by_a_process_of_their_own_and_by_its_successor(tmp
         os.kill(third, 0)
 
 
-def test_it_loads_neither_spark_nor_arrow_nor_what_builds_and_looks_up() -> None:
+def test_the_internal_process_loads_no_heavy_modules() -> None:
     program = "import sys, epochal.service.internal_app; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
@@ -85,14 +85,14 @@ def test_it_loads_neither_spark_nor_arrow_nor_what_builds_and_looks_up() -> None
     assert not {name for name in loaded if name.startswith(("epochal.service.commands", "epochal.service.queries"))}
 
 
-def test_the_pools_are_parts_of_one_total() -> None:
+def test_the_sizes_of_pools_add_up_to_the_total() -> None:
     for total in (12, 13, 64, 100):
         pools = Pools.of(total)
         assert pools.requests + pools.supervision + pools.leadership + pools.drivers == total
         assert min(pools.requests, pools.supervision, pools.drivers) >= 3
 
 
-def test_where_others_reach_a_control_plane() -> None:
+def test_advertised_urls_override_those_of_the_listeners() -> None:
     everywhere = Settings(host="0.0.0.0", internal_host="::", internal_port=8766)
     assert everywhere.public_url == f"http://{socket.gethostname()}:8765"
     assert everywhere.internal_url == f"http://{socket.gethostname()}:8766"

@@ -1,7 +1,7 @@
-"""Authors' code that wants the control plane's secrets, with a real builder and a real driver of another user.
+"""Isolation of authors' code from the control plane's secrets, with a real builder and a real driver of another user.
 
-The control plane of these tests is root. Its Python has to be one that other users may run: where that of the tests
-lies below a closed folder, another of the same version with the same packages is used, if there is one.
+The control plane of these tests runs as root, with a Python that other users may run. If the tests' own Python lies
+below a closed folder, they use another of the same version with the same packages, or are skipped.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def build():
 
 @pytest.fixture(scope="module")
 def open_folder() -> Iterator[Path]:
-    """A folder that other users may enter, which pytest's own may not."""
+    """A folder that other users may enter, unlike pytest's own."""
     with tempfile.TemporaryDirectory(prefix="epochal-isolation-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -75,7 +75,7 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def python(open_folder: Path) -> str:
-    """A Python that ``nobody`` can run, with this environment's packages."""
+    """A Python that the other user can run, with this environment's packages."""
     user = find_user(USER)
     if user is None:
         pytest.skip(f"there is no user {USER}")
@@ -110,7 +110,7 @@ def checkout() -> Path:
 
 
 def run_as_control_plane(python: str, script: str, **environment: str) -> str:
-    """In a process of its own, whose interpreter other users may run: what it prints."""
+    """Run the script with an interpreter that other users may run; returns its output."""
     variables = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **environment}
     done = subprocess.run(
         [python, "-c", script], capture_output=True, text=True, env=variables, cwd="/", timeout=300, check=False
@@ -153,7 +153,7 @@ builder.close()
 
 @IS_ROOT
 @pytest.mark.slow
-def test_a_hostile_pipeline_gets_none_of_the_control_planes_secrets(open_folder: Path, python: str) -> None:
+def test_a_hostile_pipeline_reads_no_secrets_of_the_control_plane(open_folder: Path, python: str) -> None:
     data = open_folder / "data"
     secrets = [
         data / "admin.token",
@@ -174,7 +174,7 @@ def test_a_hostile_pipeline_gets_none_of_the_control_planes_secrets(open_folder:
     name, slug, message = json.loads(output)
     assert (name, slug) == (find_default(), "invalid-artifact")
     uid = pwd.getpwnam(name).pw_uid
-    assert f"uid={uid} " in message  # it did run
+    assert f"uid={uid} " in message  # the code ran
     token = (data / "admin.token").read_text().strip()
     assert token not in message and "SQLite format" not in message
     assert "secret-in-the-environment" not in message
@@ -189,8 +189,8 @@ def find_default() -> str:
 @IS_ROOT
 @pytest.mark.slow
 @pytest.mark.long
-def test_drivers_of_another_user_can_use_checkout_store_and_caches(open_folder: Path, python: str) -> None:
-    """Submitted, killed, exported and imported: the control plane writes into the store, too."""
+def test_drivers_of_another_user_run_restart_and_continue_from_imports(open_folder: Path, python: str) -> None:
+    """Drivers use the checkout, the caches and the store, into which the control plane writes as well."""
     folder = open_folder / "running"
     folder.mkdir(mode=0o755)
     uid = pwd.getpwnam(find_default()).pw_uid
@@ -211,12 +211,12 @@ def test_drivers_of_another_user_can_use_checkout_store_and_caches(open_folder: 
         assert "own user" not in plane.log_end()
         token = (folder / "home" / "admin.token").read_text().strip()
         with Client(f"http://127.0.0.1:{port}", token) as client:
-            _live(client, folder, uid)
+            _run_and_move(client, folder, uid)
     finally:
         plane.stop()
 
 
-def _live(client: Client, folder: Path, uid: int) -> None:
+def _run_and_move(client: Client, folder: Path, uid: int) -> None:
     artifact = client.artifacts.upload(checkout() / "examples" / "wrong_number" / "pipeline.py")
     client.applications.create(
         "sales", artifact.sha256, parameters=_parameters(folder, "first"), configuration={"epoch_interval_seconds": 0.1}
@@ -271,7 +271,7 @@ def _driver(client: Client, application: str) -> int:
 
 
 def _session(leader: int) -> list[int]:
-    """The driver, its JVM, its Python workers."""
+    """The processes of the driver: itself, its JVM and its Python workers."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(ProcessLookupError, PermissionError):
@@ -288,7 +288,7 @@ def _readable_by(uid: int, path: Path) -> bool:
     )
 
 
-LOOKS_AROUND = """
+SEARCH = """
 import json, os, sys
 from pathlib import Path
 
@@ -318,10 +318,8 @@ print(json.dumps([readable, commands, files, opened]))
 
 @IS_ROOT
 @pytest.mark.slow
-def test_the_user_of_drivers_reads_nothing_of_the_processes_and_files_of_a_control_plane(
-    open_folder: Path, python: str
-) -> None:
-    """All processes of a running control plane, by their environment, memory, descriptors and commands."""
+def test_the_user_of_drivers_cannot_read_files_and_processes(open_folder: Path, python: str) -> None:
+    """Covers the environment, memory, descriptors and commands of all processes of a running control plane."""
     user = find_user(find_default())
     assert user is not None
     folder = open_folder / "plane"
@@ -341,9 +339,9 @@ def test_the_user_of_drivers_reads_nothing_of_the_processes_and_files_of_a_contr
         with Client(f"http://127.0.0.1:{port}", token) as client:
             client.applications.list()
         own = [path for path in Path("/proc").glob("[0-9]*") if _is_of(path, folder) and path.stat().st_uid == 0]
-        assert len(own) >= 2  # its internal server is one, too
+        assert len(own) >= 2  # includes its internal server
         done = subprocess.run(
-            [python, "-c", LOOKS_AROUND, str(folder / "home"), *map(str, own)],
+            [python, "-c", SEARCH, str(folder / "home"), *map(str, own)],
             capture_output=True,
             text=True,
             cwd="/",
@@ -353,9 +351,9 @@ def test_the_user_of_drivers_reads_nothing_of_the_processes_and_files_of_a_contr
         )
         readable, commands, files, opened = json.loads(done.stdout)
         assert readable == [] and files == [] and opened == []
-        assert all(commands)  # which everybody can read
-        said = "".join(commands)
-        assert token not in said and "secret-in-the-environment" not in said and "ept_" not in said
+        assert all(commands)  # every user can read commands
+        text = "".join(commands)
+        assert token not in text and "secret-in-the-environment" not in text and "ept_" not in text
     finally:
         plane.stop()
 
@@ -390,7 +388,7 @@ print(os.getuid(), os.getcwd(), os.environ["HOME"], b"secret-token" in line, flu
 
 
 @IS_ROOT
-def test_a_spare_runs_as_the_user_of_drivers(open_folder: Path, python: str) -> None:
+def test_a_spare_driver_runs_as_the_user_of_drivers(open_folder: Path, python: str) -> None:
     user = find_user(USER)
     assert user is not None
     settings = Settings(data=open_folder / "spares")
@@ -420,13 +418,13 @@ def test_a_spare_runs_as_the_user_of_drivers(open_folder: Path, python: str) -> 
     reference = launcher.launch(orders)
     assert pool.figures.taken == 1
     eventually(lambda: not launcher.alive(reference))
-    said = log_path(settings.logs_directory, "flights", "e1", 1).read_text()
-    assert said == f"{user.uid} {folder} {settings.home_directory} True\n"
+    printed = log_path(settings.logs_directory, "flights", "e1", 1).read_text()
+    assert printed == f"{user.uid} {folder} {settings.home_directory} True\n"
     assert (settings.work_directory / "e1").stat().st_uid == user.uid
 
 
 @pytest.mark.slow
-def test_a_closed_process_keeps_its_environment_from_others_of_its_user(python: str) -> None:
+def test_a_closed_process_hides_its_environment_from_its_own_user(python: str) -> None:
     user = find_user(USER) if os.geteuid() == 0 else None
     command = [python, "-c", CLOSED]
     done = subprocess.run(command, capture_output=True, text=True, cwd="/", check=False, **identity_of(user))
@@ -434,7 +432,7 @@ def test_a_closed_process_keeps_its_environment_from_others_of_its_user(python: 
 
 
 @IS_ROOT
-def test_folders_that_root_makes_in_a_store_are_their_owners(tmp_path: Path) -> None:
+def test_folders_created_by_root_in_a_store_belong_to_its_owner(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     os.chown(tmp_path / "store", 65534, 65533)
     SnapshotStore(str(tmp_path / "store")).write("branch/epochs/0000000001/file", b"imported")
@@ -444,25 +442,25 @@ def test_folders_that_root_makes_in_a_store_are_their_owners(tmp_path: Path) -> 
 
 
 @IS_ROOT
-def test_root_neither_writes_nor_deletes_through_a_link_in_a_store(tmp_path: Path) -> None:
-    """The store's owner runs authors' code, and could have the control plane write where that may not."""
-    store, elsewhere = SnapshotStore(str(tmp_path / "store")), tmp_path / "elsewhere"
-    (elsewhere / "epochs").mkdir(parents=True)
-    (elsewhere / "epochs" / "file").write_text("mine")
+def test_root_does_not_follow_links_in_a_store(tmp_path: Path) -> None:
+    """Through a link, authors' code could make the control plane write where the code may not."""
+    store, outside = SnapshotStore(str(tmp_path / "store")), tmp_path / "outside"
+    (outside / "epochs").mkdir(parents=True)
+    (outside / "epochs" / "file").write_text("mine")
     store.write("branch/manifests/file", b"first")
-    (tmp_path / "store" / "other").symlink_to(elsewhere)
-    (tmp_path / "store" / "branch" / "epochs").symlink_to(elsewhere / "epochs")
+    (tmp_path / "store" / "other").symlink_to(outside)
+    (tmp_path / "store" / "branch" / "epochs").symlink_to(outside / "epochs")
     for path in ("other/epochs/file", "branch/epochs/file"):
         with pytest.raises(SnapshotError, match="symbolic link"):
             store.write(path, b"planted")
         with pytest.raises(SnapshotError, match="symbolic link"):
             store.delete(path)
-    assert (elsewhere / "epochs" / "file").read_text() == "mine"
+    assert (outside / "epochs" / "file").read_text() == "mine"
     assert store.delete("branch/manifests/file") and not store.delete("branch/manifests/file")
 
 
 @IS_ROOT
-def test_what_is_made_for_another_user_is_open_to_it_and_nothing_else_is(tmp_path: Path) -> None:
+def test_only_folders_for_drivers_are_accessible_to_their_user(tmp_path: Path) -> None:
     user = ProcessUser(USER, 65534, 65533)
     settings = Settings(data=tmp_path / "data")
     for _ in range(2):
@@ -487,7 +485,7 @@ def test_what_is_made_for_another_user_is_open_to_it_and_nothing_else_is(tmp_pat
     assert stat.S_IMODE(settings.work_directory.stat().st_mode) == 0o700
 
 
-def test_a_driver_user_that_cannot_be_had_is_refused(tmp_path: Path) -> None:
+def test_an_unusable_driver_user_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="no user 'no-such-user'"):
         isolation_of(Settings(data=tmp_path, driver_user="no-such-user"))
     if os.geteuid() != 0:
@@ -496,12 +494,12 @@ def test_a_driver_user_that_cannot_be_had_is_refused(tmp_path: Path) -> None:
         return
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
-    with pytest.raises(EnvironmentProblem, match=r"user 'nobody' cannot use .* is closed to"):
+    with pytest.raises(EnvironmentProblem, match=rf"user '{USER}' cannot use .* is closed to"):
         isolation_of(Settings(data=closed / "data", driver_user=USER))
 
 
-def test_a_control_plane_that_cannot_isolate_says_which_secrets_remain_readable(tmp_path: Path) -> None:
-    """Its own user, asked for; or the default's, to whom the data directory is closed."""
+def test_without_isolation_a_warning_lists_the_readable_secrets(tmp_path: Path) -> None:
+    """Either its own user is configured, or the data directory is closed to the default user."""
     for settings in (
         Settings(data=tmp_path / "closed" / "data", driver_user=None),
         Settings(data=tmp_path / "closed" / "data", driver_user=str(os.geteuid())),

@@ -21,9 +21,9 @@ from tests.kit.waiting import eventually
 # These run here on PostgreSQL, too.
 from tests.service.conftest import free_port
 from tests.service.test_idempotency import (  # noqa: F401
-    test_a_key_is_good_for_one_request_of_one_token,
-    test_a_repeated_call_is_answered_and_not_repeated,
-    test_of_calls_at_once_with_one_key_one_is_carried_out,
+    test_a_key_is_valid_for_one_request_of_one_token,
+    test_a_repeated_call_is_answered_without_effect,
+    test_one_of_several_concurrent_calls_with_a_key_takes_effect,
 )
 from tests.service.test_revisions import test_a_revision_outlives_epochs_and_ends_with_every_change  # noqa: F401
 from tests.service.test_webhooks import (  # noqa: F401

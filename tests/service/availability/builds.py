@@ -1,7 +1,7 @@
-"""Two builds of this tree that run beside each other: as before and after an upgrade.
+"""Two builds of this tree that run side by side, as before and after an upgrade.
 
 The builds differ in the version that they report and in the newest migration, so that the second one upgrades a catalog
-on which control planes of the first one run. After the first release the first build is the one that was released.
+on which control planes of the first one run. After the first release, the released version replaces the first build.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FOLDERS = ("epochal", "service", "connectors", "backends", "migrations", "tests
 
 @dataclass(frozen=True)
 class Build:
-    """The sources in ``root``, which take precedence over the installed package. ``version``: the one it reports."""
+    """Sources in ``root``, which take precedence over the installed package, and the version that they report."""
 
     root: Path
     version: str

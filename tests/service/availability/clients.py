@@ -1,4 +1,4 @@
-"""People's programs: the client that is shipped, as it is, at the one address that a balancer has."""
+"""Load by the shipped client, through a load balancer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT_SECONDS = 10.0
 
 
 class Balancer(TcpProxy):
-    """Each connection goes to the next control plane in turn that was ready when it was asked last."""
+    """Distributes connections over the control planes that were ready at the last check, in turn."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
@@ -52,9 +52,9 @@ class Balancer(TcpProxy):
 
 
 class ClientLoad:
-    """Look-ups that may never go back, and changes that are there once they are answered, until it is stopped.
+    """Runs look-ups, which must never return older state, and changes, which must be readable once answered.
 
-    Whatever the client raises is a problem: it repeats by itself what may be repeated. ``applications`` may grow.
+    Every error of the client is a problem, because it retries on its own. ``applications`` may grow meanwhile.
     """
 
     def __init__(self, url: str, token: str, applications: Sequence[str], seed: int) -> None:
@@ -70,7 +70,7 @@ class ClientLoad:
         self._stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._until_stopped, args=(work,), daemon=True)
-            for work in (self._look_up, self._look_up_in_time, self._change)
+            for work in (self._look_up, self._look_up_monotonically, self._change)
         ]
 
     def start(self) -> None:
@@ -95,15 +95,15 @@ class ClientLoad:
                 self._stopped.wait(0.2)
 
     def _look_up(self) -> None:
-        """The latest that a control plane has."""
+        """Read the newest state of any control plane."""
         name = random.choice(self._applications)
         found = self.client.application(name).state("totals").get("all")
         assert found.value == {"total": found.epoch}, f"{name} has {found.value} at epoch {found.epoch}"
         self.lookups += 1
         self._stopped.wait(0.02)
 
-    def _look_up_in_time(self) -> None:
-        """What was seen once is never taken back, whichever control plane is asked."""
+    def _look_up_monotonically(self) -> None:
+        """Read with ``min_epoch``; no control plane may return an older epoch than an earlier answer."""
         name = random.choice(self._applications)
         seen = self._seen.get(name)
         state = self.client.application(name).state("totals")

@@ -1,7 +1,7 @@
-"""A driver without Spark: the real one's catalog and heartbeat, epochs with real files, and a journal.
+"""A driver without Spark, with the real catalog client, heartbeats and files, and with a journal.
 
-``parameters``: ``folder``, where the journal and the sink are, and ``pause``, in seconds between two epochs. The state
-table ``totals`` has, after epoch n, n as the value of key ``all``.
+``parameters``: ``folder`` of the journal and the sink; ``pause`` between epochs in seconds. After epoch n, the value of
+key ``all`` in the state table ``totals`` is n.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ GROUPS = 8
 
 
 class Journal:
-    """Lines of JSON, one for each thing that has happened; written at once, by one driver after the other."""
+    """Lines of JSON, one per event, written immediately by the drivers of an application in turn."""
 
     def __init__(self, folder: Path, attempt: int) -> None:
         self._file = (folder / "journal").open("a")
@@ -73,7 +73,7 @@ class FakeDriver:
 
     def run(self) -> int:
         for started in self._point.started:
-            self._catalog.abort_epoch(started.epoch, Failure(type="lost", message="its driver is gone"))
+            self._catalog.abort_epoch(started.epoch, Failure(type="lost", message="its driver was lost"))
         for prepared in self._point.prepared:
             assert prepared.manifest is not None
             self._commit(prepared.manifest)
@@ -119,7 +119,7 @@ class FakeDriver:
         self._head = reference
 
     def _commit(self, reference: ManifestReference) -> None:
-        """The sink's file of an epoch is made once, and repeated with the same content."""
+        """Write the file of an epoch; a repeated commit must write the same content."""
         file = self._folder / "sink" / str(reference.epoch)
         if file.exists() and file.read_text() != reference.sha256:
             self._journal.write("other content", epoch=reference.epoch)
@@ -136,13 +136,13 @@ class FakeDriver:
 
     def _ended(self, error: EpochalError) -> None:
         if self._is_finishing:
-            return  # a heartbeat that comes after the end is told that the attempt is over
+            return  # heartbeats after the end are refused
         self._journal.write("ended", error=error.slug, message=error.message)
         os._exit(ExitCode.FENCED)
 
 
 def main() -> None:
-    # No orderly end: what a driver has not said by now it never says.
+    # Exit without an orderly end, which could still send calls.
     try:
         code = FakeDriver(DriverOrders.model_validate_json(sys.stdin.read())).run()
     except Fenced as error:

@@ -1,4 +1,4 @@
-"""One history: applications that run, and are used, while what runs them is killed, paused, cut off and filled up."""
+"""A history: applications under load, while processes are killed, networks cut and disks filled."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.service.availability.driver import TOTALS
 from tests.service.availability.installation import Installation, Node, driver_processes, installation
 from tests.service.availability.judging import TRACE, Catalog, Journal
 from tests.service.availability.listening import Listener
-from tests.service.availability.outside import PATIENCE_SECONDS, Load, Outside, Use
+from tests.service.availability.rest_load import PATIENCE_SECONDS, BackgroundLoad, RestLoad, RetryingClient
 
 LEASE_SECONDS = 6.0
 
 
 @dataclass
 class Plan:
-    """``faults`` of those named in ``kinds``, drawn by the seed; all of them in turn where there are as many."""
+    """``faults``: the number of faults, drawn from ``kinds`` by the seed; each kind occurs once if there are enough."""
 
     seed: int
     nodes: int = 3
@@ -45,8 +45,8 @@ class Report:
     lookups: int = 0
     operations: int = 0
     events: int = 0
-    supervision_back_seconds: list[float] = field(default_factory=list)
-    """After the control plane that led was killed: until another one led."""
+    takeover_seconds: list[float] = field(default_factory=list)
+    """Time from each kill of the leader until another control plane led."""
 
 
 class History:
@@ -56,8 +56,8 @@ class History:
         self.report = Report()
         self.names = [f"application-{number}" for number in range(plan.applications)]
         self.killed_drivers: Counter[str] = Counter()
-        self.outside = Outside([node.url for node in made.nodes], made.token, plan.seed)
-        self.load: Use = Load(self.outside, self.names, plan.seed)
+        self.client = RetryingClient([node.url for node in made.nodes], made.token, plan.seed)
+        self.load: BackgroundLoad = RestLoad(self.client, self.names, plan.seed)
         urls = [node.url for node in made.nodes]
         self.listener = Listener(urls, made.token, self.names[0], plan.seed)
         self.kinds: dict[str, Callable[[], None]] = {
@@ -77,16 +77,16 @@ class History:
             "machine lost": self._machine_lost,
         }
 
-    def live(self) -> Report:
+    def execute(self) -> Report:
         self._begin()
-        self._let_happen()
+        self._inject_faults()
         self._heal()
-        self._come_to_rest()
+        self._settle()
         self._judge()
-        self.outside.close()
+        self.client.close()
         return self.report
 
-    def _let_happen(self) -> None:
+    def _inject_faults(self) -> None:
         kinds = list(self.plan.kinds or self.kinds)
         drawn = self.chance.sample(kinds, len(kinds)) if self.plan.faults >= len(kinds) else []
         drawn += self.chance.choices(kinds, k=self.plan.faults - len(drawn))
@@ -98,26 +98,26 @@ class History:
                 self.report.problems.append(f"{kind}: {error}")
             time.sleep(self.chance.uniform(0, self.plan.settle_seconds))
 
-    # What happens before and after.
+    # Before and after the faults.
 
     def _begin(self) -> None:
         with self.made.connect() as connection:
             connection.execute(TRACE)
         for name in self.names:
-            self._submit(name, self.outside)
+            self._submit(name, self.client)
         eventually(lambda: all(self._epochs(name) >= 2 for name in self.names), PATIENCE_SECONDS)
         self.listener.start()
         self.load.start()
 
-    def _submit(self, name: str, outside: Outside) -> None:
+    def _submit(self, name: str, client: RetryingClient) -> None:
         folder = self._folder(name)
         (folder / "sink").mkdir(parents=True)
         content = {"sinks": {"out": "files:{folder}"}, "tables": [TOTALS.model_dump(mode="json")]}
-        sha256 = outside.call(
+        sha256 = client.call(
             "POST", "/v1/artifacts", params={"filename": "flights.py"}, content=f"# {json.dumps(content)}\n".encode()
         ).json()["sha256"]
         parameters = {"folder": str(folder), "pause": self.plan.epoch_seconds}
-        outside.post("/v1/applications", name=name, artifact=sha256, parameters=parameters)
+        client.post("/v1/applications", name=name, artifact=sha256, parameters=parameters)
 
     def _heal(self) -> None:
         for node in self.made.nodes:
@@ -128,18 +128,18 @@ class History:
                 node.start()
         self.made.wait_until_ready(self.made.nodes)
 
-    def _come_to_rest(self) -> None:
-        """Every application goes on; what was begun ends; then all are stopped."""
+    def _settle(self) -> None:
+        """Check that applications continue and operations end; then stop all."""
         self.load.stop()
         before = {name: self._epochs(name) for name in self.names}
-        self._wait("an application does not go on", lambda: all(self._epochs(n) > before[n] + 1 for n in self.names))
+        self._wait("an application does not continue", lambda: all(self._epochs(n) > before[n] + 1 for n in self.names))
         self._wait("an operation does not end", lambda: not self._running_operations())
         for name in self.names:
-            self.outside.post(f"/v1/applications/{name}/stop")
+            self.client.post(f"/v1/applications/{name}/stop")
         self._wait("an application does not stop", lambda: not self._running_operations())
         listener = self.listener
         last = max(self._journal(listener.application).committed)
-        self._wait("an event does not come", lambda: last in listener.committed)
+        self._wait("an event is missing", lambda: last in listener.committed)
         listener.stop()
 
     def _wait(self, what: str, holds: Callable[[], bool]) -> None:
@@ -163,7 +163,7 @@ class History:
                     self.report.problems += [f"{name}: {problem}" for problem in problems]
                 problems = found.problems(journal, self.killed_drivers[name])
                 self.report.problems += [f"{name}: {problem}" for problem in problems]
-            # Of an operation for which no living control plane had space: the others were down, or cut off.
+            # An operation fails when no reachable control plane has space for it.
             tolerated = "was tried at" if self.report.faults["disk full"] else None
             operations = catalog.operations()
             self.report.problems += operations.problems(self.load.operations, self.load.savepoints, tolerated)
@@ -174,19 +174,19 @@ class History:
         return self.chance.choice(self.made.nodes)
 
     def _kill(self, node: Node) -> None:
-        """It is started again after a while; if it led, when another one leads."""
+        """Kill a control plane and restart it; if it led, only after another one leads."""
         led = self.leader() is node
         at = time.monotonic()
         node.kill()
         if led and len(self.made.nodes) > 1:
             eventually(lambda: self.leader() not in (None, node), 60)
-            self.report.supervision_back_seconds.append(time.monotonic() - at)
+            self.report.takeover_seconds.append(time.monotonic() - at)
         time.sleep(self.chance.uniform(0, 3))
         node.start()
         self.made.wait_until_ready([node])
 
     def _pause(self) -> None:
-        """Past the lease; then it goes on as if nothing had happened."""
+        """Pause a control plane for longer than its lease."""
         node = self.leader() or self._node()
         node.signal(signal.SIGSTOP)
         time.sleep(LEASE_SECONDS + self.chance.uniform(0.5, 3))
@@ -219,7 +219,7 @@ class History:
         self._kill_drivers(self.chance.sample(self.names, 1), self.made.folder)
 
     def _machine_lost(self) -> None:
-        """A control plane with its drivers: they are started anew by another one, or by the same when it is back."""
+        """Kill a control plane and its drivers, which any control plane restarts."""
         node = self._node()
         node.kill()
         self._kill_drivers(self.names, node.home)
@@ -227,7 +227,7 @@ class History:
         self.made.wait_until_ready([node])
 
     def _kill_drivers(self, names: Sequence[str], below: Path) -> None:
-        """After that they are to be replaced, once, and after nothing else: those of ``names`` that work there."""
+        """Kill the drivers of ``names`` that work below ``below``, and wait until each is replaced."""
         running, before = driver_processes(below), dict[str, int]()
         for name in names:
             started = self._journal(name).of("started")
@@ -241,10 +241,10 @@ class History:
     def _is_replaced(self, name: str, attempt: int) -> bool:
         return any(line["attempt"] > attempt for line in self._journal(name).of("begun"))
 
-    # What there is.
+    # Current state.
 
     def leader(self) -> Node | None:
-        """The node that holds the leader's lease, now; ``None`` when nobody does, or there is only one node."""
+        """The node that holds the leader lease, or ``None``."""
         with suppress(Exception), self.made.connect() as connection:
             row = connection.execute(
                 "SELECT process FROM leases WHERE name = 'leader' AND expires_at > clock_timestamp()"
@@ -270,6 +270,6 @@ class History:
 
 
 def run(plan: Plan, folder: Path) -> Report:
-    """A history of its own, with servers of its own."""
+    """Run a history on its own servers."""
     with installation(folder, plan.nodes) as made:
-        return History(plan, made).live()
+        return History(plan, made).execute()

@@ -1,4 +1,4 @@
-"""What a history runs on: PostgreSQL, control planes as processes with disks of their own, proxies between them."""
+"""PostgreSQL, control planes as processes with their own disks, and proxies between them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODULE = "tests.service.availability.plane"
 START_SECONDS = 60.0
 DISK_MEGABYTES = 512
 HOST = "EPOCHAL_TEST_HOST"
-"""The name of the machine that a control plane takes itself to run on."""
+"""Environment variable with the host name that a control plane uses."""
 
 
 class Process(Protocol):
@@ -39,17 +39,17 @@ class Process(Protocol):
 
 
 class Program(Protocol):
-    """A version of Epochal, whose modules can be run."""
+    """A version of Epochal that can run modules."""
 
     def start(self, module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> Process:
-        """Run ``module.main()`` in a new process, the leader of its own group; what it prints goes to ``log``."""
+        """Run ``module.main()`` in a new process, the leader of its group, with its output in ``log``."""
 
 
 @dataclass
 class Node:
-    """One control plane. ``database`` and ``internal``: what it reaches the catalog through, and drivers reach it.
+    """One control plane. ``database`` and ``internal`` are the proxies to the catalog and from its drivers.
 
-    ``program``: what its next start runs.
+    ``program`` is the version that its next start runs.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Node:
         self.process = self.program.start(MODULE, self.flags, self.environment, self.log)
 
     def signal(self, number: int) -> None:
-        """To the process and to those beside it, as when the machine itself was stopped or lost; drivers go on."""
+        """Signal the process group, as if the machine was stopped or lost; drivers are in other groups."""
         if self.runs:
             assert self.process is not None
             with suppress(ProcessLookupError):
@@ -88,13 +88,13 @@ class Node:
             self.process.wait(30)
 
     def stop(self) -> None:
-        """In order, as for an upgrade: drivers go on."""
+        """Stop in order, as for an upgrade; drivers keep running."""
         assert self.process is not None
         os.kill(self.process.pid, signal.SIGTERM)
         self.process.wait(START_SECONDS)
 
     def kill_internal(self) -> None:
-        """The process that answers drivers, which the other one replaces."""
+        """Kill the process that answers drivers."""
         for process, arguments, parent in _processes():
             if self.process is not None and parent == self.process.pid and b"epochal.service.internal_app" in arguments:
                 os.kill(process, signal.SIGKILL)
@@ -127,10 +127,10 @@ class Installation:
         for node in self.nodes:
             with suppress(OSError):
                 return (node.home / "admin.token").read_text().strip()
-        raise AssertionError("no control plane has made a token")
+        raise AssertionError("no control plane has created a token")
 
     def connect(self) -> psycopg.Connection[tuple[object, ...]]:
-        """To the catalog, past all proxies."""
+        """Connect to the catalog without a proxy."""
         return psycopg.connect(make_url(self.catalog).set(drivername="postgresql").render_as_string(False))
 
     def wait_until_ready(self, nodes: Sequence[Node]) -> None:
@@ -144,8 +144,7 @@ class Installation:
 
 @contextmanager
 def installation(folder: Path, nodes: int, program: Program | None = None) -> Iterator[Installation]:
-    """``nodes`` control planes, of this version or of ``program``, on one catalog and one store; nothing of it is left
-    at the end."""
+    """Run control planes of this version, or of ``program``, on one catalog and store; ends all their processes."""
     with ExitStack() as stack:
         server = stack.enter_context(postgresql())
         first = program or stack.enter_context(ForkServer([MODULE]))
@@ -158,7 +157,7 @@ def installation(folder: Path, nodes: int, program: Program | None = None) -> It
         for number, node in enumerate(made.nodes):
             node.start()
             if number == 0:
-                made.wait_until_ready([node])  # it migrates, and nobody else waits for it
+                made.wait_until_ready([node])  # the first one migrates the catalog
         made.wait_until_ready(made.nodes)
         yield made
 
@@ -170,7 +169,7 @@ def _node(made: Installation, number: int, program: Program, stack: ExitStack) -
     stack.callback(database.close)
     stack.callback(internal.close)
     url = make_url(made.catalog).set(host=LOOPBACK, port=database.port)
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     return Node(
         name=f"node-{number}",
         home=home,
@@ -179,13 +178,13 @@ def _node(made: Installation, number: int, program: Program, stack: ExitStack) -
         database=database,
         internal=internal,
         environment={
-            **kept,
+            **inherited,
             "EPOCHAL_HOME": str(home),
-            # A loopback address is for drivers of the same machine alone.
+            # A loopback address is reachable from the same machine only.
             HOST: "everywhere" if address is None else home.name,
             "EPOCHAL_DATABASE_URL": url.render_as_string(hide_password=False),
             "EPOCHAL_DRIVER_USER": str(os.geteuid()),
-            # As an option the version before, which keeps none, would refuse it.
+            # As a variable, because versions without warm drivers refuse the option.
             "EPOCHAL_WARM_DRIVERS": "0",
         },
         flags=[
@@ -203,7 +202,7 @@ def _node(made: Installation, number: int, program: Program, stack: ExitStack) -
 
 @contextmanager
 def _disk(folder: Path) -> Iterator[bool]:
-    """A small disk of its own, where this user may mount one; otherwise a plain folder."""
+    """Mount a small disk if permitted; otherwise use a plain folder."""
     folder.mkdir(parents=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MEGABYTES}m,mode=700", "tmpfs", str(folder)]
     try:
@@ -218,16 +217,16 @@ def _disk(folder: Path) -> Iterator[bool]:
 
 
 def _address() -> str | None:
-    """Of this machine, by which it reaches itself and others could; ``None``: it has none but loopback."""
+    """An address of this machine that others could reach, or ``None`` if it has loopback only."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
-        probe.connect(("192.0.2.1", 9))  # nothing is sent
+        probe.connect(("192.0.2.1", 9))  # UDP: sends nothing
         found = str(probe.getsockname()[0])
         return None if found.startswith("127.") else found
     return None
 
 
 def _end(made: Installation) -> None:
-    """Control planes first, then every driver that a journal names and that still is one."""
+    """Kill the control planes, then the remaining drivers."""
     for node in made.nodes:
         node.signal(signal.SIGCONT)
         node.kill()
@@ -237,7 +236,7 @@ def _end(made: Installation) -> None:
 
 
 def driver_processes(folder: Path) -> dict[int, str]:
-    """Drivers that run, and have their work below ``folder``: their command lines by id."""
+    """Running drivers that work below ``folder``: command lines by process id."""
     found = {}
     for process, arguments, _ in _processes():
         with suppress(OSError):
@@ -247,7 +246,7 @@ def driver_processes(folder: Path) -> dict[int, str]:
 
 
 def _processes() -> Iterator[tuple[int, bytes, int]]:
-    """Id, arguments and parent of each."""
+    """Id, arguments and parent of each process."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What must hold after a history, whatever happened in it: of each application, and of all operations."""
+"""Invariants after a history, of each application and of all operations."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ END $$ LANGUAGE plpgsql;
 CREATE TRIGGER trace AFTER INSERT OR UPDATE ON operations FOR EACH ROW EXECUTE FUNCTION availability_trace();
 CREATE TRIGGER trace AFTER INSERT OR UPDATE ON epochs FOR EACH ROW EXECUTE FUNCTION availability_trace();
 """
-"""All that was ever decided, also what was overwritten since."""
+"""Records every change of state, including those that later changes overwrite."""
 STEPS = {("started", "prepared"), ("prepared", "committed"), ("started", "aborted")}
 
 
 @dataclass(frozen=True)
 class Journal:
-    """What the drivers of one application were answered, one after the other."""
+    """The journal of all drivers of an application."""
 
     lines: Sequence[Mapping[str, Any]]
 
@@ -45,7 +45,7 @@ class Journal:
         lines = []
         with suppress(FileNotFoundError):
             for line in (folder / "journal").read_text().splitlines():
-                with suppress(ValueError):  # a driver that was killed may have left half of one
+                with suppress(ValueError):  # a killed driver may have left an incomplete line
                     lines.append(json.loads(line))
         return cls(lines)
 
@@ -59,7 +59,7 @@ class Journal:
 
 @dataclass(frozen=True)
 class Application:
-    """``epochs``: state and manifest. ``steps``: the changes of their states. ``sink``: what is visible, by epoch."""
+    """``epochs``: state and manifest. ``steps``: changes of these states. ``sink``: visible content by epoch."""
 
     attempts: Sequence[Any]
     epochs: Mapping[int, tuple[str, str | None]]
@@ -71,7 +71,7 @@ class Application:
         return {epoch: sha256 for epoch, (state, sha256) in self.epochs.items() if state == "committed"}
 
     def problems(self, journal: Journal, killed: int) -> Iterator[str]:
-        """``killed``: so many of its drivers were killed on purpose."""
+        """``killed``: the number of its drivers that the history killed."""
         if len(self.attempts) != killed + 1:
             yield f"it had {len(self.attempts)} attempts, and {killed} drivers were killed: {self.attempts}"
         if len(journal.of("started")) != killed + 1:
@@ -95,7 +95,7 @@ class Application:
 
 @dataclass(frozen=True)
 class Operations:
-    """``rows``: kind, state and error by id. ``steps``: the changes of their states. ``savepoints``: by application."""
+    """``rows``: kind, state and error by id. ``steps``: changes of these states. ``savepoints``: by application."""
 
     rows: Mapping[str, tuple[str, str, Any]]
     steps: Sequence[tuple[str, str, str]]
@@ -104,14 +104,14 @@ class Operations:
     def problems(
         self, begun: Sequence[str], savepoints: Mapping[str, Sequence[str]], tolerated: str | None = None
     ) -> Iterator[str]:
-        """``begun``, ``savepoints``: those of which somebody outside was answered that they are. ``tolerated``: what
-        may stand in the error of those that have failed."""
+        """``begun`` and ``savepoints`` were confirmed to a client. Failed operations are accepted if their error
+        contains ``tolerated``."""
         ends = Counter(key for key, _, _ in self.steps)
         yield from (f"operation {id} was begun, and is lost" for id in begun if id not in self.rows)
         for id, (kind, state, error) in self.rows.items():
             excuses = [tolerated] if tolerated else []
             if kind == "savepoint" and id not in begun:
-                excuses.append("name-taken")  # an answer was lost, and the call was made again
+                excuses.append("name-taken")  # a call repeated after a lost answer
             excused = state == "failed" and any(excuse in str(error) for excuse in excuses)
             if ends[id] > 1 or (state != "succeeded" and not excused):
                 yield f"operation {kind} {id} has ended {ends[id]} times, and is {state}: {error}"
@@ -121,17 +121,17 @@ class Operations:
 
 
 class Catalog:
-    """Reads the facts, past all proxies."""
+    """Reads the final state from the catalog."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     def application(self, name: str, folder: Path) -> Application:
-        branch, execution = self._ask("SELECT branch, execution FROM applications WHERE name = %s", name)[0]
-        rows = self._ask("SELECT epoch, state, manifest_sha256 FROM epochs WHERE branch = %s", branch)
+        branch, execution = self._select("SELECT branch, execution FROM applications WHERE name = %s", name)[0]
+        rows = self._select("SELECT epoch, state, manifest_sha256 FROM epochs WHERE branch = %s", branch)
         query = "SELECT number, state, failure FROM attempts WHERE execution = %s ORDER BY number"
         return Application(
-            attempts=self._ask(query, execution),
+            attempts=self._select(query, execution),
             epochs={epoch: (state, sha256) for epoch, state, sha256 in rows},
             steps=self._steps("epoch", f"{branch}/%"),
             sink={int(file.name): file.read_text() for file in (folder / "sink").iterdir()},
@@ -140,18 +140,18 @@ class Catalog:
     def operations(self) -> Operations:
         savepoints: dict[str, set[str]] = {}
         query = "SELECT a.name, s.name FROM savepoints s JOIN applications a ON a.id = s.application"
-        for application, name in self._ask(query):
+        for application, name in self._select(query):
             savepoints.setdefault(application, set()).add(name)
-        rows = {row[0]: row[1:] for row in self._ask("SELECT id, kind, state, error FROM operations")}
+        rows = {row[0]: row[1:] for row in self._select("SELECT id, kind, state, error FROM operations")}
         return Operations(rows, self._steps("operation", "%"), savepoints)
 
     def running(self) -> list[str]:
-        rows = self._ask("SELECT kind, id, progress FROM operations WHERE state = 'running'")
+        rows = self._select("SELECT kind, id, progress FROM operations WHERE state = 'running'")
         return [f"{kind} {id} ({progress})" for kind, id, progress in rows]
 
     def _steps(self, what: str, key: str) -> list[Any]:
         query = "SELECT key, before, after FROM availability_trace WHERE what = %s AND key LIKE %s"
-        return self._ask(f"{query} AND before IS NOT NULL ORDER BY id", what, key)
+        return self._select(f"{query} AND before IS NOT NULL ORDER BY id", what, key)
 
-    def _ask(self, query: str, *values: object) -> list[Any]:
+    def _select(self, query: str, *values: object) -> list[Any]:
         return list(self._connection.execute(query, values or None).fetchall())

@@ -1,4 +1,4 @@
-"""Who follows the events of an application, at one control plane after the other: none is missed, none comes twice."""
+"""A follower of events that reconnects to other control planes; each event must arrive once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Event:
 
 
 class Listener:
-    """Goes elsewhere every few seconds, and whenever a stream ends, with the number of the event that came last."""
+    """Reconnects to another control plane every few seconds and at the end of a stream, after the last event."""
 
     def __init__(self, urls: Sequence[str], token: str, application: str, seed: int) -> None:
         self.application = application
@@ -47,7 +47,7 @@ class Listener:
         ]
 
     def problems(self, committed: Collection[int]) -> Iterator[str]:
-        """``committed``: the epochs that the catalog has."""
+        """``committed``: the committed epochs in the catalog."""
         numbers = [event.number for event in self.events]
         if numbers != list(range(1, len(numbers) + 1)):
             yield f"its events have the numbers {numbers}"

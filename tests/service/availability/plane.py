@@ -1,5 +1,4 @@
-"""``epochal up`` as it is, but for three things: pipelines are not built, drivers are those of ``driver.py``, and each
-control plane takes itself for one on a machine of its own."""
+"""``epochal up`` without builds of pipelines, with the drivers of ``driver.py``, and with a host name per process."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ DRIVER = (
 )
 
 
-class _OfScripts(local.LocalLauncher):
+class _ScriptedLauncher(local.LocalLauncher):
     @classmethod
     def of(cls, settings: Settings) -> Self:
         return cls(settings.logs_directory, DRIVER)
@@ -36,7 +35,7 @@ def main() -> None:
     socket.gethostname = lambda: os.environ[HOST]
     for module in (up, local):
         module.check_java = lambda environment: None  # type: ignore[attr-defined]
-    composition.find = lambda group, name: _OfScripts  # type: ignore[attr-defined]
+    composition.find = lambda group, name: _ScriptedLauncher  # type: ignore[attr-defined]
     serving.create_app = partial(app.create_app, make_builder=lambda *_: StandInBuilder())  # type: ignore[attr-defined]
     command_line.main(sys.argv[1:])
 

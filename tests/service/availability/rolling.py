@@ -1,4 +1,4 @@
-"""One control plane after the other is replaced by this version, while all that it serves goes on."""
+"""A rolling upgrade of control planes under load."""
 
 from __future__ import annotations
 
@@ -12,64 +12,64 @@ from tests.service.availability.builds import Build
 from tests.service.availability.clients import Balancer, ClientLoad
 from tests.service.availability.history import History, Plan, Report
 from tests.service.availability.installation import Installation, Node, driver_processes, installation
-from tests.service.availability.outside import Outside
+from tests.service.availability.rest_load import RetryingClient
 
 PATIENCE_SECONDS = 60.0
-KNOWN_SECONDS = 6.0
-"""Within so long all drivers know a control plane that is there again: each heartbeat, every two seconds, is answered
-with those that a control plane has seen alive."""
+DISCOVERY_SECONDS = 6.0
+"""Time until all drivers have learned of a restarted control plane from the answers to their heartbeats."""
 
 
 class RollingUpgrade(History):
-    """Three control planes of the version before; at the end, of this one. In between each of the two versions leads,
-    and is led; supervises drivers of the other, and answers them."""
+    """Replaces three control planes of the earlier build by the later one.
+
+    Meanwhile each build leads while the other one follows, and supervises and answers drivers of the other."""
 
     def __init__(self, plan: Plan, made: Installation, balancer: Balancer, before: Build, after: Build) -> None:
         super().__init__(plan, made)
         self.before, self.after = before, after
         self.load = self.clients = ClientLoad(balancer.url, made.token, self.names, plan.seed)
 
-    def _let_happen(self) -> None:
+    def _inject_faults(self) -> None:
         first, second, third = self.made.nodes
-        self._are(self.before, self.before, self.before)
+        self._check_versions(self.before, self.before, self.before)
 
-        # Newer tables below control planes that do not know them.
+        # The earlier build runs on newer tables.
         environment = {**first.environment, "EPOCHAL_DATABASE_URL": self.made.catalog}
         self.after.command("migrate", environment=environment)
-        self._all_go_on()
+        self._check_progress()
 
-        # Uploaded and submitted at a new control plane, started by one of before.
+        # Submitted at the later build, started by a leader of the earlier build.
         self._replace(first, self.after)
-        self._are(self.after, self.before, self.before)
+        self._check_versions(self.after, self.before, self.before)
         assert self.leader() in (second, third)
-        with self._answered_only_by(first):
-            self._submit_at(first, "submitted-at-a-new-one", self.before)
+        with self._only_reachable(first):
+            self._submit_at(first, "submitted-at-the-later", self.before)
 
-        # Second thoughts: one of before starts on the newer catalog, and does not lead any more.
+        # A downgrade: the earlier build starts on the newer catalog, and no longer leads.
         self._replace(second, self.after)
         self._replace(third, self.before)
-        self._are(self.after, self.after, self.before)
+        self._check_versions(self.after, self.after, self.before)
         assert self.leader() in (first, second)
-        with self._answered_only_by(third):
-            self._submit_at(third, "submitted-at-an-old-one", self.after)
+        with self._only_reachable(third):
+            self._submit_at(third, "submitted-at-the-earlier", self.after)
         for version in (self.before, self.after):
             for node in self.made.nodes:
                 self._command_line(version, node)
 
         self._replace(third, self.after)
-        self._are(self.after, self.after, self.after)
-        self._all_go_on()
+        self._check_versions(self.after, self.after, self.after)
+        self._check_progress()
 
     def _replace(self, node: Node, version: Build) -> None:
-        """As a platform does: asked to end, and started again when it has."""
+        """Stop a control plane in order and start it with another build."""
         node.stop()
         node.program = version
         node.start()
         self.made.wait_until_ready([node])
-        self._all_go_on()
+        self._check_progress()
 
-    def _are(self, *versions: Build) -> None:
-        """So say the processes themselves."""
+    def _check_versions(self, *versions: Build) -> None:
+        """Check which build each process reports."""
         expected = {
             node.process.pid: version.version
             for node, version in zip(self.made.nodes, versions, strict=True)
@@ -79,27 +79,27 @@ class RollingUpgrade(History):
         assert {node.process: node.version for node in alive} == expected
 
     def _submit_at(self, node: Node, name: str, version: Build) -> None:
-        """``version``: that of the control plane which leads, and so of the driver."""
-        with closing(Outside([node.url], self.made.token, self.plan.seed)) as there:
-            self._submit(name, there)
+        """Submit an application; its driver must be of ``version``, the build of the leader."""
+        with closing(RetryingClient([node.url], self.made.token, self.plan.seed)) as client:
+            self._submit(name, client)
         eventually(lambda: self._epochs(name) >= 2, PATIENCE_SECONDS)
         process = self._journal(name).of("started")[-1]["process"]
         assert str(version.root) in driver_processes(self.made.folder)[process]
         self.names.append(name)
 
     @contextmanager
-    def _answered_only_by(self, node: Node) -> Iterator[None]:
-        """All drivers, also those that begin meanwhile."""
+    def _only_reachable(self, node: Node) -> Iterator[None]:
+        """Within the block, drivers reach this control plane only."""
         others = [other for other in self.made.nodes if other is not node]
-        time.sleep(KNOWN_SECONDS)
+        time.sleep(DISCOVERY_SECONDS)
         for other in others:
             other.internal.cut()
         yield
-        self._all_go_on()
+        self._check_progress()
         for other in others:
             other.internal.heal()
 
-    def _all_go_on(self) -> None:
+    def _check_progress(self) -> None:
         before = {name: self._epochs(name) for name in self.names}
         eventually(lambda: all(self._epochs(name) >= before[name] + 3 for name in self.names), PATIENCE_SECONDS)
 
@@ -110,4 +110,4 @@ class RollingUpgrade(History):
 
 def run(plan: Plan, folder: Path, before: Build, after: Build) -> Report:
     with installation(folder, nodes=3, program=before) as made, closing(Balancer(made.nodes)) as balancer:
-        return RollingUpgrade(plan, made, balancer, before, after).live()
+        return RollingUpgrade(plan, made, balancer, before, after).execute()

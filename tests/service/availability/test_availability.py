@@ -1,4 +1,4 @@
-"""Control planes come and go, and what they run goes on: nothing is lost, repeated or restarted without need."""
+"""Applications continue without loss, duplicates and needless restarts while control planes fail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.service.availability.history import Plan, Report, run
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 
-def lived(plan: Plan, folder: Path) -> Report:
+def run_history(plan: Plan, folder: Path) -> Report:
     try:
         report = run(plan, folder)
     except ServerUnavailable as unavailable:
@@ -22,15 +22,15 @@ def lived(plan: Plan, folder: Path) -> Report:
     return report
 
 
-@pytest.mark.long  # who leads: simulation/test_control_planes.py; what two answer: service/test_two_control_planes.py
-def test_a_short_history(tmp_path: Path) -> None:
-    """Of two control planes the one that leads is killed; so is the database."""
+@pytest.mark.long  # its parts: simulation/test_control_planes.py, service/test_two_control_planes.py
+def test_applications_continue_after_a_kill_of_leader_and_database(tmp_path: Path) -> None:
+    """The leader of two control planes and the database are killed."""
     kinds = ("leader killed", "database away")
-    report = lived(Plan(seed=1, nodes=2, applications=2, faults=2, kinds=kinds, settle_seconds=1), tmp_path)
-    assert report.faults.total() == 2 and len(report.supervision_back_seconds) == 1
+    report = run_history(Plan(seed=1, nodes=2, applications=2, faults=2, kinds=kinds, settle_seconds=1), tmp_path)
+    assert report.faults.total() == 2 and len(report.takeover_seconds) == 1
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
-def test_histories(tmp_path: Path, seed: int) -> None:
-    lived(Plan(seed=seed, faults=12), tmp_path)
+def test_applications_continue_under_random_faults(tmp_path: Path, seed: int) -> None:
+    run_history(Plan(seed=seed, faults=12), tmp_path)

@@ -1,4 +1,4 @@
-"""The judge of histories: each of his rules notices what breaks it, and nothing else."""
+"""The invariants of histories: each detects its violation."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LINES: list[dict[str, Any]] = [
 DONE = Operations({"o": ("export", "succeeded", None)}, [("o", "running", "succeeded")], {"flights": {"s"}})
 
 
-def test_a_history_in_which_all_went_well() -> None:
+def test_a_correct_history_has_no_problems() -> None:
     assert list(GOOD.problems(Journal(LINES), killed=0)) == []
     assert list(DONE.problems(["o"], {"flights": ["s"]})) == []
 
 
 @pytest.mark.parametrize(
-    ("application", "lines", "killed", "says"),
+    ("application", "lines", "killed", "expected"),
     [
         (replace(GOOD, attempts=[1, 2]), LINES, 0, "2 attempts"),
         (GOOD, LINES, 1, "1 attempts, and 1 drivers"),
@@ -46,13 +46,13 @@ def test_a_history_in_which_all_went_well() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_breaks_a_rule_of_an_application(
-    application: Application, lines: list[dict[str, Any]], killed: int, says: str
+def test_violated_invariants_of_an_application_are_reported(
+    application: Application, lines: list[dict[str, Any]], killed: int, expected: str
 ) -> None:
-    assert any(says in problem for problem in application.problems(Journal(lines), killed))
+    assert any(expected in problem for problem in application.problems(Journal(lines), killed))
 
 
-def test_events_come_once_and_in_order() -> None:
+def test_missing_and_duplicate_events_are_reported() -> None:
     listener = Listener([], "", "flights", 1)
     started, committed = Event(1, "epoch", {"epoch": 1, "state": "started"}), {"epoch": 1, "state": "committed"}
     listener.events = [started, Event(2, "epoch", committed)]
@@ -65,7 +65,7 @@ def test_events_come_once_and_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operations", "says"),
+    ("operations", "expected"),
     [
         (replace(DONE, rows={}), "is lost"),
         (replace(DONE, steps=DONE.steps * 2), "ended 2 times"),
@@ -75,5 +75,5 @@ def test_events_come_once_and_in_order() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_breaks_a_rule_of_operations(operations: Operations, says: str) -> None:
-    assert any(says in problem for problem in operations.problems(["o"], {"flights": ["s"]}))
+def test_violated_invariants_of_operations_are_reported(operations: Operations, expected: str) -> None:
+    assert any(expected in problem for problem in operations.problems(["o"], {"flights": ["s"]}))

@@ -14,9 +14,9 @@ from tests.service.availability.rolling import run
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.long]
 
 
-def test_a_rolling_upgrade_under_load(tmp_path: Path) -> None:
-    """No client call fails, no driver restarts, no epoch is lost or duplicated, no read goes back, and every operation
-    and every event is reported once."""
+def test_a_rolling_upgrade_under_load_loses_nothing(tmp_path: Path) -> None:
+    """No call fails, no driver restarts, no epoch is lost or duplicated, no look-up returns older state, and every
+    operation and event is reported once."""
     before, after = build_before(tmp_path / "before"), build_after(tmp_path / "after")
     try:
         report = run(Plan(seed=1, applications=6), tmp_path, before, after)

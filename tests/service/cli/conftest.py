@@ -43,11 +43,11 @@ def build(parameters: Parameters) -> Pipeline:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command did: its exit code, its result, and its words beside it."""
+    """The result of a command: exit code, standard output and standard error."""
 
     code: int
     output: str
-    words: str
+    stderr: str
 
     @property
     def document(self) -> Any:
@@ -55,25 +55,25 @@ class Answer:
 
 
 class CommandLine:
-    """Runs ``epochal`` with an environment of its own."""
+    """Runs ``epochal`` with its own environment."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self.environment = environment
 
     def __call__(self, *arguments: str | Path, **environment: str) -> Answer:
-        """In this process, which is quick."""
-        output, words = StringIO(), StringIO()
-        wanted = self.environment | {"COLUMNS": "120"} | environment
-        with patch.dict(os.environ, wanted, clear=True), redirect_stdout(output), redirect_stderr(words):
+        """Run in this process, which is fast."""
+        output, stderr = StringIO(), StringIO()
+        variables = self.environment | {"COLUMNS": "120"} | environment
+        with patch.dict(os.environ, variables, clear=True), redirect_stdout(output), redirect_stderr(stderr):
             try:
                 main([str(argument) for argument in arguments])
                 code = 0
             except SystemExit as ended:
                 code = int(ended.code or 0)
-        return Answer(code, output.getvalue(), _without_waits(words.getvalue()))
+        return Answer(code, output.getvalue(), _without_waits(stderr.getvalue()))
 
     def spawn(self, *arguments: str | Path, **environment: str) -> Answer:
-        """As a process, for what starts servers or Spark."""
+        """Run as a process, for commands that start servers or Spark."""
         ended = subprocess.run(
             [COMMAND, *map(str, arguments)],
             env=self.environment | {"COLUMNS": "120"} | environment,
@@ -85,9 +85,9 @@ class CommandLine:
         return Answer(ended.returncode, ended.stdout, _without_waits(ended.stderr))
 
 
-def _without_waits(words: str) -> str:
-    """Without lines such as ``Starting Spark ..``, which a command prints only where it has to wait."""
-    return "".join(line for line in words.splitlines(keepends=True) if not re.search(r"\S \.\.( |$)", line.rstrip()))
+def _without_waits(stderr: str) -> str:
+    """Remove lines such as ``Starting Spark ..``, which a command prints only while it waits."""
+    return "".join(line for line in stderr.splitlines(keepends=True) if not re.search(r"\S \.\.( |$)", line.rstrip()))
 
 
 @pytest.fixture(scope="session")
@@ -98,20 +98,20 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def epochal(plane: ControlPlane) -> CommandLine:
-    """The command, told where the control plane and its token are."""
+    """The command, configured for the control plane."""
     return CommandLine(dict(plane.environment))
 
 
 @pytest.fixture
 def alone(plane: ControlPlane, tmp_path: Path) -> CommandLine:
-    """The command on a machine where no control plane is known."""
-    kept = {name: value for name, value in plane.environment.items() if not name.startswith("EPOCHAL_")}
-    return CommandLine(kept | {"EPOCHAL_HOME": str(tmp_path / "home")})
+    """The command without a configured control plane."""
+    inherited = {name: value for name, value in plane.environment.items() if not name.startswith("EPOCHAL_")}
+    return CommandLine(inherited | {"EPOCHAL_HOME": str(tmp_path / "home")})
 
 
 @pytest.fixture
 def sensors(tmp_path: Path, sensors_code: str) -> Path:
-    """A pipeline that runs for ever: readings of three sensors, the highest of each."""
+    """An unbounded pipeline that aggregates readings of three sensors."""
     file = tmp_path / "sensors.py"
     file.write_text(sensors_code)
     return file

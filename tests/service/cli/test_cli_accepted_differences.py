@@ -1,7 +1,7 @@
-"""Upgrades of a running application with each kind of edit: no wrong number unless the difference was accepted by name.
+"""Upgrades of a running application with each kind of edit change results only as accepted by name.
 
-Rows arrive between the steps. The expected numbers are a batch computation in plain Python: the rows of each period,
-with the meaning that the version of that period gives them.
+Rows arrive between the steps. A batch computation in plain Python gives the expected results: it applies to the rows of
+each period the definitions of the version that ran in it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 PERIOD = timedelta(minutes=20)
-"""Event time from one file to the next: windows of an hour are open while versions change."""
+"""Event time between two files, short enough that windows of an hour are open while versions change."""
 
 
 class Row(NamedTuple):
@@ -66,7 +66,7 @@ CALL = re.compile(r"(\w+)\(([^)]*)\)")
 
 @dataclass(frozen=True)
 class Version:
-    """What the author changes. Each text is in the pipeline's code, and computed in :class:`Batch`."""
+    """The edited parts of the pipeline. Each text occurs in its code and is computed in :class:`Batch`."""
 
     totals: Mapping[str, str] = field(
         default_factory=lambda: {
@@ -149,7 +149,7 @@ def build(parameters: Parameters) -> Pipeline:
 
 SPELLED = CODE
 for _before, _after in (
-    # independent verbs in another order, a helper column that has another name, and one that nothing reads
+    # independent verbs in another order, a renamed helper column, and an unread one
     ('keyed = rows.with_columns(g="$key")$verbs', 'keyed = rows$verbs.with_columns(unread="v + 1", g="$key")'),
     ('rows.select("k", "id", "$score AS score")', 'rows.with_columns(s="$score").select("k", "id", "s AS score")'),
     ('.where("v >= 50")', '.where("((V) >= (50)) /* large */")'),
@@ -161,7 +161,7 @@ for _before, _after in (
 
 @dataclass
 class Batch:
-    """The numbers that a batch computation gives, period by period."""
+    """The batch computation of the expected results, period by period."""
 
     totals: dict[str, dict[str, dict[int, Any]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(dict)))
     hours: dict[tuple[str, datetime], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
@@ -195,7 +195,7 @@ class Batch:
                 partial[position] = MERGES[function](partial[position], value) if position in partial else value
 
     def state(self, version: Version) -> dict[str, dict[str, float | None]]:
-        """Of ``totals``: each group with the columns that the version has."""
+        """The expected rows of ``totals`` with the columns of the version, by group."""
         return {
             key: {name: _value(group[name]) if name in group else None for name in version.totals}
             for key, group in self.totals.items()
@@ -226,7 +226,7 @@ def _value(partials: Mapping[int, Any]) -> float:
 
 @dataclass
 class Application:
-    """A running application, what its author types, and the numbers that it has to have."""
+    """A running application, the commands on it, and its expected results."""
 
     epochal: CommandLine
     client: Client
@@ -244,16 +244,16 @@ class Application:
 
     def submit(self) -> None:
         (self.folder / "in").mkdir()
-        self.rows_arrive(wait=False)
+        self.add_rows(wait=False)
         answer = self.epochal(
             *("submit", self.file(self.version), "--name", self.name, "--wait"),
             *("-p", f"input={self.folder / 'in'}", "-p", f"output={self.folder / 'out'}"),
             *("--set", "epoch_interval_seconds=0.05", "--set", "parallelism=2"),
         )
-        assert answer.code == 0, answer.words
+        assert answer.code == 0, answer.stderr
 
-    def rows_arrive(self, wait: bool = True) -> None:
-        """One file, which the running version reads in one epoch."""
+    def add_rows(self, wait: bool = True) -> None:
+        """Add one file, which the running version reads in one epoch."""
         number = next(self.numbers)
         at = BEGIN + number * PERIOD
         rows = [
@@ -269,8 +269,8 @@ class Application:
             self.check()
 
     def check(self) -> None:
-        """All numbers equal the batch computation, of this version and of the versions that read earlier rows."""
-        head = self.after_all_rows()
+        """Check that all results equal the batch computation over this and the earlier versions."""
+        head = self.await_all_rows()
         expected = self.batch.state(self.version)
         state = self.client.application(self.name).state("totals")
         for key, columns in expected.items():
@@ -292,8 +292,8 @@ class Application:
         numbered = [(row["k"], row["id"], row["n"], row["mark"]) for row in self.out("numbered")]
         assert sorted(numbered) == sorted(self.batch.numbered)
 
-    def after_all_rows(self) -> int:
-        """The last epoch with rows, once all rows have been read."""
+    def await_all_rows(self) -> int:
+        """Wait until all rows have been read; returns the epoch of the head."""
 
         def read() -> int:
             found = self.client.application(self.name).epochs.list(limit=None, state="committed")
@@ -341,12 +341,12 @@ def application(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
 
 @dataclass(frozen=True)
 class Edit:
-    """``says``: parts of the problem that names the edit. ``options`` accept it; empty: nothing can."""
+    """``fragments``: parts of the problem that names the edit. ``options`` accept it; empty if no option does."""
 
-    what: str
+    label: str
     change: Callable[[Version], Version]
     table: str
-    says: tuple[str, ...]
+    fragments: tuple[str, ...]
     options: tuple[str, ...] = ()
 
 
@@ -474,7 +474,7 @@ def edited(version: Version, edits: tuple[Edit, ...]) -> Version:
 
 
 def check_refused(application: Application, edits: tuple[Edit, ...], verdict: str) -> None:
-    """By preflight and by the upgrade: each edit with its reason and the exact option, other operators unchanged."""
+    """Check that preflight and upgrade report each edit with its reason and its exact option, and no other operator."""
     version = edited(application.version, edits)
     report = application.preflight(version)
     assert (report.code, report.document["ok"]) == (1, False)
@@ -483,15 +483,15 @@ def check_refused(application: Application, edits: tuple[Edit, ...], verdict: st
     assert {name: table["verdict"] for name, table in tables.items()} == verdicts
     refused = application.upgrade(version, *(("--accept-changed", "totals") if verdict == "refused" else ()))
     assert refused.code == 1
-    shown = " ".join(refused.words.split())
+    printed = " ".join(refused.stderr.split())
     for edit in edits:
-        for words in (" ".join(tables[edit.table]["problems"]), shown):
-            missing = [says for says in edit.says if says not in words]
-            if edit.options and not re.search(re.escape(" ".join(edit.options)) + r"(?!\.?\w)", words):
+        for shown in (" ".join(tables[edit.table]["problems"]), printed):
+            missing = [fragment for fragment in edit.fragments if fragment not in shown]
+            if edit.options and not re.search(re.escape(" ".join(edit.options)) + r"(?!\.?\w)", shown):
                 missing.append(" ".join(edit.options))
-            assert not missing, (edit.what, missing, words)
+            assert not missing, (edit.label, missing, shown)
             if verdict == "refused":
-                assert FUNCTION in words and "--accept-changed" not in words, edit.what
+                assert FUNCTION in shown and "--accept-changed" not in shown, edit.label
 
 
 def accepted_in_lineage(application: Application) -> list[str]:
@@ -501,16 +501,16 @@ def accepted_in_lineage(application: Application) -> list[str]:
 
 
 @pytest.mark.long
-def test_no_edit_gives_a_wrong_number_that_was_not_accepted(application: Application) -> None:
+def test_edits_change_results_only_after_their_acceptance(application: Application) -> None:
     application.check()
     check_refused(application, REFUSED, "refused")
     for edits, verdict in ((ARGUMENTS, "changed"), (INPUTS, "changed"), (COLUMNS, "evolved")):
         check_refused(application, edits, verdict)
-        application.rows_arrive()  # the old version goes on with them
+        application.add_rows()  # processed by the old version
         version, options = edited(application.version, edits), [option for edit in edits for option in edit.options]
         answer = application.upgrade(version, *options)
-        assert answer.code == 0, answer.words
-    application.rows_arrive()
+        assert answer.code == 0, answer.stderr
+    application.add_rows()
     acceptances = [edit.options for edit in (*ARGUMENTS, *INPUTS, *COLUMNS)]
     names = sorted(name for option, name in acceptances if option.startswith("--accept"))
     assert accepted_in_lineage(application) == names
@@ -521,7 +521,7 @@ def test_no_edit_gives_a_wrong_number_that_was_not_accepted(application: Applica
     assert report.code == 0 and {table["verdict"] for table in tables} == {"same"}
     assert [code.rpartition(".")[2] for table in tables for code in table["code_changed"]] == ["Numbered"]
     wrong = application.upgrade(version, "--accept-changed", "totals.totl")
-    assert wrong.code == 1 and "'totals.totl' is accepted, but is not a difference" in " ".join(wrong.words.split())
+    assert wrong.code == 1 and "'totals.totl' is accepted, but is not a difference" in " ".join(wrong.stderr.split())
     assert application.upgrade(version).code == 0, "harmless edits and other code need no acceptance"
-    application.rows_arrive()
+    application.add_rows()
     assert accepted_in_lineage(application) == names

@@ -1,4 +1,4 @@
-"""What goes wrong: one sentence on standard error, an exit code that scripts can test, never a traceback."""
+"""Errors of commands: one sentence on standard error, a documented exit code, and no traceback."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ if TYPE_CHECKING:
     from tests.service.cli.conftest import Answer, CommandLine
 
 
-def refused(answer: Answer, code: int, *said: str) -> None:
+def refused(answer: Answer, code: int, *expected: str) -> None:
     assert answer.code == code, answer
-    assert "Traceback" not in answer.words
-    for part in said:
-        assert part in answer.words
-    (sentence,) = answer.words.strip().splitlines()
+    assert "Traceback" not in answer.stderr
+    for part in expected:
+        assert part in answer.stderr
+    (sentence,) = answer.stderr.strip().splitlines()
     assert sentence.startswith("error: ")
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["show", "nobody"],
-        ["start", "nobody"],
-        ["stop", "nobody"],
-        ["restart", "nobody"],
-        ["epochs", "nobody"],
-        ["lineage", "nobody"],
-        ["logs", "nobody"],
-        ["get", "nobody", "table", "key"],
-        ["savepoint", "list", "nobody"],
-        ["savepoint", "create", "nobody", "name"],
-        ["savepoint", "delete", "nobody", "name"],
-        ["fork", "nobody", "somebody"],
-        ["delete", "nobody", "--yes"],
-        ["tokens", "delete", "nobody"],
+        ["show", "unknown"],
+        ["start", "unknown"],
+        ["stop", "unknown"],
+        ["restart", "unknown"],
+        ["epochs", "unknown"],
+        ["lineage", "unknown"],
+        ["logs", "unknown"],
+        ["get", "unknown", "table", "key"],
+        ["savepoint", "list", "unknown"],
+        ["savepoint", "create", "unknown", "name"],
+        ["savepoint", "delete", "unknown", "name"],
+        ["fork", "unknown", "other"],
+        ["delete", "unknown", "--yes"],
+        ["tokens", "delete", "unknown"],
     ],
     ids=" ".join,
 )
-def test_what_is_not_there_is_3(epochal: CommandLine, arguments: list[str]) -> None:
-    refused(epochal(*arguments), 3, "nobody")
+def test_an_unknown_name_exits_with_3(epochal: CommandLine, arguments: list[str]) -> None:
+    refused(epochal(*arguments), 3, "unknown")
 
 
-def test_code_is_listed_and_deleted(epochal: CommandLine, plane: ControlPlane, tmp_path: Path) -> None:
+def test_artifacts_are_listed_and_deleted(epochal: CommandLine, plane: ControlPlane, tmp_path: Path) -> None:
     file = tmp_path / "unused.py"
     file.write_text(f"pipeline = None  # {tmp_path}")
     with plane.client() as client:
@@ -59,25 +59,25 @@ def test_code_is_listed_and_deleted(epochal: CommandLine, plane: ControlPlane, t
     assert epochal("artifacts", "delete", sha256[:8]).code == 3
 
 
-def test_an_error_is_a_document_with_json(epochal: CommandLine) -> None:
-    answer = epochal("show", "nobody", "--json")
+def test_with_json_an_error_is_a_document(epochal: CommandLine) -> None:
+    answer = epochal("show", "unknown", "--json")
     refused(answer, 3)
     error = answer.document["error"]
     assert error["type"] == "not-found"
-    assert "nobody" in error["message"]
+    assert "unknown" in error["message"]
 
 
-def test_a_wrong_token_is_6(epochal: CommandLine) -> None:
+def test_a_wrong_token_exits_with_6(epochal: CommandLine) -> None:
     refused(epochal("ps", EPOCHAL_TOKEN="wrong"), 6, "token")
 
 
-def test_a_token_that_is_too_weak_is_6(epochal: CommandLine, sensors: Path) -> None:
+def test_an_insufficient_role_exits_with_6(epochal: CommandLine, sensors: Path) -> None:
     token = epochal("tokens", "create", "reader", "--role", "viewer", "--json").document["token"]
     assert epochal("ps", EPOCHAL_TOKEN=token).code == 0
     refused(epochal("submit", sensors, "--name", "sensors", EPOCHAL_TOKEN=token), 6, "author")
 
 
-def test_nobody_there_is_5_and_says_how_to_start_one(alone: CommandLine) -> None:
+def test_without_a_control_plane_the_exit_code_is_5(alone: CommandLine) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{probe.getsockname()[1]}"
@@ -97,21 +97,21 @@ def test_nobody_there_is_5_and_says_how_to_start_one(alone: CommandLine) -> None
     ],
     ids=" ".join,
 )
-def test_wrong_usage_is_2(alone: CommandLine, arguments: list[str]) -> None:
+def test_wrong_usage_exits_with_2(alone: CommandLine, arguments: list[str]) -> None:
     answer = alone(*arguments)
     assert answer.code == 2
-    assert "Usage: epochal" in answer.words
-    assert "Traceback" not in answer.words
+    assert "Usage: epochal" in answer.stderr
+    assert "Traceback" not in answer.stderr
 
 
-def test_a_file_that_is_not_there(epochal: CommandLine) -> None:
-    refused(epochal("submit", "nowhere/flights.py", "--name", "flights"), 1, "nowhere/flights.py", "check the path")
+def test_a_missing_file_is_refused(epochal: CommandLine) -> None:
+    refused(epochal("submit", "missing/flights.py", "--name", "flights"), 1, "missing/flights.py", "check the path")
 
 
-def test_a_setting_that_cannot_be(epochal: CommandLine, sensors: Path, tmp_path: Path) -> None:
+def test_an_invalid_setting_is_refused(epochal: CommandLine, sensors: Path, tmp_path: Path) -> None:
     answer = epochal("submit", sensors, "--name", "x", "-p", f"output={tmp_path}/out", "--set", "parallelism=0")
     refused(answer, 1, "parallelism")
-    assert answer.words.count("greater than or equal to 1") == 1
+    assert answer.stderr.count("greater than or equal to 1") == 1
 
 
 @pytest.mark.parametrize("command", [pytest.param("up", marks=pytest.mark.long), "migrate"])
@@ -126,29 +126,36 @@ def test_a_newer_catalog_is_refused(alone: CommandLine, tmp_path: Path, command:
     refused(alone.spawn("up", "--port", "0") if command == "up" else alone(command), 1, "9999", "newer")
 
 
-def test_a_port_in_use(plane: ControlPlane, alone: CommandLine) -> None:
+def test_a_port_in_use_is_refused(plane: ControlPlane, alone: CommandLine) -> None:
     port = plane.url.rpartition(":")[2]
     refused(alone("up", "--port", port), 1, f"Port {port}", "--port")
 
 
-def test_an_address_of_another_machine(alone: CommandLine) -> None:
-    refused(alone("up", "--host", "192.0.2.1", "--port", "0"), 1, "192.0.2.1", "--host")
-
-
-def test_other_machines_without_authentication(alone: CommandLine) -> None:
-    refused(alone("up", "--host", "0.0.0.0", "--port", "0", "--no-authentication"), 1, "authentication", "127.0.0.1")
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--host", "192.0.2.1"], ["192.0.2.1", "--host"]),
+        (["--host", "0.0.0.0", "--no-authentication"], ["authentication", "127.0.0.1"]),
+        (["--database-url", "oracle://x"], ["oracle", "PostgreSQL"]),
+    ],
+    ids=["address of another machine", "other machines without authentication", "unsupported database"],
+)
+def test_up_refuses_invalid_options(alone: CommandLine, options: list[str], expected: list[str]) -> None:
+    refused(alone("up", "--port", "0", *options), 1, *expected)
 
 
 @pytest.mark.parametrize("command", [["up", "--port", "0"], ["check", "sensors.py"], ["run", "sensors.py"]])
-def test_a_machine_without_java(alone: CommandLine, sensors: Path, tmp_path: Path, command: list[str]) -> None:
+def test_commands_without_java_are_refused(
+    alone: CommandLine, sensors: Path, tmp_path: Path, command: list[str]
+) -> None:
     (tmp_path / "empty").mkdir()
     alone.environment.pop("JAVA_HOME", None)
-    given = [str(sensors) if argument == "sensors.py" else argument for argument in command]
+    words = [str(sensors) if argument == "sensors.py" else argument for argument in command]
     parameters = [] if command[0] == "up" else ["-p", f"output={tmp_path}/out"]
-    refused(alone(*given, *parameters, PATH=str(tmp_path / "empty")), 1, "Java")
+    refused(alone(*words, *parameters, PATH=str(tmp_path / "empty")), 1, "Java")
 
 
-def test_a_java_that_is_too_old(alone: CommandLine, tmp_path: Path) -> None:
+def test_a_java_that_is_too_old_is_refused(alone: CommandLine, tmp_path: Path) -> None:
     java = tmp_path / "jdk" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
@@ -156,18 +163,14 @@ def test_a_java_that_is_too_old(alone: CommandLine, tmp_path: Path) -> None:
     refused(alone("up", "--port", "0", JAVA_HOME=str(tmp_path / "jdk")), 1, "Java 11", "17")
 
 
-def test_a_query_node_that_finds_no_control_planes_places(alone: CommandLine, tmp_path: Path) -> None:
+def test_a_query_node_without_catalog_or_store_is_refused(alone: CommandLine, tmp_path: Path) -> None:
     refused(alone("up", "--workers", "3", "--port", "0"), 1, "epochal up --role query --workers 3")
     query = ("up", "--role", "query", "--port", "0")
     refused(alone(*query, "--with", "kafka"), 1, "--with")
     refused(alone(*query), 1, str(tmp_path / "home" / "catalog.sqlite"), "--database-url", "--home")
-    elsewhere = f"sqlite:///{tmp_path / 'elsewhere.sqlite'}"
-    refused(alone(*query, "--database-url", elsewhere), 1, str(tmp_path / "home" / "store"), "--store")
-    refused(alone(*query, "--database-url", elsewhere, "--store", str(tmp_path)), 1, "revision none", "epochal migrate")
-
-
-def test_a_broken_database_url(alone: CommandLine) -> None:
-    refused(alone("up", "--port", "0", "--database-url", "oracle://x"), 1, "oracle", "PostgreSQL")
+    other = f"sqlite:///{tmp_path / 'other.sqlite'}"
+    refused(alone(*query, "--database-url", other), 1, str(tmp_path / "home" / "store"), "--store")
+    refused(alone(*query, "--database-url", other, "--store", str(tmp_path)), 1, "revision none", "epochal migrate")
 
 
 @pytest.mark.parametrize("url", ["postgresql://me:secret@db/epochal", "postgresql://me@db/epochal?password=secret"])
@@ -175,15 +178,15 @@ def test_a_broken_database_url(alone: CommandLine) -> None:
 def test_a_password_among_the_arguments_is_refused(alone: CommandLine, url: str, command: tuple[str, ...]) -> None:
     answer = alone(*command, "--database-url", url)
     refused(answer, 1, "password", "EPOCHAL_DATABASE_URL")
-    assert "secret" not in answer.words
+    assert "secret" not in answer.stderr
 
 
-def test_the_catalogs_url_comes_from_the_environment(alone: CommandLine, tmp_path: Path) -> None:
-    alone("migrate", EPOCHAL_DATABASE_URL=f"sqlite:///{tmp_path / 'elsewhere.sqlite'}")
-    assert (tmp_path / "elsewhere.sqlite").is_file()
+def test_the_database_url_is_read_from_the_environment(alone: CommandLine, tmp_path: Path) -> None:
+    alone("migrate", EPOCHAL_DATABASE_URL=f"sqlite:///{tmp_path / 'other.sqlite'}")
+    assert (tmp_path / "other.sqlite").is_file()
 
 
-def test_debugging_shows_the_traceback(alone: CommandLine) -> None:
-    answer = alone.spawn("submit", "nowhere.py", "--name", "x", EPOCHAL_DEBUG="1")
+def test_debug_mode_prints_the_traceback(alone: CommandLine) -> None:
+    answer = alone.spawn("submit", "missing.py", "--name", "x", EPOCHAL_DEBUG="1")
     assert answer.code == 1
-    assert "Traceback" in answer.words
+    assert "Traceback" in answer.stderr

@@ -1,4 +1,4 @@
-"""``up`` with certificates on both ports: a real control plane, its clients and its drivers."""
+"""``epochal up`` with TLS on both ports: clients and drivers of a real control plane."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass
 class Authority:
-    """Signs certificates of servers on this machine."""
+    """A certificate authority."""
 
     folder: Path
     key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
@@ -52,7 +52,7 @@ class Authority:
         return file
 
     def issue(self, name: str, server: x509.GeneralName | None = None) -> tuple[Path, Path]:
-        """A certificate of a server on loopback, unless another one is named, and its key."""
+        """Certificate and key of a server, by default on loopback."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         address = x509.SubjectAlternativeName([server or x509.IPAddress(ipaddress.ip_address(LOOPBACK))])
@@ -82,8 +82,8 @@ class Authority:
 
 
 @dataclass
-class Encrypted:
-    """A control plane with both ports encrypted."""
+class TlsControlPlane:
+    """A control plane with TLS on both ports."""
 
     announced: dict[str, Any]
     authority: Authority
@@ -98,7 +98,7 @@ class Encrypted:
         return Client(self.url, Path(self.announced["token_file"]).read_text().strip())
 
     def serial_number(self, url: str) -> int:
-        """Of the certificate that is served now, to who trusts the authority."""
+        """The serial number of the currently served certificate."""
         parts = urlsplit(url)
         trust = ssl.create_default_context(cafile=str(self.authority.file))
         with (
@@ -111,7 +111,7 @@ class Encrypted:
 
 
 @pytest.fixture
-def encrypted(alone: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Encrypted]:
+def encrypted(alone: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TlsControlPlane]:
     authority = Authority(tmp_path / "authority")
     certificate, key = authority.issue("server")
     monkeypatch.setenv(CA_VARIABLE, str(authority.file))
@@ -132,16 +132,16 @@ def encrypted(alone: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         lines: list[str] = []
         while not lines or lines[-1] != "}\n":
             lines.append(process.stdout.readline())
-            assert lines[-1], "it has ended"
-        yield Encrypted(json.loads("".join(lines)), authority, certificate, key)
+            assert lines[-1], "the control plane has ended"
+        yield TlsControlPlane(json.loads("".join(lines)), authority, certificate, key)
     finally:
         process.terminate()
         process.communicate(timeout=60)
 
 
 @pytest.mark.by_turns(2)
-def test_both_ports_speak_tls_and_serve_a_certificate_that_was_replaced(
-    encrypted: Encrypted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_both_ports_use_tls_and_serve_replaced_certificates(
+    encrypted: TlsControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     internal = str(encrypted.announced["internal_url"])
     assert encrypted.url.startswith("https://") and internal.startswith("https://")
@@ -151,7 +151,7 @@ def test_both_ports_speak_tls_and_serve_a_certificate_that_was_replaced(
         with pytest.raises(httpx.TransportError):
             httpx.get(url.replace("https://", "http://") + "/healthz", trust_env=False)
 
-    # Whoever does not trust the authority, or speaks plainly, is told in a sentence.
+    # Clients without TLS or without trust in the authority report this in one sentence.
     plain = encrypted.url.replace("https://", "http://")
     with pytest.raises(CatalogUnavailable, match="begins with https"), Client(plain, "token") as client:
         client.applications.list()
@@ -166,7 +166,7 @@ def test_both_ports_speak_tls_and_serve_a_certificate_that_was_replaced(
     before = encrypted.serial_number(encrypted.url)
     assert encrypted.serial_number(internal) == before
     certificate, key = encrypted.authority.issue("next")
-    os.replace(certificate, encrypted.certificate)  # the key does not belong to it yet: nothing is taken
+    os.replace(certificate, encrypted.certificate)  # not loaded before its key is replaced
     assert encrypted.serial_number(encrypted.url) == before
     os.replace(key, encrypted.key)
     new = x509.load_pem_x509_certificate(encrypted.certificate.read_bytes()).serial_number
@@ -177,7 +177,7 @@ def test_both_ports_speak_tls_and_serve_a_certificate_that_was_replaced(
 
 
 @pytest.mark.long
-def test_a_driver_commits_epochs_over_tls(encrypted: Encrypted, sensors: Path, tmp_path: Path) -> None:
+def test_a_driver_commits_epochs_over_tls(encrypted: TlsControlPlane, sensors: Path, tmp_path: Path) -> None:
     with encrypted.client() as client:
         artifact = client.artifacts.upload(sensors)
         client.applications.create("sensors", artifact.sha256, parameters={"output": str(tmp_path / "out")})
@@ -187,11 +187,11 @@ def test_a_driver_commits_epochs_over_tls(encrypted: Encrypted, sensors: Path, t
             client.operations.wait(client.applications.stop("sensors"))
 
 
-def test_one_without_the_other_and_what_is_neither_are_refused(alone: CommandLine, tmp_path: Path) -> None:
+def test_incomplete_or_invalid_tls_files_are_refused(alone: CommandLine, tmp_path: Path) -> None:
     certificate, key = Authority(tmp_path / "authority").issue("server")
     half = alone("up", "--tls-certificate", certificate)
     assert half.code == 1
-    assert "belong together" in half.words
+    assert "belong together" in half.stderr
     neither = alone("up", "--internal-tls-certificate", key, "--internal-tls-key", certificate)
     assert neither.code == 1
-    assert "no certificate and its key" in neither.words
+    assert "no certificate and its key" in neither.stderr

@@ -1,4 +1,4 @@
-"""``up`` from its first line to its last, and the small commands beside it."""
+"""``epochal up`` from start to end, and the commands ``migrate`` and ``tokens``."""
 
 from __future__ import annotations
 
@@ -21,11 +21,16 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "format"),
-    [(signal.SIGINT, "json"), pytest.param(signal.SIGTERM, "text", marks=pytest.mark.long)],  # SIGTERM ends all others
+    ("signal_number", "format"),
+    [
+        (signal.SIGINT, "json"),
+        pytest.param(signal.SIGTERM, "text", marks=pytest.mark.long),
+    ],  # other tests end with SIGTERM
 )
 @pytest.mark.by_turns(2)
-def test_up_says_where_it_is_and_stops_when_asked(alone: CommandLine, wanted: signal.Signals, format: str) -> None:
+def test_up_prints_its_address_and_stops_on_a_signal(
+    alone: CommandLine, signal_number: signal.Signals, format: str
+) -> None:
     process = subprocess.Popen(
         [COMMAND, "up", "--port", "0", "--json", "--log-format", format],
         env=alone.environment,
@@ -45,13 +50,13 @@ def test_up_says_where_it_is_and_stops_when_asked(alone: CommandLine, wanted: si
         with Client(announced["url"], token_file.read_text().strip()) as client:
             assert client.ready()
             assert client.applications.list() == []
-        process.send_signal(wanted)
-        rest, words = process.communicate()
-        assert process.returncode == 0, words
+        process.send_signal(signal_number)
+        rest, stderr = process.communicate()
+        assert process.returncode == 0, stderr
         assert rest == ""
-        assert "Traceback" not in words
+        assert "Traceback" not in stderr
         if format == "json":
-            records = [json.loads(line) for line in words.splitlines() if line.startswith("{")]
+            records = [json.loads(line) for line in stderr.splitlines() if line.startswith("{")]
             listed = next(record for record in records if record.get("path", "").startswith("/v1/applications"))
             assert listed["logger"] == "uvicorn.access" and listed["status"] == 200 and len(listed["request"]) == 16
     finally:
@@ -60,14 +65,14 @@ def test_up_says_where_it_is_and_stops_when_asked(alone: CommandLine, wanted: si
             process.wait()
 
 
-def test_migrate_makes_a_catalog_and_can_be_repeated(alone: CommandLine, tmp_path: Path) -> None:
+def test_migrate_creates_a_catalog_and_can_be_repeated(alone: CommandLine, tmp_path: Path) -> None:
     first = alone("migrate", "--json")
-    assert first.code == 0, first.words
+    assert first.code == 0, first.stderr
     assert (tmp_path / "home" / "catalog.sqlite").is_file()
     assert alone("migrate", "--json").document == first.document
 
 
-def test_tokens_are_made_listed_and_deleted(epochal: CommandLine) -> None:
+def test_tokens_are_created_listed_and_deleted(epochal: CommandLine) -> None:
     made = epochal("tokens", "create", "ci", "--role", "operator", "--days", "2", "--json").document
     assert made["roles"] == {"default": "operator"}
     assert epochal("tokens", "create", "cd", "--role", "author", "--json").document["roles"] == {"default": "author"}
@@ -91,13 +96,13 @@ def test_a_token_is_rotated(epochal: CommandLine) -> None:
     assert epochal("ps", EPOCHAL_TOKEN=rotated.output.strip()).code == 0
 
 
-def test_a_new_token_is_alone_on_standard_output(epochal: CommandLine) -> None:
+def test_standard_output_contains_the_new_token_only(epochal: CommandLine) -> None:
     answer = epochal("tokens", "create", "script")
     assert len(answer.output.split()) == 1
     assert epochal("ps", EPOCHAL_TOKEN=answer.output.strip()).code == 0
 
 
-def test_the_version(alone: CommandLine) -> None:
+def test_version_is_printed(alone: CommandLine) -> None:
     answer = alone("--version")
     assert (answer.code, answer.output) == (0, f"epochal {package.__version__}\n")
 
@@ -111,7 +116,7 @@ def test_help_documents_the_exit_codes(alone: CommandLine) -> None:
 
 
 @pytest.mark.by_turns(2)
-def test_every_command_that_answers_has_json(alone: CommandLine) -> None:
+def test_commands_with_results_have_the_option_json(alone: CommandLine) -> None:
     for command in ["up", "run", "check", "submit", "ps", "show", "logs", "start", "stop", "fork", "get", "lineage"]:
         assert "--json" in alone(command, "--help").output
     for command in ["create", "list", "delete"]:
@@ -123,7 +128,7 @@ def test_every_command_that_answers_has_json(alone: CommandLine) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.server
-def test_up_brings_servers_for_a_first_try_and_ends_them(alone: CommandLine, postgresql_server: object) -> None:
+def test_up_starts_and_ends_bundled_servers(alone: CommandLine, postgresql_server: object) -> None:
     process = subprocess.Popen(
         [COMMAND, "up", "--port", "0", "--json", "--with", "postgresql", "--with", "kafka"],
         env=alone.environment,
@@ -138,15 +143,15 @@ def test_up_brings_servers_for_a_first_try_and_ends_them(alone: CommandLine, pos
         while not lines or lines[-1] != "}\n":
             lines.append(process.stdout.readline())
             if not lines[-1]:
-                pytest.skip((process.stderr.read() if process.stderr else "") or "a server cannot be had")
+                pytest.skip((process.stderr.read() if process.stderr else "") or "a server is unavailable")
         servers = json.loads("".join(lines))["servers"]
         assert servers["postgresql"].endswith('password=secret("env:EPOCHAL_SECRET_POSTGRESQL")')
         host, _, port = servers["kafka"].removeprefix('servers="').removesuffix('"').partition(":")
         with socket.create_connection((host, int(port)), timeout=5):
             pass
         process.send_signal(signal.SIGINT)
-        _, words = process.communicate(timeout=60)
-        assert process.returncode == 0, words
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 0, stderr
         with pytest.raises(OSError, match="refused"):
             socket.create_connection((host, int(port)), timeout=5)
     finally:
@@ -155,8 +160,8 @@ def test_up_brings_servers_for_a_first_try_and_ends_them(alone: CommandLine, pos
             process.wait()
 
 
-def test_a_server_that_is_not_known_is_refused(alone: CommandLine) -> None:
+def test_an_unknown_server_is_refused(alone: CommandLine) -> None:
     refused = alone("up", "--with", "kafak")
     assert refused.code != 0
-    assert "kafka" in refused.words
-    assert "Traceback" not in refused.words
+    assert "kafka" in refused.stderr
+    assert "Traceback" not in refused.stderr

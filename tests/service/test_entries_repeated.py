@@ -1,4 +1,4 @@
-"""Calls that are carried out again: after a rollback, on the new branch; in a trial, beside the application."""
+"""Calls that are processed again, after a rollback and in a trial."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from epochal.service.commands import preflight
 from epochal.service.commands.preflight import calls_to_try_again
 from epochal.snapshots.store import SnapshotStore
 from tests.kit.waiting import eventually
-from tests.service.called import Application
 from tests.service.conftest import Plane
+from tests.service.entry_application import Application
 
 
 @pytest.fixture
@@ -24,37 +24,37 @@ def store(plane: Plane) -> Application:
     return application
 
 
-def test_calls_of_epochs_that_a_rollback_leaves_are_carried_out_again(store: Application) -> None:
-    plane, again = store.plane, {"request_id": "again", "arguments": {"key": "x", "value": "2"}}
+def test_calls_of_abandoned_epochs_are_processed_again(store: Application) -> None:
+    plane, repeated = store.plane, {"request_id": "repeated", "arguments": {"key": "x", "value": "2"}}
     with store.running():
-        kept = store.call(request_id="kept", arguments={"key": "x", "value": "1"})
-        left = store.call(**again)
+        retained = store.call(request_id="retained", arguments={"key": "x", "value": "1"})
+        abandoned = store.call(**repeated)
         assert store.call(request_id="other", arguments={"key": "y", "value": "1"})["value"] == [None, 1]
     driver = plane.driver("store")
     driver.running()
-    target = {"epoch": kept["epoch"]}
+    target = {"epoch": retained["epoch"]}
     confirm = plane.post("/v1/applications/store/rollback", 200, dry_run=True, **target)["confirm"]
     operation = plane.post("/v1/applications/store/rollback", **target, confirm=confirm)
     driver.stop()
-    # What the snapshot has stays answered; what came after it waits again, whoever asks and however. A replica is at
-    # the branch that was left until it has been brought to the snapshot: an answer says which one it is of.
-    eventually(lambda: store.look("kept") == kept)
-    assert store.look("again", 202, wait=0) == store.call(202, wait=0, **again)
-    assert store.look("again", 202, wait=0)["state"] == "waiting"
+    # Calls in the snapshot stay answered; calls after it wait again. A replica answers from the abandoned branch until
+    # it has reached the snapshot.
+    eventually(lambda: store.look("retained") == retained)
+    assert store.look("repeated", 202, wait=0) == store.call(202, wait=0, **repeated)
+    assert store.look("repeated", 202, wait=0)["state"] == "waiting"
     late = {"request_id": "late", "arguments": {"key": "x"}}
     assert store.call(202, wait=0, **late)["state"] == "waiting"
     with store.running():
-        answer = store.look("again")
-        assert (answer["value"], answer["branch"] != left["branch"]) == (["1", 2], True)
-        assert answer["epoch"] > left["epoch"] and answer == store.call(**again) | {"epoch": answer["epoch"]}
+        answer = store.look("repeated")
+        assert (answer["value"], answer["branch"] != abandoned["branch"]) == (["1", 2], True)
+        assert answer["epoch"] > abandoned["epoch"] and answer == store.call(**repeated) | {"epoch": answer["epoch"]}
         assert store.look("late")["value"] == ["2", 3] and store.look("other")["value"] == [None, 1]
-        assert store.look("kept")["value"] == [None, 1]
+        assert store.look("retained")["value"] == [None, 1]
         assert plane.get("/v1/applications/store/state/values.value/keys/x")["value"]["calls"] == 3
-    assert plane.get(f"/v1/operations/{operation['id']}")["state"] == "running"  # nobody has said that it runs again
+    assert plane.get(f"/v1/operations/{operation['id']}")["state"] == "running"  # no driver has reported that it runs
 
 
-def tried_again(application: Application, epochs: int) -> list[tuple[str, str, str | None]]:
-    """Entry, request id and value of the calls that the last epochs have taken."""
+def calls_of_trial(application: Application, epochs: int) -> list[tuple[str, str, str | None]]:
+    """Entry, request id and value of the calls that a trial of the last epochs repeats."""
     plane = application.plane
     head = plane.get(f"/v1/applications/{application.name}")["head"]
     path = f"/v1/applications/{application.name}/snapshots/{head['epoch']}"
@@ -67,35 +67,35 @@ def tried_again(application: Application, epochs: int) -> list[tuple[str, str, s
     ]
 
 
-def test_a_trial_has_the_calls_that_its_epochs_took(store: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_repeats_the_calls_of_its_epochs(store: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     with store.running():
         for number in range(3):
             store.call(request_id=f"r{number}", arguments={"key": "x", "value": str(number)})
         store.call(entry="note", request_id="noted", arguments={"key": "x"})
     calls = [("exchange", f"r{number}", str(number)) for number in range(3)] + [("note", "noted", None)]
-    assert tried_again(store, 1) == calls[3:]
-    assert tried_again(store, 3) == calls[1:]
-    assert tried_again(store, 100) == calls
+    assert calls_of_trial(store, 1) == calls[3:]
+    assert calls_of_trial(store, 3) == calls[1:]
+    assert calls_of_trial(store, 100) == calls
 
-    # A fork has an inbox of its own: its epochs of before it are tried with the calls of whoever took them.
+    # A fork has its own inbox; the calls of its inherited epochs come from the inbox of the parent.
     store.plane.post("/v1/applications/store/fork", expect=201, name="forked", shadow=True)
     forked = Application(store.plane, "forked")
     with forked.running():
         forked.call(request_id="r0", arguments={"key": "x", "value": "forked"})
-    assert tried_again(forked, 2) == [("note", "noted", None), ("exchange", "r0", "forked")]
+    assert calls_of_trial(forked, 2) == [("note", "noted", None), ("exchange", "r0", "forked")]
 
     monkeypatch.setattr(preflight, "MOST_BYTES", 40)
     with pytest.raises(InvalidInput, match=r"exceed the maximum of 0 MiB for a trial\. Repeat the last 1 epochs"):
-        tried_again(store, 4)
+        calls_of_trial(store, 4)
 
 
-def test_a_trial_says_which_epochs_it_lacks_the_calls_of(store: Application) -> None:
+def test_a_trial_without_the_calls_of_an_epoch_is_refused(store: Application) -> None:
     with store.running():
         first = store.call(request_id="r0", arguments={"key": "x"})
         store.call(request_id="r1", arguments={"key": "x"})
     with store.plane.control.database.writing() as session:
         session.delete(session.query(InboxBatch).order_by(InboxBatch.last).first())
-    assert tried_again(store, 1) == [("exchange", "r1", None)]
+    assert calls_of_trial(store, 1) == [("exchange", "r1", None)]
     missing = rf"Epoch {first['epoch']} of store-\w+ processed 1 calls of entries that are not in the inbox"
     with pytest.raises(InvalidInput, match=missing + r".* Repeat the last 1 epochs\."):
-        tried_again(store, 2)
+        calls_of_trial(store, 2)

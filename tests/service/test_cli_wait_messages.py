@@ -1,4 +1,4 @@
-"""What commands print while they wait, where standard error is no terminal."""
+"""Output of commands that wait, with a standard error that is no terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUIET_SECONDS, ANSWER_SECONDS = 0.03, 0.12
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The commands that call a control plane, each with what it needs."""
+    """The commands that call a control plane, by their path."""
     for name, each in getattr(command, "commands", {}).items():
         if hasattr(each, "commands"):
             yield from commands(each, (*path, name))
@@ -40,8 +40,8 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
 CALLING = dict(commands(typer.main.get_command(app)))
 
 
-NOT_AT_FIRST = {("login",)}
-"""Calls an identity provider; it prints what a person has to do."""
+EXCLUDED = {("login",)}
+"""Calls an identity provider and prints instructions instead."""
 FURTHER: dict[tuple[str, ...], list[str]] = {
     ("apply",): ["--file", "FILE"],
     ("backup", "prune"): ["--keep", "1"],
@@ -50,23 +50,23 @@ FURTHER: dict[tuple[str, ...], list[str]] = {
     ("transaction", "commit"): ["--yes"],
     ("webhooks", "create"): ["--kind", "epoch.committed"],
 }
-"""Options that a command needs beside those that the parser requires."""
+"""Options that a command requires although its parser does not."""
 
 
 def arguments(path: tuple[str, ...], folder: Path) -> list[str]:
     """A value for each parameter that the command requires."""
-    given = [str(folder / "app.yaml") if each == "FILE" else each for each in FURTHER.get(path, [])]
+    values = [str(folder / "app.yaml") if each == "FILE" else each for each in FURTHER.get(path, [])]
     for parameter in CALLING[path].params:
-        if parameter.required and parameter.opts[0] not in given:
+        if parameter.required and parameter.opts[0] not in values:
             value = {"FILE": str(folder / "code.py"), "URL": f"file://{folder}"}.get(parameter.metavar or "", "1")
-            given += [value] if parameter.param_type_name == "argument" else [parameter.opts[0], value]
-    return given
+            values += [value] if parameter.param_type_name == "argument" else [parameter.opts[0], value]
+    return values
 
 
-def run(*given: str) -> tuple[str, str]:
+def run(*values: str) -> tuple[str, str]:
     results, notes = StringIO(), StringIO()
     with redirect_stdout(results), redirect_stderr(notes), suppress(SystemExit):
-        main(list(given))
+        main(list(values))
     return results.getvalue(), notes.getvalue()
 
 
@@ -88,10 +88,10 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
         yield script
 
 
-@pytest.mark.parametrize("path", [path for path in CALLING if path not in NOT_AT_FIRST], ids=" ".join)
-def test_every_command_says_what_it_waits_for(path: tuple[str, ...], script: Script, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [path for path in CALLING if path not in EXCLUDED], ids=" ".join)
+def test_every_command_prints_what_it_waits_for(path: tuple[str, ...], script: Script, tmp_path: Path) -> None:
     (tmp_path / "code.py").write_text("pipeline = None\n")
-    script.then(*[late(problem(404, "not-found", "There is no such thing."))] * 3)
+    script.then(*[late(problem(404, "not-found", "Unknown resource."))] * 3)
     (tmp_path / "app.yaml").write_text("name: orders\ncode: code.py\n")
     _, notes = run(*path, *arguments(path, tmp_path))
     assert script.requests, notes
@@ -122,7 +122,7 @@ def application(state: str, epoch: int | None) -> Callable[[BaseHTTPRequestHandl
     return answer(200, document)
 
 
-def test_get_directly_after_submit_waits_for_the_first_epoch(script: Script) -> None:
+def test_get_waits_for_the_first_epoch_of_a_started_application(script: Script) -> None:
     value = {
         "table": "spent",
         "key": {"customer": 42},
@@ -146,16 +146,16 @@ def test_get_does_not_wait_for_an_application_that_does_not_run(script: Script, 
     assert len(script.requests) == 2
 
 
-def test_get_does_not_wait_for_a_key_that_is_missing_or_for_the_past(script: Script) -> None:
-    missing = problem(404, "key-not-found", "There is no such key.")
+def test_get_does_not_wait_for_a_missing_key_or_a_given_epoch(script: Script) -> None:
+    missing = problem(404, "key-not-found", "The key does not exist.")
     script.then(missing, application("running", 3))
-    assert "no such key" in run("get", "orders", "spent", "42")[1]
+    assert "does not exist" in run("get", "orders", "spent", "42")[1]
     script.then(NOT_COMMITTED, application("running", None))
     assert "has not committed" in run("get", "orders", "spent", "42", "--epoch", "1")[1]
     assert not script.steps
 
 
-def test_with_json_the_lines_are_on_standard_error_and_the_document_alone_on_standard_output(script: Script) -> None:
+def test_with_json_standard_output_contains_the_document_only(script: Script) -> None:
     script.then(late(answer(200, {"items": []})))
     results, notes = run("ps", "--json")
     assert json.loads(results)["items"] == []
@@ -170,7 +170,7 @@ def test_a_quick_answer_prints_nothing(script: Script, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_the_line_comes_again_with_the_progress_and_only_of_the_outer_wait(
+def test_the_line_is_repeated_with_progress_and_for_the_outer_wait_only(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, as_json: bool
 ) -> None:
     monkeypatch.setattr(output, "QUIET_SECONDS", 0.05)
@@ -182,7 +182,7 @@ def test_the_line_comes_again_with_the_progress_and_only_of_the_outer_wait(
         shown.extend(capsys.readouterr().err.splitlines())
         return line in shown
 
-    with made.busy("Starting orders") as progress, made.answered("http://elsewhere"):
+    with made.busy("Starting orders") as progress, made.answered("http://other"):
         progress("starting")
         eventually(lambda: has("Starting orders .. starting"))
         progress("running")
@@ -190,8 +190,8 @@ def test_the_line_comes_again_with_the_progress_and_only_of_the_outer_wait(
     assert set(shown) == {"Starting orders .. starting", "Starting orders .. running"}
 
 
-def test_the_line_is_printed_also_while_standard_error_is_dropped() -> None:
-    """As while Spark starts, in a process whose standard error is a pipe."""
+def test_the_line_is_printed_while_other_standard_error_is_dropped() -> None:
+    """Spark's start drops standard error, also where it is a pipe."""
     program = (
         "import time\n"
         "from epochal.cli import output\n"
@@ -205,7 +205,7 @@ def test_the_line_is_printed_also_while_standard_error_is_dropped() -> None:
     assert ended.stderr.splitlines()[0] == "Starting Spark .."
 
 
-def test_a_run_prints_that_it_waits_until_its_first_epoch(
+def test_run_prints_that_it_waits_for_its_first_epoch(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output, "QUIET_SECONDS", 0.05)

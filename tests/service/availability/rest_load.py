@@ -1,4 +1,4 @@
-"""Who uses the control planes from outside: a client that asks another one when one does not answer, and its load."""
+"""A client that retries at other control planes, and the load that uses it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any, Protocol
 import httpx
 
 PATIENCE_SECONDS = 90.0
-_AGAIN = (429, 500, 502, 503, 504, 507)
+_RETRIED_STATUSES = (429, 500, 502, 503, 504, 507)
 _UNDER_WAY = "urn:epochal:problem:call-in-progress"
 _UNKNOWN = "urn:epochal:problem:call-outcome-unknown"
 
 
 class AnswerLost(Exception):
-    """The control plane that made the call was killed after it had an effect: nobody has the answer."""
+    """The control plane was killed after the call took effect, before it stored the answer."""
 
 
-class Outside:
-    """Repeats what may be repeated, with its Idempotency-Key, at control planes in turn. Safe to use from threads."""
+class RetryingClient:
+    """Retries calls with their Idempotency-Key at control planes in turn. Safe to use from threads."""
 
     def __init__(self, urls: Sequence[str], token: str, seed: int) -> None:
         self._chance = random.Random(seed)
@@ -38,9 +38,9 @@ class Outside:
             client.close()
 
     def call(
-        self, method: str, path: str, again: Callable[[httpx.Response], bool] = lambda _: False, **more: Any
+        self, method: str, path: str, retry_if: Callable[[httpx.Response], bool] = lambda _: False, **more: Any
     ) -> Any:
-        """An answer that is no error of the control plane's or of the way to it; ``again``: nor one of those.
+        """Retry until an answer is neither an error of the control plane or the connection, nor meets ``retry_if``.
 
         Raises :class:`AnswerLost`.
         """
@@ -57,7 +57,7 @@ class Outside:
                     continue
                 if _is_conflict(answer, _UNKNOWN):
                     raise AnswerLost
-                if answer.status_code in _AGAIN or _is_conflict(answer, _UNDER_WAY) or again(answer):
+                if answer.status_code in _RETRIED_STATUSES or _is_conflict(answer, _UNDER_WAY) or retry_if(answer):
                     last = f"{answer.status_code}: {answer.text[:300]}"
                     continue
                 return answer
@@ -79,9 +79,9 @@ def _is_conflict(answer: httpx.Response, type: str) -> bool:
     return answer.status_code == 409 and answer.json()["type"] == type
 
 
-class Use(Protocol):
-    """What goes on all the while. ``problems``: what must not be. ``operations``, ``savepoints`` (by application): of
-    which somebody was answered that they have begun, or are there."""
+class BackgroundLoad(Protocol):
+    """Load during a history. ``problems``: violated guarantees. ``operations`` and ``savepoints`` (by application):
+    confirmed by an answer."""
 
     problems: dict[str, None]
     lookups: int
@@ -94,10 +94,10 @@ class Use(Protocol):
 
 
 @dataclass
-class Load:
-    """Look-ups with ``min_epoch``, and operations, until it is stopped. ``problems``: what must not be."""
+class RestLoad:
+    """Runs look-ups with ``min_epoch`` and operations until it is stopped."""
 
-    outside: Outside
+    client: RetryingClient
     applications: Sequence[str]
     seed: int
     problems: dict[str, None] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Load:
         for thread in self._threads:
             thread.join(PATIENCE_SECONDS + 30)
             if thread.is_alive():
-                self.problems["a call from outside does not end"] = None
+                self.problems["a call of the load does not end"] = None
 
     def _until_stopped(self, work: Callable[[], None]) -> None:
         while not self._stopped.is_set():
@@ -136,12 +136,12 @@ class Load:
                 self.problems[str(error)] = None
 
     def _look_up(self) -> None:
-        """What was seen once is never taken back, whichever control plane is asked."""
+        """Read with ``min_epoch``; no control plane may return an older epoch than an earlier answer."""
         name = random.choice(self.applications)
         seen = self._seen[name]
         path = f"/v1/applications/{name}/state/totals/keys/all"
         query = {"min_epoch": seen, "wait_seconds": 2} if seen else {}
-        answer = self.outside.call("GET", path, again=_not_there_yet, params=query)
+        answer = self.client.call("GET", path, retry_if=_is_behind, params=query)
         if answer.status_code != 200:
             self.problems[f"a look-up of {name}: {answer.status_code} {answer.json()['detail']}"] = None
             return
@@ -160,15 +160,15 @@ class Load:
         match self._chance.choice(["savepoint", "savepoint", "export", "verify"]):
             case "savepoint":
                 savepoint = f"s{self._number}"
-                answer = self.outside.call("POST", f"/v1/applications/{name}/savepoints", json={"name": savepoint})
+                answer = self.client.call("POST", f"/v1/applications/{name}/savepoints", json={"name": savepoint})
                 assert answer.is_success, answer.text
                 self.savepoints.setdefault(name, []).append(savepoint)
                 made = answer.json()
             case "export":
-                made = self.outside.post(f"/v1/applications/{name}/export")
+                made = self.client.post(f"/v1/applications/{name}/export")
             case _:
-                answer = self.outside.call("POST", "/v1/verifications", json={"quick": True})
-                if answer.status_code == 409:  # one at a time
+                answer = self.client.call("POST", "/v1/verifications", json={"quick": True})
+                if answer.status_code == 409:  # one verification at a time
                     self._stopped.wait(0.3)
                     return
                 assert answer.is_success, answer.text
@@ -177,8 +177,8 @@ class Load:
         self._stopped.wait(self._chance.uniform(0.2, 1.0))
 
 
-def _not_there_yet(answer: httpx.Response) -> bool:
-    """This control plane's replica is behind, or it has none yet: another may be further."""
+def _is_behind(answer: httpx.Response) -> bool:
+    """The replica of this control plane is behind or missing; another one may answer."""
     return answer.status_code in (404, 409, 425) and any(
         slug in answer.text for slug in ("not-yet-committed", "not-found", "table-not-found", "replica")
     )

@@ -1,4 +1,4 @@
-"""The command line of operations, webhooks and artifacts: what it says, to people and to programs; exit codes; room."""
+"""The commands for operations, webhooks and artifacts: text, JSON, exit codes and widths of tables."""
 
 from __future__ import annotations
 
@@ -21,22 +21,15 @@ URL = "https://example.com/a/rather/long/path/that/does/not/fit/where/there/are/
 
 @pytest.fixture
 def epochal(plane: Plane) -> CommandLine:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("EPOCHAL_")}
-    return CommandLine(
-        kept
-        | {
-            "EPOCHAL_URL": plane.settings.url,
-            "EPOCHAL_HOME": str(plane.settings.data),
-            "EPOCHAL_TOKEN": plane.settings.admin_token_file.read_text().strip(),
-        }
-    )
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("EPOCHAL_")}
+    return CommandLine(inherited | plane.environment | {"EPOCHAL_HOME": str(plane.settings.data)})
 
 
-def refused(answer: Answer, code: int, *said: str) -> None:
+def refused(answer: Answer, code: int, *expected: str) -> None:
     assert answer.code == code, answer
-    assert answer.output == "" and "Traceback" not in answer.words
-    for part in said:
-        assert part in answer.words
+    assert answer.output == "" and "Traceback" not in answer.stderr
+    for part in expected:
+        assert part in answer.stderr
 
 
 def fits(answer: Answer, columns: int = 80) -> str:
@@ -56,50 +49,50 @@ def test_operations_are_listed_and_shown(plane: Plane, epochal: CommandLine) -> 
     assert epochal("operations", "list", "--json").document == {"items": []}
     done = verified(plane)
     plane.application()
-    begun = plane.get("/v1/operations")["items"][0]
+    start = plane.get("/v1/operations")["items"][0]
 
     lines = epochal("operations", "list").output.splitlines()
     assert lines[0].split() == ["OPERATION", "KIND", "APPLICATION", "STATE", "STARTED", "PROGRESS"]
     assert [line.split()[:4] for line in lines[1:]] == [
-        [begun["id"], "start", "flights", "running"],
+        [start["id"], "start", "flights", "running"],
         [done["id"], "verify", "-", "succeeded"],
     ]
-    assert begun["id"] in fits(epochal("operations", "list", COLUMNS="80"))
-    assert epochal("operations", "list", "--limit", "1", "--json").document["items"] == [begun]
+    assert start["id"] in fits(epochal("operations", "list", COLUMNS="80"))
+    assert epochal("operations", "list", "--limit", "1", "--json").document["items"] == [start]
     assert epochal("operations", "show", done["id"], "--json").document == done
     assert done["id"] in fits(epochal("operations", "show", done["id"], COLUMNS="80"))
 
 
 @pytest.mark.by_turns(2)
-def test_an_operation_that_runs_is_cancelled(
-    plane: Plane, epochal: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_running_operation_is_cancelled(plane: Plane, epochal: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     with_state(plane)
-    with halted(monkeypatch) as there:
+    with halted(monkeypatch) as halting:
         id = plane.post(EXPORT)["id"]
-        assert there.wait(30)
+        assert halting.wait(30)
         answer = epochal("operations", "cancel", id)
     assert (answer.code, answer.output.strip()) == (0, f"Operation export {id} is cancelled.")
     assert "cancelled" in epochal("operations", "show", id).output
-    document = epochal("operations", "cancel", id, "--json").document  # once more: it is as it is
+    document = epochal("operations", "cancel", id, "--json").document  # a repeated cancel has no effect
     assert (document["state"], document["id"]) == ("cancelled", id)
 
 
-def test_a_cancel_is_not_waited_for(plane: Plane, epochal: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancel_without_waiting_returns_immediately(
+    plane: Plane, epochal: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with_state(plane)
-    go_on = threading.Event()
-    monkeypatch.setattr(Claim, "progress", lambda claim, text: (go_on.wait(30), claim.check()))
+    release = threading.Event()
+    monkeypatch.setattr(Claim, "progress", lambda claim, text: (release.wait(30), claim.check()))
     id = plane.post(EXPORT)["id"]
     answer = epochal("operations", "cancel", id, "--no-wait")
     assert (answer.code, answer.output.strip()) == (0, f"Operation export {id} is being cancelled.")
     assert "cancelling" in epochal("operations", "list").output
     assert epochal("operations", "show", id, "--json").document["cancel_requested_at"] is not None
-    go_on.set()
+    release.set()
     eventually(lambda: plane.get(f"/v1/operations/{id}")["state"] == "cancelled")
 
 
 @pytest.mark.by_turns(2)
-def test_what_cannot_be_cancelled_says_why(plane: Plane, epochal: CommandLine) -> None:
+def test_refused_cancellations_state_the_reason(plane: Plane, epochal: CommandLine) -> None:
     done = verified(plane)["id"]
     plane.application()
     started = plane.get("/v1/operations")["items"][0]["id"]
@@ -112,12 +105,12 @@ def test_what_cannot_be_cancelled_says_why(plane: Plane, epochal: CommandLine) -
     assert (failed.code, failed.document["error"]["type"]) == (4, "conflict")
 
 
-def test_webhooks_are_made_listed_and_deleted(plane: Plane, epochal: CommandLine) -> None:
+def test_webhooks_are_created_listed_and_deleted(plane: Plane, epochal: CommandLine) -> None:
     assert epochal("webhooks", "list", "--json").document == {"items": []}
     plain = epochal("webhooks", "create", URL, "--kind", "epoch.committed", "-k", "epoch.aborted", "--app", "flights")
-    assert plain.code == 0 and "Store its secret" in plain.words
+    assert plain.code == 0 and "Store its secret" in plain.stderr
     (made,) = plane.get("/v1/webhooks")["items"]
-    assert plain.output.strip().startswith("whsec_") and made["id"] in plain.words
+    assert plain.output.strip().startswith("whsec_") and made["id"] in plain.stderr
     assert (made["url"], made["kinds"], made["applications"]) == (
         URL,
         ["epoch.aborted", "epoch.committed"],
@@ -136,14 +129,14 @@ def test_webhooks_are_made_listed_and_deleted(plane: Plane, epochal: CommandLine
         output = fits(epochal("webhooks", "list", COLUMNS=columns), int(columns))
         assert made["id"] in output and "active" in output and "never" in output and "whsec_" not in output
 
-    gone = epochal("webhooks", "delete", made["id"])
-    assert (gone.code, gone.output.strip()) == (0, f"Webhook {made['id']} is deleted.")
+    answer = epochal("webhooks", "delete", made["id"])
+    assert (answer.code, answer.output.strip()) == (0, f"Webhook {made['id']} is deleted.")
     assert epochal("webhooks", "delete", own["id"], "--json").document == {"deleted": own["id"]}
     assert plane.get("/v1/webhooks")["items"] == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "expected"),
     [
         (["delete", "nothing"], 3, "nothing"),
         (["create", URL], 2, "--kind"),
@@ -154,11 +147,13 @@ def test_webhooks_are_made_listed_and_deleted(plane: Plane, epochal: CommandLine
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_webhook_that_cannot_be_is_refused(epochal: CommandLine, arguments: list[str], code: int, said: str) -> None:
-    refused(epochal("webhooks", *arguments), code, said)
+def test_invalid_webhook_commands_are_refused(
+    epochal: CommandLine, arguments: list[str], code: int, expected: str
+) -> None:
+    refused(epochal("webhooks", *arguments), code, expected)
 
 
-def test_webhooks_are_for_administrators(plane: Plane, epochal: CommandLine) -> None:
+def test_webhook_commands_need_an_administrator(plane: Plane, epochal: CommandLine) -> None:
     token = plane.token("author")
     attempts: list[Callable[[], Answer]] = [
         lambda: epochal("webhooks", "list", EPOCHAL_TOKEN=token),
@@ -169,7 +164,7 @@ def test_webhooks_are_for_administrators(plane: Plane, epochal: CommandLine) -> 
         refused(attempt(), 6, "admin")
 
 
-def test_artifacts_are_deleted_unless_a_version_is_made_of_them(plane: Plane, epochal: CommandLine) -> None:
+def test_artifacts_of_versions_cannot_be_deleted(plane: Plane, epochal: CommandLine) -> None:
     unused = plane.artifact(unused=1)
     used = plane.application()["artifact"]
     assert unused[:8] in fits(epochal("artifacts", "list", COLUMNS="80"))

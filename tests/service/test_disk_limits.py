@@ -1,4 +1,4 @@
-"""Who would fill the disk: logs without end, and uploads that have no place."""
+"""Limits for disk usage: endless logs, and uploads without enough space."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ import os, time
 lines = (b"x" * 99 + b"\\n") * (1 << 14)
 for _ in range(200):
     os.write(1, lines)
-while os.fstat(1).st_size > 1 << 20:  # a line that is written while a log is cut off may be lost
+while os.fstat(1).st_size > 1 << 20:  # a line written while the log is truncated may be lost
     time.sleep(0.01)
 os.write(1, b"the end\\n")
 """
-"""Some 300 MB, as fast as it can."""
+"""Writes some 300 MB as fast as possible."""
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def drivers(tmp_path: Path) -> Iterator[Drivers]:
     found.end()
 
 
-def test_a_log_that_floods_costs_little_and_shows_its_end(drivers: Drivers, tmp_path: Path) -> None:
-    """Seven times the size of one file at most, with three beside it; however much was written."""
+def test_a_flooding_log_is_bounded_and_retains_its_end(drivers: Drivers, tmp_path: Path) -> None:
+    """Logs take at most seven times the size of one file with three rotated ones, however much was written."""
     rotator = LogRotator(tmp_path / "logs", MB, 3)
     rotator.open()
     try:
@@ -59,7 +59,7 @@ def test_a_log_that_floods_costs_little_and_shows_its_end(drivers: Drivers, tmp_
         rotator.close()
 
 
-def test_who_follows_a_log_that_floods_reads_on_with_whole_lines(tmp_path: Path) -> None:
+def test_a_follower_of_a_truncated_log_continues_with_a_whole_line(tmp_path: Path) -> None:
     path = tmp_path / "log"
     lines = [f"{number:09}\n".encode() for number in range(1000)]
     path.write_bytes(b"".join(lines[:10]))
@@ -72,7 +72,7 @@ def test_who_follows_a_log_that_floods_reads_on_with_whole_lines(tmp_path: Path)
     assert read[1:] == lines[901:]
 
 
-def test_who_had_read_as_far_as_what_is_kept_misses_nothing(tmp_path: Path) -> None:
+def test_a_follower_that_has_reached_the_retained_end_misses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "log"
     lines = [f"{number:09}\n".encode() for number in range(1000)]
     path.write_bytes(b"".join(lines[:950]))
@@ -85,7 +85,7 @@ def test_who_had_read_as_far_as_what_is_kept_misses_nothing(tmp_path: Path) -> N
     assert b"".join(follower.appended()).splitlines(keepends=True) == [*lines[950:], b"next\n"]
 
 
-def test_a_link_in_the_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_place_of_a_log_is_not_rotated(tmp_path: Path) -> None:
     other, folder = tmp_path / "other", tmp_path / "logs" / "flights"
     other.write_bytes(b"x" * 5000)
     folder.mkdir(parents=True)
@@ -96,7 +96,7 @@ def test_a_link_in_the_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Every disk is too full for uploads."""
+    """Settings under which every disk is too full for uploads."""
     return settings.model_copy(update={"limits": Limits(spare_disk_bytes=1 << 62)})
 
 
@@ -110,8 +110,8 @@ HEAD = (
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/v1/artifacts?filename=x.py"), ("PUT", f"/v1/imports/{'0' * 32}/content?offset=0")]
 )
-def test_an_upload_without_space_is_refused_before_it_is_sent(plane: Plane, method: str, path: str, more: str) -> None:
-    token = plane.settings.admin_token_file.read_text().strip()
+def test_an_upload_without_space_is_refused_before_its_body(plane: Plane, method: str, path: str, more: str) -> None:
+    token = plane.admin_token
     with socket.create_connection(("127.0.0.1", plane.settings.port)) as connection:
         connection.sendall(HEAD.format(method=method, path=path, token=token, more=more).encode())
         answer = b""
@@ -122,13 +122,13 @@ def test_an_upload_without_space_is_refused_before_it_is_sent(plane: Plane, meth
     assert plane.get("/v1/artifacts")["items"] == []
 
 
-def test_a_bundle_without_space_is_refused_when_it_is_announced(plane: Plane) -> None:
+def test_a_bundle_without_space_is_refused_when_announced(plane: Plane) -> None:
     answer = plane.client.post("/v1/imports", json={"sha256": "0" * 64, "bytes": 1 << 30})
     assert (answer.status_code, answer.json()["type"]) == (507, "urn:epochal:problem:storage-full")
     assert plane.get("/v1/imports")["items"] == []
 
 
-def test_who_may_not_upload_learns_nothing_of_the_disk(plane: Plane, serve: Callable[..., Any]) -> None:
+def test_callers_without_permission_learn_nothing_about_the_disk(plane: Plane, serve: Callable[..., Any]) -> None:
     for token, status in ((None, 401), (plane.token("viewer"), 403)):
         with plane.as_bearer(token) as client:
             answer = client.post("/v1/artifacts", params={"filename": "x.py"}, content=b"x" * 1000)

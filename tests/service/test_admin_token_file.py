@@ -1,4 +1,4 @@
-"""Admin tokens of several control planes: each makes its own, or all take the one in a file, as of a Secret."""
+"""Admin tokens: each control plane generates one, or all use the token in a given file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def names(database: Database) -> list[str]:
         return sorted(session.scalars(select(Token.name)))
 
 
-def test_control_planes_that_start_at_once_make_a_token_each(database: Database, tmp_path: Path) -> None:
+def test_control_planes_that_start_concurrently_generate_a_token_each(database: Database, tmp_path: Path) -> None:
     files = [tmp_path / str(number) / "admin.token" for number in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda file: ensure_admin_token(database, file), files))
@@ -55,16 +55,16 @@ def test_control_planes_that_start_at_once_make_a_token_each(database: Database,
     assert names(database)[0] == "admin"
 
 
-def test_control_planes_that_start_at_once_with_a_given_token_have_that_one(database: Database, secret: Path) -> None:
+def test_control_planes_that_start_concurrently_share_a_given_token(database: Database, secret: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: seed_given_token(database, secret), range(4)))
     assert names(database) == ["admin"]
 
 
-def test_a_given_token_is_good_and_no_other_is_made(settings: Settings, secret: Path, tmp_path: Path) -> None:
+def test_a_given_token_replaces_the_generated_one(settings: Settings, secret: Path, tmp_path: Path) -> None:
     database = f"sqlite:///{new_sqlite_catalog(tmp_path / 'shared.sqlite').partition('///')[2]}"
     shared = {"database": database, "store": str(tmp_path / "store"), "given_admin_token": secret}
-    for name in ("here", "there"):
+    for name in ("first", "second"):
         one = settings.model_copy(update=shared | {"data": tmp_path / name})
         with serving(one), http_client(one, secret.read_text().strip()) as client:
             (token,) = client.get("/v1/tokens").json()["items"]
@@ -72,7 +72,7 @@ def test_a_given_token_is_good_and_no_other_is_made(settings: Settings, secret: 
             assert one.token_file == secret and not one.admin_token_file.exists()
 
 
-def test_another_token_is_put_there_and_the_old_one_revoked(
+def test_a_given_token_can_be_replaced_and_stays_revoked(
     database: Database, secret: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     seed_given_token(database, secret)
@@ -91,23 +91,23 @@ def test_another_token_is_put_there_and_the_old_one_revoked(
     assert len(names(database)) == 1
 
 
-def test_a_given_token_that_cannot_be_used_is_refused(database: Database, secret: Path, tmp_path: Path) -> None:
+def test_an_unusable_given_token_is_refused(database: Database, secret: Path, tmp_path: Path) -> None:
     seed_given_token(database, secret)
     id = secret.read_text().split("_")[1]
     secret.chmod(0o644)
     with pytest.raises(EnvironmentProblem, match=r"is readable by every user; .*defaultMode: 0440"):
         seed_given_token(database, secret)
     secret.chmod(0o600)
-    for content, said in (("admin", "does not contain a token: ept_"), (UserToken.make(id).text, "another secret")):
+    for content, message in (("admin", "does not contain a token: ept_"), (UserToken.make(id).text, "another secret")):
         secret.write_text(content)
-        with pytest.raises(EnvironmentProblem, match=said):
+        with pytest.raises(EnvironmentProblem, match=message):
             seed_given_token(database, secret)
     with pytest.raises(EnvironmentProblem, match="EPOCHAL_ADMIN_TOKEN_FILE names: No such file"):
-        seed_given_token(database, tmp_path / "nowhere")
+        seed_given_token(database, tmp_path / "missing")
 
 
-def test_the_doctor_looks_at_a_given_token(secret: Path, tmp_path: Path) -> None:
-    for file, verdict in ((secret, Verdict.OK), (tmp_path / "nowhere", Verdict.FAILED)):
+def test_doctor_checks_a_given_token(secret: Path, tmp_path: Path) -> None:
+    for file, verdict in ((secret, Verdict.OK), (tmp_path / "missing", Verdict.FAILED)):
         settings = Settings(data=tmp_path / "data", given_admin_token=file)
         (finding,) = [finding for finding in examine(settings) if finding.check == "admin token"]
         assert finding.verdict is verdict and str(file) in finding.said

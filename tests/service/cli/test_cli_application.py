@@ -1,4 +1,4 @@
-"""One application's life, told through the command line and the client: real drivers, real Spark."""
+"""One application through the command line and the client, with real drivers and Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def client(plane: ControlPlane) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def running(client: Client, tmp_path_factory: pytest.TempPathFactory, sensors_code: str) -> Iterator[Path]:
-    """The application ``story``, with some epochs committed; gives the folder of its output."""
+    """The running application ``story`` with committed epochs; yields its folder."""
     folder = tmp_path_factory.mktemp("story")
     file = folder / "sensors.py"
     file.write_text(sensors_code)
@@ -49,14 +49,14 @@ def running(client: Client, tmp_path_factory: pytest.TempPathFactory, sensors_co
 
 
 def committed(client: Client, name: str, count: int) -> None:
-    """Wait for so many committed epochs."""
+    """Wait for ``count`` committed epochs."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(client.application(name).epochs.list(limit=count, state="committed")) < count:
         assert time.monotonic() < deadline, client.applications.get(name)
         time.sleep(0.2)
 
 
-def test_it_is_listed_and_shown(running: Path, epochal: CommandLine) -> None:
+def test_the_application_is_listed_and_shown(running: Path, epochal: CommandLine) -> None:
     (application,) = [item for item in epochal("ps", "--json").document["items"] if item["name"] == NAME]
     assert (application["state"], application["attempt"]) == ("running", 1)
     assert NAME in epochal("ps").output
@@ -68,14 +68,16 @@ def test_it_is_listed_and_shown(running: Path, epochal: CommandLine) -> None:
     assert [table["table"] for table in document["state_tables"]] == ["highest"]
 
 
-def test_its_epochs_are_listed(running: Path, epochal: CommandLine) -> None:
+def test_epochs_are_listed_newest_first(running: Path, epochal: CommandLine) -> None:
     numbers = [item["epoch"] for item in epochal("epochs", NAME, "--limit", "3", "--json").document["items"]]
     assert len(numbers) == 3
     assert numbers == sorted(numbers, reverse=True)
     assert "committed" in epochal("epochs", NAME).output
 
 
-def test_a_key_is_looked_up_now_and_as_it_was(running: Path, epochal: CommandLine, client: Client) -> None:
+def test_a_key_is_looked_up_at_the_head_and_at_an_earlier_epoch(
+    running: Path, epochal: CommandLine, client: Client
+) -> None:
     state = client.application(NAME).state("highest")
     newest = state.get("s1")
     assert newest.value is not None
@@ -90,14 +92,14 @@ def test_a_key_is_looked_up_now_and_as_it_was(running: Path, epochal: CommandLin
     assert epochal("get", NAME, "highest", "nothing").code == 3
 
 
-def test_many_keys_come_from_one_epoch_in_their_order(running: Path, client: Client) -> None:
+def test_a_lookup_of_several_keys_keeps_their_order(running: Path, client: Client) -> None:
     answer = client.application(NAME).state("highest").lookup([{"sensor": "s2"}, {"sensor": "no"}, {"sensor": "s0"}])
     assert [value is None for value in answer.values] == [False, True, False]
     with pytest.raises(InvalidKey):
         client.application(NAME).state("highest").lookup([{"colour": "s2"}])
 
 
-def test_its_events_and_its_log_can_be_followed(running: Path, client: Client, epochal: CommandLine) -> None:
+def test_events_and_logs_can_be_followed(running: Path, client: Client, epochal: CommandLine) -> None:
     events = list(islice(client.application(NAME).events(), 3))
     assert {event.data["application"] for event in events} == {NAME}
     assert all(event.id is not None for event in events)
@@ -106,7 +108,7 @@ def test_its_events_and_its_log_can_be_followed(running: Path, client: Client, e
     assert len(epochal("logs", NAME, "--tail", "5", "--json").document["lines"]) == 5
 
 
-def test_a_snapshot_has_its_whole_manifest(running: Path, client: Client) -> None:
+def test_a_snapshot_contains_its_manifest(running: Path, client: Client) -> None:
     application = client.application(NAME)
     epoch = application.snapshots.list(limit=1)[0].epoch
     snapshot = application.snapshots.get(epoch)
@@ -114,9 +116,11 @@ def test_a_snapshot_has_its_whole_manifest(running: Path, client: Client) -> Non
     assert "reference" not in snapshot.manifest
 
 
-def test_savepoint_fork_lineage_and_end(running: Path, client: Client, epochal: CommandLine) -> None:
+def test_a_fork_from_a_savepoint_has_its_lineage_and_can_be_deleted(
+    running: Path, client: Client, epochal: CommandLine
+) -> None:
     made = epochal("savepoint", "create", NAME, "kept", "--message", "before the fork", "--json")
-    assert made.code == 0, made.words
+    assert made.code == 0, made.stderr
     epoch = made.document["result"]["epoch"]
     assert "before the fork" in epochal("savepoint", "list", NAME).output
     assert epochal("savepoint", "create", NAME, "kept").code == 4
@@ -125,9 +129,9 @@ def test_savepoint_fork_lineage_and_end(running: Path, client: Client, epochal: 
         client.applications.fork(NAME, "other", savepoint="missing")
     refused = epochal("fork", NAME, "other", "--savepoint", "kept")
     assert refused.code != 0
-    assert "out" in refused.words
+    assert "out" in refused.stderr
     forked = epochal("fork", NAME, "other", "--savepoint", "kept", "-p", "modulo=10", "--shadow", "--wait", "--json")
-    assert forked.code == 0, forked.words
+    assert forked.code == 0, forked.stderr
     assert forked.document["parent"]["epoch"] == epoch
     assert forked.document["parameters"]["modulo"] == 10
     committed(client, "other", epoch + 2)
@@ -142,7 +146,7 @@ def test_savepoint_fork_lineage_and_end(running: Path, client: Client, epochal: 
 
     assert epochal("delete", "other", "--yes").code == 4
     stopped = epochal("stop", "other", "--savepoint", "last")
-    assert (stopped.code, stopped.words) == (0, "")
+    assert (stopped.code, stopped.stderr) == (0, "")
     assert "savepoint last" in stopped.output
     assert epochal("get", "other", "highest", "s1").code == 0
     assert epochal("savepoint", "delete", "other", "last").code == 0
@@ -150,14 +154,14 @@ def test_savepoint_fork_lineage_and_end(running: Path, client: Client, epochal: 
     assert epochal("show", "other").code == 3
 
 
-def test_a_name_is_taken_once(running: Path, epochal: CommandLine, tmp_path: Path) -> None:
+def test_a_taken_name_is_refused(running: Path, epochal: CommandLine, tmp_path: Path) -> None:
     file = running / "sensors.py"
     answer = epochal("submit", file, "--name", NAME, "-p", f"output={tmp_path}/other", "--no-start")
     assert answer.code == 4
-    assert "name" in answer.words
+    assert "name" in answer.stderr
 
 
-def test_a_pipeline_that_is_wrong_is_refused_with_operator_and_fix(epochal: CommandLine, tmp_path: Path) -> None:
+def test_a_wrong_pipeline_is_refused_with_its_operator(epochal: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "wrong.py"
     file.write_text(
         "from epochal import Pipeline\n"
@@ -168,6 +172,6 @@ def test_a_pipeline_that_is_wrong_is_refused_with_operator_and_fix(epochal: Comm
     )
     answer = epochal("submit", file, "--name", "wrong")
     assert answer.code == 1
-    assert "'counts'" in answer.words
-    assert "missing" in answer.words
+    assert "'counts'" in answer.stderr
+    assert "missing" in answer.stderr
     assert epochal("show", "wrong").code == 3

@@ -1,4 +1,4 @@
-"""Floods: whatever there is too much of, drivers are heard, and what is refused is refused at once and repeated."""
+"""Excessive submissions and look-ups are refused and do not delay calls of drivers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.service.conftest import Plane, StandInBuilder, StandInSupervisor, ser
 
 @dataclass
 class HeldBuilder(StandInBuilder):
-    """Every build waits until ``go`` is set; ``begun`` counts them."""
+    """Builds wait until ``go`` is set; ``begun`` counts them."""
 
     go: threading.Event = field(default_factory=threading.Event)
     begun: int = 0
@@ -38,7 +38,7 @@ class HeldBuilder(StandInBuilder):
 
 SUBMISSIONS = 42
 THREADS = 40
-"""What FastAPI runs functions in that are no coroutines."""
+"""The number of threads in which FastAPI runs synchronous functions."""
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture
 def plane(settings: Settings, builder: HeldBuilder) -> Iterator[Plane]:
-    """Builds go on as soon as ``builder.go`` is set; the first application is there."""
+    """A control plane with one application; further builds wait for ``builder.go``."""
     supervisor = StandInSupervisor()
     with serving(settings, supervisor, builder) as (control, token):
         headers = {"Authorization": f"Bearer {token}"}
@@ -68,7 +68,7 @@ def plane(settings: Settings, builder: HeldBuilder) -> Iterator[Plane]:
             builder.go.set()
 
 
-def test_slow_submissions_keep_no_driver_and_no_reader_waiting(plane: Plane, builder: HeldBuilder) -> None:
+def test_slow_submissions_do_not_delay_drivers_and_readers(plane: Plane, builder: HeldBuilder) -> None:
     driver, artifact = plane.driver(), plane.artifact()
 
     def submit(number: int) -> httpx.Response:
@@ -84,7 +84,7 @@ def test_slow_submissions_keep_no_driver_and_no_reader_waiting(plane: Plane, bui
             assert plane.client.get("/readyz").status_code == 200
             assert plane.get("/v1/applications")["items"]
             refused = [submission.result() for submission in submissions if submission.done()]
-            assert len(refused) == SUBMISSIONS - 5 and builder.begun == 2  # all of that while no build had ended
+            assert len(refused) == SUBMISSIONS - 5 and builder.begun == 2  # no build has ended yet
         finally:
             builder.go.set()
         wait(submissions)
@@ -96,10 +96,10 @@ def test_slow_submissions_keep_no_driver_and_no_reader_waiting(plane: Plane, bui
     assert len(created) == 5 == builder.begun
 
 
-def test_a_refused_submission_is_repeated_by_the_client_with_its_key(plane: Plane, builder: HeldBuilder) -> None:
-    """The refusal must not be what the key is answered with from then on."""
+def test_the_client_repeats_a_refused_submission_with_its_key(plane: Plane, builder: HeldBuilder) -> None:
+    """The refusal must not be stored as the answer for the idempotency key."""
     artifact = plane.artifact()
-    token = plane.settings.admin_token_file.read_text().strip()
+    token = plane.admin_token
 
     def submit(number: int) -> str:
         with Client(plane.settings.url, token) as client:
@@ -114,7 +114,7 @@ def test_a_refused_submission_is_repeated_by_the_client_with_its_key(plane: Plan
     assert [submission.result() for submission in submissions] == [f"slow-{number}" for number in range(6)]
 
 
-def test_drivers_are_heard_while_all_common_connections_are_taken(plane: Plane) -> None:
+def test_drivers_are_served_while_all_shared_connections_are_in_use(plane: Plane) -> None:
     driver = plane.driver()
 
     with ExitStack() as taken:
@@ -126,7 +126,7 @@ def test_drivers_are_heard_while_all_common_connections_are_taken(plane: Plane) 
         assert plane.control.ledger.supervised().executions
 
 
-def test_drivers_are_heard_while_all_common_threads_are_taken(
+def test_drivers_are_served_while_all_shared_threads_are_busy(
     plane: Plane, monkeypatch: pytest.MonkeyPatch, builder: HeldBuilder
 ) -> None:
     driver = plane.driver()
@@ -135,7 +135,7 @@ def test_drivers_are_heard_while_all_common_threads_are_taken(
     def page(_page: object, _project: str) -> None:
         held.append(1)
         assert builder.go.wait(60)
-        raise AssertionError("nobody waits for this answer")
+        raise AssertionError("unused answer")
 
     monkeypatch.setattr(plane.control.registered, "applications", page)
     with ThreadPoolExecutor(THREADS) as pool:

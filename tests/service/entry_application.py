@@ -25,11 +25,11 @@ from tests.kit.local_engine.plans import local_pipeline
 from tests.service.conftest import Plane
 
 RAW = {"not a number": "NaN", "empty": "", "half": '{"a": ', "two": "1 2", "half, and an error": "["}
-"""By key texts that are no JSON, which it answers with instead."""
+"""Values that are not JSON, by the key that makes ``Exchange`` answer with them."""
 
 
 class Exchange(KeyedProcess):
-    """Answers with the value that the key had before, and how often it was called."""
+    """Answers with the previous value of the key and the number of calls."""
 
     value = ValueState("value string, calls bigint")
     output = struct(request_id="string", value="string", error="string")
@@ -40,7 +40,7 @@ class Exchange(KeyedProcess):
             before = self.value.get()
             value, calls = (None, 0) if before is None else (before.value, before.calls)
             self.value.set((row.value or value, calls + 1))
-            error = None if row.value or value else f"there is no {key.key}"
+            error = None if row.value or value else f"unknown key {key.key}"
             yield row.request_id, RAW.get(key.key, json.dumps([value, calls + 1])), error
 
 
@@ -56,7 +56,7 @@ def build() -> Pipeline:
 
 
 class Application:
-    """An application with entries, and its driver, as long as :meth:`running` is."""
+    """An application with entries; its driver runs within :meth:`running`."""
 
     def __init__(self, plane: Plane, name: str = "store") -> None:
         self.plane, self.name = plane, name
@@ -70,15 +70,15 @@ class Application:
 
     @contextmanager
     def running(self, epochs: int | None = None) -> Iterator[None]:
-        """With a driver, which ends after so many epochs without a word."""
-        over = Event()
+        """Run a driver, which ends without a report after ``epochs`` epochs."""
+        stopped = Event()
         attempt, ledger = self._attempt(), self.plane.control.ledger
-        driver = Thread(target=self._drive, args=(attempt, over, epochs))
+        driver = Thread(target=self._drive, args=(attempt, stopped, epochs))
         driver.start()
         try:
             yield
         finally:
-            over.set()
+            stopped.set()
             driver.join()
             self._inbox.close()
             ledger.attempt_ended(self._execution, self._number, "lost", None)
@@ -111,8 +111,8 @@ class Application:
         )
         return LocalAttempt(local_program(orders, self._local, participants), catalog)
 
-    def _drive(self, attempt: LocalAttempt, over: Event, epochs: int | None) -> None:
-        while not over.is_set() and epochs != 0:
+    def _drive(self, attempt: LocalAttempt, stopped: Event, epochs: int | None) -> None:
+        while not stopped.is_set() and epochs != 0:
             if attempt.epoch() is None:
                 self._inbox.wait(0.05)
                 continue

@@ -1,4 +1,4 @@
-"""``epochal backup`` and ``epochal doctor`` as a platform engineer calls them."""
+"""The commands ``epochal backup`` and ``epochal doctor`` against a control plane."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tests.service.conftest import Plane
 
 @pytest.fixture
 def epochal(settings: Settings) -> CommandLine:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("EPOCHAL_")}
-    return CommandLine(kept | {"EPOCHAL_URL": settings.url, "EPOCHAL_HOME": str(settings.data)})
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("EPOCHAL_")}
+    return CommandLine(inherited | {"EPOCHAL_URL": settings.url, "EPOCHAL_HOME": str(settings.data)})
 
 
 @pytest.mark.by_turns(2)
-def test_the_way_of_the_documentation(settings: Settings, epochal: CommandLine, tmp_path: Path) -> None:
+def test_backup_commands_create_verify_and_restore(settings: Settings, epochal: CommandLine, tmp_path: Path) -> None:
     place, home = tmp_path / "backups", tmp_path / "home"
     with started(settings) as plane:
         plane.application()
         plane.driver().epochs(3)
-        nothing = epochal("backup", "verify", "--from", place)
-        assert nothing.code == 3 and "holds no complete backup" in nothing.words
+        none_yet = epochal("backup", "verify", "--from", place)
+        assert none_yet.code == 3 and "holds no complete backup" in none_yet.stderr
         created = epochal("backup", "create", "--to", place)
-        assert created.code == 0 and "3 snapshots" in " ".join(created.output.split()), created.words
+        assert created.code == 0 and "3 snapshots" in " ".join(created.output.split()), created.stderr
         began = epochal("backup", "create", "--to", place, "--no-wait", "--json")
         assert began.document["kind"] == "backup"
         epochal("operations", "cancel", began.document["id"])
@@ -36,18 +36,18 @@ def test_the_way_of_the_documentation(settings: Settings, epochal: CommandLine, 
         listed = epochal("backup", "list", "--from", place, "--json").document["items"]
         assert (listed[0]["id"], listed[0]["applications"][0]["name"]) == (newest, "flights")
         pruned = epochal("backup", "prune", "--from", place, "--keep", "1")
-        assert pruned.code == 0 and f"{len(listed) - 1} backups removed" in pruned.output, pruned.words
+        assert pruned.code == 0 and f"{len(listed) - 1} backups removed" in pruned.output, pruned.stderr
         assert epochal("backup", "prune", "--from", place).code == 2
-        strange = epochal("doctor", "--home", home, "--store", settings.store_url)
-        assert strange.code == 1 and "belongs to another catalog" in " ".join(strange.output.split())
+        mismatched = epochal("doctor", "--home", home, "--store", settings.store_url)
+        assert mismatched.code == 1 and "belongs to another catalog" in " ".join(mismatched.output.split())
     verified = epochal("backup", "verify", "--from", place, "--json")
     assert verified.code == 0 and verified.document["sound"] and verified.document["snapshots"] == 3
 
     done = epochal("backup", "restore", "--from", place, "--home", home)
-    assert done.code == 0, done.words
+    assert done.code == 0, done.stderr
     assert "flights" in done.output and str(home / "admin.token") in " ".join(done.output.split())
     again = epochal("backup", "restore", "--from", place, "--home", home)
-    assert again.code == 4 and "is not empty" in again.words
+    assert again.code == 4 and "is not empty" in again.stderr
     found = epochal("doctor", "--home", home, "--json")
     checks = {finding["check"]: finding["verdict"] for finding in found.document["checks"]}
     assert checks["store identity"] == checks["catalog"] == checks["catalog revision"] == "ok"
@@ -58,7 +58,7 @@ def test_the_way_of_the_documentation(settings: Settings, epochal: CommandLine, 
     assert damaged.code == 1 and "is damaged" in damaged.output and "is missing" in damaged.output
 
 
-def test_an_alarm_of_the_doctor_fails(plane: Plane, epochal: CommandLine, tmp_path: Path) -> None:
+def test_doctor_exits_with_1_on_a_failed_check(plane: Plane, epochal: CommandLine, tmp_path: Path) -> None:
     answer = epochal("doctor", "--home", plane.settings.data, "--store", tmp_path / "other")
     assert answer.code == 1
     assert "a catalog has one store" in " ".join(answer.output.split())

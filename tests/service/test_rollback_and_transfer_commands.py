@@ -1,4 +1,4 @@
-"""``epochal rollback``, ``export`` and ``import``, and the client below them, against scripted drivers."""
+"""The commands ``epochal rollback``, ``export`` and ``import`` and their client, against scripted drivers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
@@ -16,18 +15,13 @@ from epochal.cli.main import app
 from epochal.client import Client
 from epochal.client.bundles import sha256_of
 from epochal.errors import Conflict, FileCorrupt, InvalidInput
-from epochal.service.domain.settings import Settings
-from tests.service.conftest import Driver, Plane, StandInSupervisor, free_port, serving
+from tests.service.conftest import Driver, Plane
 
 Command = Callable[..., Result]
 
 
-def environment(plane: Plane) -> dict[str, str]:
-    return {"EPOCHAL_URL": plane.settings.url, "EPOCHAL_TOKEN": plane.settings.admin_token_file.read_text().strip()}
-
-
 def run(plane: Plane, *arguments: str, input: str | None = None) -> Result:
-    return CliRunner().invoke(app, [*arguments], env={**environment(plane), "COLUMNS": "160"}, input=input)
+    return CliRunner().invoke(app, [*arguments], env={**plane.environment, "COLUMNS": "160"}, input=input)
 
 
 def document(plane: Plane, *arguments: str) -> Any:
@@ -38,23 +32,13 @@ def document(plane: Plane, *arguments: str) -> Any:
 
 @pytest.fixture
 def client(plane: Plane) -> Iterator[Client]:
-    found = environment(plane)
-    with Client(found["EPOCHAL_URL"], found["EPOCHAL_TOKEN"]) as client:
+    with Client(plane.settings.url, plane.admin_token) as client:
         yield client
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[Plane]:
-    settings = Settings(data=tmp_path / "other", port=free_port())
-    with serving(settings, StandInSupervisor()) as (control, token):
-        headers = {"Authorization": f"Bearer {token}"}
-        with httpx.Client(base_url=settings.url, headers=headers, trust_env=False, timeout=30) as http:
-            yield Plane(control, http, settings, StandInSupervisor(), [])
-
-
-@pytest.fixture
 def stopped(plane: Plane) -> Driver:
-    """Five epochs of ten rows each, then stopped."""
+    """The driver of a stopped application with five epochs of ten rows each."""
     plane.application()
     driver = plane.driver()
     driver.running()
@@ -65,17 +49,17 @@ def stopped(plane: Plane) -> Driver:
     return driver
 
 
-def test_a_dry_run_shows_the_plan_and_changes_nothing(plane: Plane, stopped: Driver) -> None:
+def test_a_dry_run_of_a_rollback_changes_nothing(plane: Plane, stopped: Driver) -> None:
     result = run(plane, "rollback", "flights", "--epoch", "2", "--dry-run")
     assert result.exit_code == 0
-    for words in ("from epoch 5 to epoch 2", "3 epochs (3 to 5)", "files:/out", "30", "stays", "--move-aside"):
-        assert words in result.stdout or words == "--move-aside"
+    for text in ("from epoch 5 to epoch 2", "3 epochs (3 to 5)", "files:/out", "30", "stays", "--move-aside"):
+        assert text in result.stdout or text == "--move-aside"
     plan = document(plane, "rollback", "flights", "--epoch", "2", "--dry-run")
     assert (plan["epochs"], plan["sinks"][0]["rows"]) == (3, 30)
     assert plane.get("/v1/applications/flights")["branch"] == stopped.point.branch
 
 
-def test_a_rollback_asks_before_it_does_anything(plane: Plane, stopped: Driver) -> None:
+def test_a_rollback_requires_confirmation(plane: Plane, stopped: Driver) -> None:
     refused = run(plane, "rollback", "flights", "--epoch", "2", input="n\n")
     assert refused.exit_code == 1
     assert plane.get("/v1/applications/flights")["branch"] == stopped.point.branch
@@ -84,14 +68,14 @@ def test_a_rollback_asks_before_it_does_anything(plane: Plane, stopped: Driver) 
     assert plane.get("/v1/applications/flights")["head"]["epoch"] == 2
 
 
-def test_a_rollback_for_scripts(plane: Plane, stopped: Driver) -> None:
+def test_a_rollback_with_yes_needs_no_confirmation(plane: Plane, stopped: Driver) -> None:
     operation = document(plane, "rollback", "flights", "--epoch", "3", "--move-aside", "--yes")
     assert (operation["state"], operation["result"]["parent"]["epoch"]) == ("succeeded", 3)
     assert run(plane, "rollback", "flights", "--epoch", "99", "--yes").exception is not None
     assert run(plane, "rollback", "flights", "--at", "yesterday", "--yes").exit_code == 2
 
 
-def test_the_client_refuses_what_was_not_confirmed(client: Client, stopped: Driver) -> None:
+def test_a_rollback_by_the_client_needs_a_confirmed_plan(client: Client, stopped: Driver) -> None:
     rollback = client.application("flights").rollback
     with pytest.raises(Conflict, match="Request the plan"):
         rollback.to(epoch=2)
@@ -100,7 +84,9 @@ def test_the_client_refuses_what_was_not_confirmed(client: Client, stopped: Driv
 
 
 @pytest.mark.by_turns(2)
-def test_export_and_import_by_command(plane: Plane, other: Plane, stopped: Driver, tmp_path: Path) -> None:
+def test_export_and_import_commands_move_an_application(
+    plane: Plane, other: Plane, stopped: Driver, tmp_path: Path
+) -> None:
     file = tmp_path / "moving.epochal"
     result = document(plane, "export", "flights", "-o", str(file), "--epoch", "4")
     assert (result["epoch"], result["sha256"]) == (4, sha256_of(file))
@@ -115,9 +101,7 @@ def test_export_and_import_by_command(plane: Plane, other: Plane, stopped: Drive
     assert (application["parameters"], application["head"]["epoch"]) == ({"out": "/new"}, 4)
 
 
-def test_a_download_that_broke_off_is_gone_on_with(
-    plane: Plane, client: Client, stopped: Driver, tmp_path: Path
-) -> None:
+def test_an_interrupted_download_is_resumed(plane: Plane, client: Client, stopped: Driver, tmp_path: Path) -> None:
     exports = client.application("flights").exports
     operation = client.operations.wait(exports.create())
     whole = tmp_path / "whole"
@@ -135,7 +119,7 @@ def test_a_download_that_broke_off_is_gone_on_with(
     assert not broken.with_name("broken.part").exists()
 
 
-def test_an_upload_that_broke_off_is_gone_on_with(
+def test_an_interrupted_upload_is_resumed(
     plane: Plane, client: Client, stopped: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("epochal.client.bundles.PART_BYTES", 500)
@@ -144,15 +128,15 @@ def test_an_upload_that_broke_off_is_gone_on_with(
     exports.fetch(client.operations.wait(exports.create()), file)
     size = file.stat().st_size
 
-    class BrokenOff(Exception):
+    class Interrupted(Exception):
         pass
 
-    def break_off(done: int, _size: int) -> None:
+    def interrupt(done: int, _size: int) -> None:
         if done > 600:
-            raise BrokenOff
+            raise Interrupted
 
-    with pytest.raises(BrokenOff):
-        client.imports.upload(file, break_off)
+    with pytest.raises(Interrupted):
+        client.imports.upload(file, interrupt)
     (begun,) = client.imports.list()
     assert begun.received == 1000
     seen: list[int] = []

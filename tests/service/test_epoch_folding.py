@@ -1,4 +1,4 @@
-"""Epochs that are past become ranges: what refers to one keeps its row, and every answer says what is gone."""
+"""Folding of expired epochs into ranges; epochs that something refers to keep their rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.client import Client
-from epochal.contracts.catalog import EpochCounts, Failure
+from epochal.contracts.catalog import Failure
 from epochal.contracts.identity import EpochKey
 from epochal.errors import SnapshotExpired
 from epochal.service.catalog import folding
@@ -22,7 +22,6 @@ from epochal.service.commands import collections
 from epochal.service.commands.collections import Collection, CollectionRequest
 from epochal.service.domain.settings import Settings
 from epochal.service.queries.lineage.service import RunSummaries
-from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 
 if TYPE_CHECKING:
@@ -43,19 +42,6 @@ def short_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folding, "SHORTEST", 3)
 
 
-def epochs(plane: Plane, driver: Driver, count: int) -> None:
-    """As ``Driver.epochs``, with the sources' checkpoints, so that nothing before is needed."""
-    store = SnapshotStore(plane.settings.store_url)
-    for _ in range(count):
-        number, parent = driver._next, driver.head_key
-        driver.catalog.open_epoch(number, parent)
-        plain = store.read_manifest(driver.manifest(number))
-        manifest = Manifest.model_validate({**plain.model_dump(), "source_checkpoints": {"in": {}}})
-        driver.head, driver._next = store.write_manifest(manifest), number + 1
-        driver.catalog.prepare_epoch(number, parent, driver.head, EpochCounts(rows_in=number))
-        driver.catalog.commit_epoch(number)
-
-
 def collect(plane: Plane, hours: int) -> None:
     store = SnapshotStore(plane.settings.store_url)
     collection = Collection(plane.control.database, store, lambda: now() + timedelta(hours=hours), kept_epochs=4)
@@ -71,26 +57,26 @@ def ranges(page: Mapping[str, Any]) -> list[tuple[int, int]]:
 
 
 def check_lineage(plane: Plane) -> None:
-    """What was added up before is still right."""
+    """Check that the stored sums of the lineage equal newly computed ones."""
     lineage = plane.get(f"{FLIGHTS}/lineage", fold=True, limit=100)
     plane.control.lineage._summaries = RunSummaries()
     assert plane.get(f"{FLIGHTS}/lineage", fold=True, limit=100) == lineage
 
 
 @pytest.mark.by_turns(2)
-def test_epochs_that_are_past_are_ranges_and_edges_stay(plane: Plane) -> None:
+def test_expired_epochs_are_folded_into_ranges_and_edges_remain(plane: Plane) -> None:
     plane.application(configuration={"retained_epochs": 2})
     driver = plane.driver()
     driver.running()
-    epochs(plane, driver, 10)
+    driver.epochs(10, checkpoints=True)
     plane.post(f"{FLIGHTS}/snapshots/10/tags", 201, name="ten")
-    epochs(plane, driver, 10)
+    driver.epochs(10, checkpoints=True)
     plane.post(f"{FLIGHTS}/snapshots/20/message", 201, message="odd")
     check_lineage(plane)
-    epochs(plane, driver, 10)
+    driver.epochs(10, checkpoints=True)
     check_lineage(plane)
     collect(plane, 1)
-    assert ranges(plane.get(f"{FLIGHTS}/epochs")) == []  # what was collected just now may still be being read
+    assert ranges(plane.get(f"{FLIGHTS}/epochs")) == []  # recently collected epochs may still be read
     collect(plane, 2)
     check_lineage(plane)
 
@@ -109,14 +95,14 @@ def test_epochs_that_are_past_are_ranges_and_edges_stay(plane: Plane) -> None:
             break
         cursor = {"cursor": part["next_cursor"]}
     assert (listed, paged) == (numbers(page), ranges(page))
-    client = Client(plane.settings.url, plane.settings.admin_token_file.read_text().strip())
+    client = Client(plane.settings.url, plane.admin_token)
     with client:
         assert [(one.first, one.last) for one in client.application("flights").epochs.folded()] == ranges(page)
 
     for path in ("epochs/5", "snapshots/5"):
-        gone = plane.client.get(f"{FLIGHTS}/{path}")
-        assert (gone.status_code, gone.json()["type"]) == (410, "urn:epochal:problem:snapshot-expired")
-        assert "of epochs 3 to 8" in gone.json()["detail"]
+        refused = plane.client.get(f"{FLIGHTS}/{path}")
+        assert (refused.status_code, refused.json()["type"]) == (410, "urn:epochal:problem:snapshot-expired")
+        assert "of epochs 3 to 8" in refused.json()["detail"]
     fork = {"name": "copy", "shadow": True, "epoch": 5}
     assert plane.client.post(f"{FLIGHTS}/fork", json=fork).status_code == 410
     assert plane.client.get(f"{FLIGHTS}/epochs/31").status_code == 404
@@ -132,7 +118,7 @@ def test_epochs_that_are_past_are_ranges_and_edges_stay(plane: Plane) -> None:
             (first - 1, last) for first, last in newest_first[:-1]
         ]
 
-    epochs(plane, driver, 10)
+    driver.epochs(10, checkpoints=True)
     check_lineage(plane)
     collect(plane, 3)
     collect(plane, 4)
@@ -158,48 +144,46 @@ def aborted(driver: Driver, count: int) -> None:
     for _ in range(count):
         number, driver._next = driver._next, driver._next + 1
         driver.catalog.open_epoch(number, driver.head_key)
-        driver.catalog.abort_epoch(number, Failure(type="sink-error", message="it was full"))
+        driver.catalog.abort_epoch(number, Failure(type="sink-error", message="disk full"))
 
 
-def in_order(plane: Plane, count: int, **state: str) -> list[tuple[int, int]]:
+def folded_of(plane: Plane, count: int, **state: str) -> list[tuple[int, int]]:
     page = plane.get(f"{FLIGHTS}/epochs", limit=100, **state)
     assert len(numbers(page)) + sum(last - first + 1 for first, last in ranges(page)) == count
     return ranges(page)
 
 
 @pytest.mark.by_turns(2)
-def test_aborted_epochs_are_folded_with_the_others_and_by_themselves(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Wherever a transaction ends: a range that others follow ends before a committed epoch."""
+def test_aborted_epochs_are_folded_alone_or_with_others(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range that is followed by another one ends before a committed epoch, wherever a transaction ends."""
     monkeypatch.setattr(collections, "FOLDED_AT_ONCE", 2 if plane.control.database.is_sqlite else 5)
     plane.application(configuration={"retained_epochs": 2})
     driver = plane.driver()
     driver.running()
     for _ in range(4):
-        epochs(plane, driver, 1)
+        driver.epochs(1, checkpoints=True)
         aborted(driver, 2)
-    epochs(plane, driver, 1)
+    driver.epochs(1, checkpoints=True)
     aborted(driver, 4)  # up to 17
     plane.post(f"{FLIGHTS}/stop")
     driver.stop()
     plane.post(f"{FLIGHTS}/start")
     driver = plane.driver()
     driver.running()
-    epochs(plane, driver, 6)  # up to 23
+    driver.epochs(6, checkpoints=True)  # up to 23
     aborted(driver, 2)
     before = plane.get(f"{FLIGHTS}/lineage", fold=False, limit=100)
     collect(plane, 1)
     collect(plane, 2)
-    assert in_order(plane, 25) == [(14, 17), (5, 12)]
-    assert in_order(plane, 25 - 8, state="committed") == [(5, 12)]
+    assert folded_of(plane, 25) == [(14, 17), (5, 12)]
+    assert folded_of(plane, 25 - 8, state="committed") == [(5, 12)]
     page = plane.get(f"{FLIGHTS}/epochs", limit=100)
     assert [(item["aborted"], item["rows_in"]) for item in page["folded"]] == [(4, 0), (6, 7 + 10)]
     assert ranges(plane.get(f"{FLIGHTS}/epochs", state="aborted")) == [(14, 17), (5, 12)]
     assert ranges(plane.get(f"{FLIGHTS}/snapshots", limit=100)) == [(5, 12)]
-    for number, said in ((7, "of epochs 5 to 12"), (5, "6 of them aborted"), (16, "was aborted")):
-        gone = plane.client.get(f"{FLIGHTS}/epochs/{number}")
-        assert gone.status_code == 410 and said in gone.json()["detail"]
+    for number, detail in ((7, "of epochs 5 to 12"), (5, "6 of them aborted"), (16, "was aborted")):
+        refused = plane.client.get(f"{FLIGHTS}/epochs/{number}")
+        assert refused.status_code == 410 and detail in refused.json()["detail"]
     check_lineage(plane)
     for fold in (False, True):
         lineage = plane.get(f"{FLIGHTS}/lineage", fold=fold, limit=100)
@@ -214,9 +198,9 @@ def test_aborted_epochs_are_folded_with_the_others_and_by_themselves(
         branch = ApplicationRepository(session).branch(row)
         left = RollbackRepository(session).left_behind(branch, EpochKey(branch.id, 4))
         assert (left.epochs, left.first, left.last) == (9, 7, 23)
-    epochs(plane, driver, 4)
+    driver.epochs(4, checkpoints=True)
     aborted(driver, 6)
     collect(plane, 3)
     collect(plane, 4)
     check_lineage(plane)
-    assert in_order(plane, 35)
+    assert folded_of(plane, 35)

@@ -1,4 +1,4 @@
-"""A driver process that cannot understand its control plane says so, and ends: no Spark is started for that."""
+"""A driver process that cannot read the answers of its control plane reports this and ends, without Spark."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ sys.exit(main.main())
     ],
     ids=["begin", "heartbeat"],
 )
-def test_it_reports_why_and_ends(replies: list[Reply], failure: str, tmp_path: Path) -> None:
-    artifact = b"import time\ntime.sleep(1000)  # the epoch loop is busy, and does not look\n"
+def test_a_driver_ends_after_unreadable_answers(replies: list[Reply], failure: str, tmp_path: Path) -> None:
+    artifact = b"import time\ntime.sleep(1000)  # a busy epoch loop\n"
     script = Script(replies, artifact)
     with control_plane(script) as url:
         orders = {
