@@ -25,8 +25,10 @@ from tests.kit.lengths import Lengths
 from tests.kit.sampling import SEED, STARTING_SECONDS
 from tests.kit.workers import cores
 
-SECONDS_PER_SECOND = 1.0
-"""Seconds of tests, as recorded in ``lengths.json``, that one core of a usual run does per second."""
+COLLECTING_SECONDS = 60.0
+"""Time in which the workers of a whole run collect their tests."""
+SECONDS_PER_SECOND = 0.8
+"""Seconds of tests, as recorded in ``lengths.json``, that one core of a usual run completes per second (measured)."""
 CHANGED = pytest.StashKey[frozenset[str] | None]()
 SELECTION = pytest.StashKey["Selection"]()
 LINES = pytest.StashKey[Sequence[str]]()
@@ -147,7 +149,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         importing_files(changed or (), lengths),
         {test for test in lengths if record.get(test, frozenset()) & (changed or frozenset())},
         lengths,
-        max(0.0, seconds - STARTING_SECONDS) * cores() * SECONDS_PER_SECOND,
+        max(0.0, seconds - STARTING_SECONDS - COLLECTING_SECONDS) * cores() * SECONDS_PER_SECOND,
         config.stash[SEED],
     )
     config.stash[SELECTION] = selection
