@@ -1,4 +1,4 @@
-"""Lines of real snapshots, without a catalog, and what replicas hold of them."""
+"""Branches of real snapshots, written without a catalog, and the rows that replicas have of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Row = tuple[str, str, int | None, float | None]
 
 @dataclass
 class Line:
-    """Writes a line of snapshots as the engine does, and remembers what the table must hold at each."""
+    """Writes a branch of snapshots as the engine does, and stores the expected rows at each."""
 
     store: SnapshotStore
     branch: str = "main"

@@ -1,4 +1,4 @@
-"""Operations on a real catalog, and control planes' workers that carry them out."""
+"""Operations on a real catalog, and workers of control planes that carry them out."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Checked(BaseModel):
 Run = Callable[[Claim, Request], Checked]
 
 
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """The catalog that a fixture with the parameters :data:`CATALOGS` asks for."""
+def opened_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """The catalog of a fixture with the parameters :data:`CATALOGS`."""
     if request.param == "sqlite":
         url = new_sqlite_catalog(tmp_path / "catalog.sqlite")
     else:
@@ -53,15 +53,15 @@ def operation(database: Database, id: str) -> Operation:
 
 
 def claims(database: Database, holder: str) -> OperationClaims:
-    """Of another process, which may run still."""
+    """Claims of another process, which may still be running."""
     return OperationClaims(database, holder, lambda holder: False, lambda: False)
 
 
-def asked_for(database: Database) -> str:
+def queued_operation(database: Database) -> str:
     return claims(database, "nobody").begin("verify", "somebody", lambda session: (None, Request()), "default").id
 
 
-def claim_is_over(database: Database, id: str) -> None:
+def expire_claim(database: Database, id: str) -> None:
     with database.writing() as session:
         session.get_one(Operation, id).claim_until = now() - timedelta(seconds=1)
 
@@ -83,12 +83,12 @@ def control_plane(database: Database, run: Run) -> Iterator[OperationWorker]:
         worker.close()
 
 
-def answered(claim: Claim, request: Request) -> Checked:
+def verified(claim: Claim, request: Request) -> Checked:
     return Checked(checked=request.application)
 
 
-class Unending:
-    """A run that ends when it is interrupted or cancelled."""
+class EndlessRun:
+    """A run that ends only when it is interrupted or cancelled."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -96,7 +96,7 @@ class Unending:
     def __call__(self, claim: Claim, request: Request) -> Checked:
         self.begun.set()
         while True:
-            claim.progress("still at it")
+            claim.progress("working")
 
 
 def begin(worker: OperationWorker) -> str:

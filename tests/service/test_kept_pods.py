@@ -1,5 +1,7 @@
-"""Pods that a control plane keeps for work: who gets which work, whose answer is taken, and what ends them. A real
-issuer signs their tokens; nothing of a cluster is needed beside it."""
+"""Warm pods of a control plane: assignment of work, acceptance of answers, removal.
+
+An identity provider signs the pods' tokens; no cluster is needed.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,8 @@ CODE = b"from epochal import Pipeline\n"
 
 
 @dataclass
-class House:
-    """A control plane, and a cluster as far as it is needed: what signs tokens of pods."""
+class PodCluster:
+    """A control plane, and an identity provider that signs tokens of pods in place of a cluster."""
 
     provider: IdentityProvider
     settings: Settings
@@ -63,7 +65,8 @@ class House:
         return file
 
     def keeper(self, name: str, as_pod: str = "", patience_seconds: float = 30.0) -> Keeper:
-        """As the pod ``as_pod`` calls, which may be another one. Its uid is its name."""
+        """A client of the pod ``name`` with the token of ``as_pod``, which may be another pod. The uid is the pod's
+        name."""
         own = as_pod or name
         file = self.token_file(own, f"uid-{own}")
         return Keeper(self.settings.internal_url, name, file, patience_seconds, others_seconds=0.3)
@@ -75,18 +78,23 @@ class House:
 
 
 @pytest.fixture
-def house(settings: Settings, tmp_path: Path) -> Iterator[House]:
+def cluster(settings: Settings, tmp_path: Path) -> Iterator[PodCluster]:
     with identity_provider() as provider:
         issuer = {"issuer": provider.url, "keys": f"{provider.url}/keys", "authority": None, "token": None}
-        said = {"issuer": issuer, "namespaces": {"default": NAMESPACE}, "image": "epochal:1", "start_seconds": 60}
-        kubernetes = KubernetesSettings.model_validate(said)
+        configuration = {
+            "issuer": issuer,
+            "namespaces": {"default": NAMESPACE},
+            "image": "epochal:1",
+            "start_seconds": 60,
+        }
+        kubernetes = KubernetesSettings.model_validate(configuration)
         settings = settings.model_copy(update={"kubernetes": kubernetes})
         supervisor = StandInSupervisor()
         with serving(settings, supervisor) as (control, token), http_client(settings, token) as client:
             plane = Plane(control, client, settings, supervisor, [])
             desk = PodDesk.of(settings.pods_directory)
             desk.open()
-            yield House(provider, settings, desk, tmp_path, plane)
+            yield PodCluster(provider, settings, desk, tmp_path, plane)
             desk.close()
 
 
@@ -94,37 +102,37 @@ def sha256_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def given(house: House, name: str, work: bytes = b"{}") -> None:
-    code = house.folder / "flights.py"
+def give_work(cluster: PodCluster, name: str, work: bytes = b"{}") -> None:
+    code = cluster.folder / "flights.py"
     code.write_bytes(CODE)
-    house.kept.give(name, work, {sha256_of(CODE): code})
+    cluster.kept.give(name, work, {sha256_of(CODE): code})
 
 
-def test_a_pod_waits_for_its_work_and_its_first_answer_counts(house: House) -> None:
-    keeper = house.pod("one")
-    assert keeper.work(False, 0.0) is None and not house.kept.is_ready("one")
-    assert keeper.work(True, 0.0) is None and house.kept.is_ready("one") and not house.kept.has_begun("one")
-    threading.Timer(0.3, lambda: given(house, "one", b'{"do": 1}')).start()
-    assert keeper.work(True, 10.0) == b'{"do": 1}' and house.kept.has_begun("one")
-    assert keeper.work(True, 0.0) == b'{"do": 1}'  # asked again, since the answer was lost
+def test_pod_waits_for_work_and_its_first_answer_is_accepted(cluster: PodCluster) -> None:
+    keeper = cluster.pod("one")
+    assert keeper.work(False, 0.0) is None and not cluster.kept.is_ready("one")
+    assert keeper.work(True, 0.0) is None and cluster.kept.is_ready("one") and not cluster.kept.has_begun("one")
+    threading.Timer(0.3, lambda: give_work(cluster, "one", b'{"do": 1}')).start()
+    assert keeper.work(True, 10.0) == b'{"do": 1}' and cluster.kept.has_begun("one")
+    assert keeper.work(True, 0.0) == b'{"do": 1}'  # repeated when the answer was lost
     assert keeper.artifact(sha256_of(CODE)) == CODE
-    assert house.kept.answer("one") is None
+    assert cluster.kept.answer("one") is None
     keeper.answer(b"first")
     keeper.answer(b"second")
-    assert house.kept.answer("one") == b"first"
+    assert cluster.kept.answer("one") == b"first"
 
 
-def test_code_stays_for_the_pod_when_the_copy_that_it_is_of_is_removed(house: House) -> None:
-    keeper = house.pod("one")
-    given(house, "one")
-    (house.folder / "flights.py").unlink()
+def test_artifact_stays_available_to_the_pod_when_its_source_is_removed(cluster: PodCluster) -> None:
+    keeper = cluster.pod("one")
+    give_work(cluster, "one")
+    (cluster.folder / "flights.py").unlink()
     assert keeper.artifact(sha256_of(CODE)) == CODE
 
 
-def test_nobody_gets_anothers_work_or_answers_in_its_place(house: House) -> None:
-    house.pod("mine"), house.pod("yours")
-    given(house, "yours")
-    stranger = house.keeper("yours", as_pod="mine")
+def test_pod_cannot_read_or_answer_the_work_of_another_pod(cluster: PodCluster) -> None:
+    cluster.pod("mine"), cluster.pod("yours")
+    give_work(cluster, "yours")
+    stranger = cluster.keeper("yours", as_pod="mine")
     for call in (
         lambda: stranger.work(True, 0.0),
         stranger.check_wanted,
@@ -133,124 +141,124 @@ def test_nobody_gets_anothers_work_or_answers_in_its_place(house: House) -> None
     ):
         with pytest.raises(NotWanted, match="401"):
             call()
-    assert house.kept.answer("yours") is None and not house.kept.is_ready("yours")
-    # Nor does a later pod of the same name, or one that no cluster has made.
-    with http_client(house.settings, house.token("yours", "another-uid")) as client:
+    assert cluster.kept.answer("yours") is None and not cluster.kept.is_ready("yours")
+    # A later pod of the same name is refused too, as are tokens that no cluster has issued.
+    with http_client(cluster.settings, cluster.token("yours", "another-uid")) as client:
         assert client.get("/internal/v1/pods/yours/work").status_code == 401
-    for token in (None, "epk_1_nothing", house.provider.token(sub="ada")):
-        with http_client(house.settings, token) as client:
+    for token in (None, "epk_1_nothing", cluster.provider.token(sub="ada")):
+        with http_client(cluster.settings, token) as client:
             assert client.get("/internal/v1/pods/yours/work").status_code == 401
 
 
-def test_a_token_is_worth_nothing_after_the_pods_work(house: House) -> None:
-    keeper = house.pod("one")
-    given(house, "one")
+def test_token_is_refused_after_the_work_of_the_pod(cluster: PodCluster) -> None:
+    keeper = cluster.pod("one")
+    give_work(cluster, "one")
     keeper.check_wanted()
-    house.kept.forget("one")
+    cluster.kept.forget("one")
     for call in (lambda: keeper.work(True, 0.0), keeper.check_wanted, lambda: keeper.answer(b"{}")):
         with pytest.raises(NotWanted, match="404"):
             call()
-    assert not (house.settings.pods_directory / "one").exists()
-    with http_client(house.settings, house.token("one", "uid-one")) as client:
+    assert not (cluster.settings.pods_directory / "one").exists()
+    with http_client(cluster.settings, cluster.token("one", "uid-one")) as client:
         for path in ("/v1/applications", "/v1/tokens", "/v1/artifacts"):
             assert client.get(path).status_code == 401
         orders = client.post(f"/internal/v1/executions/{'0' * 32}/attempts/1/orders", json={"token_sha256": "0" * 64})
         assert orders.status_code == 401
 
 
-def test_no_path_leads_out_of_the_pods_folder(house: House) -> None:
-    house.pod("one")
-    (house.settings.pods_directory / "work").write_text("of nobody")
-    given(house, "one")
-    with http_client(house.settings, house.token("one", "uid-one")) as client:
+def test_paths_outside_the_folder_of_the_pod_are_refused(cluster: PodCluster) -> None:
+    cluster.pod("one")
+    (cluster.settings.pods_directory / "work").write_text("belongs to no pod")
+    give_work(cluster, "one")
+    with http_client(cluster.settings, cluster.token("one", "uid-one")) as client:
         for path in ("one/artifacts/..%2f..%2fpod", "one%2f..%2f..%2fadmin.token/work", "../pods/work", "%2e%2e/work"):
             assert client.get(f"/internal/v1/pods/{path}").status_code in (404, 422), path
         assert client.get(f"/internal/v1/pods/one/artifacts/{'0' * 64}").status_code == 404
 
 
-def test_an_answer_without_end_is_refused(house: House) -> None:
-    house.pod("one")
-    with http_client(house.settings, house.token("one", "uid-one")) as client:
+def test_too_large_an_answer_is_refused(cluster: PodCluster) -> None:
+    cluster.pod("one")
+    with http_client(cluster.settings, cluster.token("one", "uid-one")) as client:
         answer = client.put("/internal/v1/pods/one/answer", content=bytes(LARGEST_ANSWER + 1))
         assert answer.status_code == 413
-    assert house.kept.answer("one") is None
+    assert cluster.kept.answer("one") is None
 
 
-def test_a_pod_that_is_quicker_than_who_made_it_asks_again(house: House) -> None:
-    house.kept.expect("one")
-    threading.Timer(0.7, lambda: house.kept.identify("one", f"{NAMESPACE}/one/uid-one")).start()
-    house.keeper("one").check_wanted()
+def test_pod_that_starts_before_its_uid_is_stored_retries(cluster: PodCluster) -> None:
+    cluster.kept.expect("one")
+    threading.Timer(0.7, lambda: cluster.kept.identify("one", f"{NAMESPACE}/one/uid-one")).start()
+    cluster.keeper("one").check_wanted()
 
 
-def test_a_pod_whose_control_plane_is_gone_is_wanted_by_nobody(house: House, tmp_path: Path) -> None:
-    keeper = Keeper("http://127.0.0.1:1", "one", house.token_file("one", "uid-one"), patience_seconds=0.2)
+def test_pod_ends_when_its_control_plane_has_terminated(cluster: PodCluster, tmp_path: Path) -> None:
+    keeper = Keeper("http://127.0.0.1:1", "one", cluster.token_file("one", "uid-one"), patience_seconds=0.2)
     with pytest.raises(NotWanted, match="has answered for"):
         keeper.work(True, 0.0)
-    house.pod("one")
-    house.kept.clear("")  # as a control plane that starts does
+    cluster.pod("one")
+    cluster.kept.clear("")  # as a control plane does when it starts
     with pytest.raises(NotWanted, match="404"):
-        house.keeper("one").work(True, 0.0)
+        cluster.keeper("one").work(True, 0.0)
 
 
 SPARE = f"{SPARE_PREFIX}1"
 
 
-def spare(house: House, name: str = SPARE, kept: bool = True) -> Askers:
-    """A spare's pod, as it asks whose driver it is."""
+def spare(cluster: PodCluster, name: str = SPARE, kept: bool = True) -> Askers:
+    """A spare's pod that requests the attempt it was taken for."""
     if kept:
-        house.kept.expect(name)
-        house.kept.identify(name, f"{NAMESPACE}/{name}/uid-{name}")
-    file = house.folder / f"token-{name}"
-    file.write_text(house.token(name, f"uid-{name}", "epochal-driver"))
-    return Askers(name, environment(house, file), patience_seconds=0.5)
+        cluster.kept.expect(name)
+        cluster.kept.identify(name, f"{NAMESPACE}/{name}/uid-{name}")
+    file = cluster.folder / f"token-{name}"
+    file.write_text(cluster.token(name, f"uid-{name}", "epochal-driver"))
+    return Askers(name, environment(cluster, file), patience_seconds=0.5)
 
 
-def environment(house: House, token_file: Path) -> dict[str, str]:
-    return {CONTROL_PLANES_VARIABLE: house.settings.internal_url, TOKEN_FILE_VARIABLE: str(token_file)}
+def environment(cluster: PodCluster, token_file: Path) -> dict[str, str]:
+    return {CONTROL_PLANES_VARIABLE: cluster.settings.internal_url, TOKEN_FILE_VARIABLE: str(token_file)}
 
 
-def attempt(house: House) -> AttemptTicket:
-    execution = house.plane.application()["execution"]
-    return house.plane.control.ledger.new_attempt(execution)
+def attempt(cluster: PodCluster) -> AttemptTicket:
+    execution = cluster.plane.application()["execution"]
+    return cluster.plane.control.ledger.new_attempt(execution)
 
 
-def test_a_spare_learns_whose_driver_it_is_when_that_is_written_down_and_has_its_orders(house: House) -> None:
-    askers, ticket = spare(house), attempt(house)
-    assert askers.attempt(True, 0.0) is None and house.kept.is_ready(SPARE)
-    assert askers.control_planes == [house.settings.internal_url]
-    house.kept.take_for_driver(SPARE)
-    assert askers.attempt(True, 0.0) is None  # it has the name of an attempt, and no orders yet
+def test_spare_receives_its_attempt_and_orders_once_stored(cluster: PodCluster) -> None:
+    askers, ticket = spare(cluster), attempt(cluster)
+    assert askers.attempt(True, 0.0) is None and cluster.kept.is_ready(SPARE)
+    assert askers.control_planes == [cluster.settings.internal_url]
+    cluster.kept.take_for_driver(SPARE)
+    assert askers.attempt(True, 0.0) is None  # taken for an attempt, but without orders
     reference = f"{NAMESPACE}/{SPARE}/uid-{SPARE}"
     threading.Timer(
-        0.5, lambda: house.plane.control.ledger.launched(ticket.execution, ticket.attempt, reference)
+        0.5, lambda: cluster.plane.control.ledger.launched(ticket.execution, ticket.attempt, reference)
     ).start()
     taken = askers.attempt(True, 10.0)
     assert taken == TakenFor(execution=ticket.execution, attempt=ticket.attempt)
-    # Also of a control plane that has never kept it.
-    house.kept.forget(SPARE)
+    # A control plane that does not manage the pod answers the same.
+    cluster.kept.forget(SPARE)
     assert askers.attempt(True, 0.0) == taken
-    own = environment(house, house.folder / f"token-{SPARE}")
+    own = environment(cluster, cluster.folder / f"token-{SPARE}")
     orders = DriverOrders.model_validate_json(_fetched(f"{taken.execution}-{taken.attempt}", own))
     assert (orders.execution, orders.attempt, orders.application) == (ticket.execution, ticket.attempt, "flights")
-    # Nobody else has them: another spare, which was taken for the same attempt, ends.
+    # The orders are refused to another spare that was taken for the same attempt, and it ends.
     other = f"{SPARE_PREFIX}2"
     with pytest.raises(NotWanted):
-        _until_unwanted(spare(house, other, kept=False))
+        _until_unwanted(spare(cluster, other, kept=False))
     with pytest.raises(Unauthenticated):
-        _fetched(f"{taken.execution}-{taken.attempt}", environment(house, house.folder / f"token-{other}"))
+        _fetched(f"{taken.execution}-{taken.attempt}", environment(cluster, cluster.folder / f"token-{other}"))
 
 
-def test_a_spare_that_nobody_keeps_any_more_ends(house: House) -> None:
-    askers = spare(house)
-    assert askers.attempt(False, 0.0) is None and not house.kept.is_ready(SPARE)
-    house.kept.forget(SPARE)
+def test_spare_ends_when_no_control_plane_keeps_it(cluster: PodCluster) -> None:
+    askers = spare(cluster)
+    assert askers.attempt(False, 0.0) is None and not cluster.kept.is_ready(SPARE)
+    cluster.kept.forget(SPARE)
     with pytest.raises(NotWanted, match="No control plane has kept this pod"):
         _until_unwanted(askers)
 
 
-def test_whose_driver_another_pod_is_is_not_said(house: House) -> None:
-    spare(house)
-    with http_client(house.settings, house.token("other", "uid-other", "epochal-driver")) as client:
+def test_pod_cannot_read_the_attempt_of_another_pod(cluster: PodCluster) -> None:
+    spare(cluster)
+    with http_client(cluster.settings, cluster.token("other", "uid-other", "epochal-driver")) as client:
         assert client.get(f"/internal/v1/pods/{SPARE}/attempt").status_code == 401
         assert client.get("/internal/v1/pods/other/attempt").status_code == 404
 
@@ -274,9 +282,9 @@ def _fetched(name: str, own: dict[str, str]) -> bytes:
 
 @dataclass
 class ProcessPods:
-    """In the place of a cluster: the pods' program, as processes of this machine."""
+    """Runs the pods' program as processes of this machine, in place of a cluster."""
 
-    house: House
+    cluster: PodCluster
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     condition_of_all: PodCondition | None = None
     kept_warm: list[WarmPod] = field(default_factory=list)
@@ -313,8 +321,8 @@ class ProcessPods:
 
 
 @pytest.fixture
-def pods(house: House) -> Iterator[ProcessPods]:
-    made = ProcessPods(house)
+def pods(cluster: PodCluster) -> Iterator[ProcessPods]:
+    made = ProcessPods(cluster)
     yield made
     for process in made.processes:
         if process.poll() is None:
@@ -323,18 +331,18 @@ def pods(house: House) -> Iterator[ProcessPods]:
 
 
 @pytest.fixture
-def builder(house: House, pods: ProcessPods) -> KubernetesBuilder:
-    assert house.settings.kubernetes is not None
-    return KubernetesBuilder(house.settings.kubernetes, pods, house.kept)  # type: ignore[arg-type]
+def builder(cluster: PodCluster, pods: ProcessPods) -> KubernetesBuilder:
+    assert cluster.settings.kubernetes is not None
+    return KubernetesBuilder(cluster.settings.kubernetes, pods, cluster.kept)  # type: ignore[arg-type]
 
 
-def pipeline(house: House, code: str) -> Path:
-    path = house.folder / "flights.py"
+def pipeline(cluster: PodCluster, code: str) -> Path:
+    path = cluster.folder / "flights.py"
     path.write_text(code)
     return path
 
 
-WORDS = """
+PIPELINE = """
 from epochal import Pipeline
 from epochal.connectors import files
 
@@ -348,33 +356,33 @@ def build() -> Pipeline:
 
 
 @pytest.mark.by_turns(2)
-def test_a_pipeline_is_built_by_another_process_which_ends(house: House, builder: KubernetesBuilder, pods: Any) -> None:
-    graph = builder.describe("default", pipeline(house, WORDS), {})
+def test_pipeline_is_built_in_a_pod_that_ends_afterwards(
+    cluster: PodCluster, builder: KubernetesBuilder, pods: Any
+) -> None:
+    graph = builder.describe("default", pipeline(cluster, PIPELINE), {})
     assert (graph.name, dict(graph.sinks)) == ("flights", {"out": "files:/out"})
     assert pods.processes[0].wait(60) == 0
-    assert list(house.settings.pods_directory.iterdir()) == []
+    assert list(cluster.settings.pods_directory.iterdir()) == []
 
 
 @pytest.mark.by_turns(2)
-def test_code_that_ends_its_process_is_told_so_and_its_message_is_the_authors(
-    house: House, builder: KubernetesBuilder
-) -> None:
+def test_code_that_exits_or_raises_is_reported_to_the_author(cluster: PodCluster, builder: KubernetesBuilder) -> None:
     with pytest.raises(PipelineError, match="ended its process"):
-        builder.describe("default", pipeline(house, "import os; os._exit(9)"), {})
+        builder.describe("default", pipeline(cluster, "import os; os._exit(9)"), {})
     with pytest.raises(ArtifactError, match="no such carrier"):
-        builder.describe("default", pipeline(house, "raise ValueError('no such carrier')"), {})
+        builder.describe("default", pipeline(cluster, "raise ValueError('no such carrier')"), {})
 
 
 @pytest.mark.by_turns(2)
-def test_who_does_not_wait_any_more_ends_the_pod(house: House, builder: KubernetesBuilder, pods: ProcessPods) -> None:
-    code = pipeline(house, "import time; time.sleep(600)")
+def test_cancelled_build_ends_its_pod(cluster: PodCluster, builder: KubernetesBuilder, pods: ProcessPods) -> None:
+    code = pipeline(cluster, "import time; time.sleep(600)")
 
     def meanwhile() -> None:
-        if house.kept.has_begun("builder-0"):
+        if cluster.kept.has_begun("builder-0"):
             raise Conflict("cancelled")
 
     with pytest.raises(Conflict, match="cancelled"):
-        builder.rekey("default", code, {}, _configuration(), _rekey_of(house), meanwhile)
+        builder.rekey("default", code, {}, _configuration(), _rekey_of(cluster), meanwhile)
     assert pods.processes[0].wait(60) == 0
 
 
@@ -384,30 +392,30 @@ def _configuration() -> Any:
     return Configuration()
 
 
-def _rekey_of(house: House) -> Any:
+def _rekey_of(cluster: PodCluster) -> Any:
     from epochal.contracts.catalog import ManifestReference
     from epochal.contracts.identity import EpochKey
     from epochal.service.domain.building import RekeyOf
 
     head = ManifestReference(branch="b", epoch=1, path="b/manifests/1.json", sha256="0" * 64)
-    return RekeyOf(application="flights", store=house.settings.store_url, head=head, at=EpochKey("c", 2), by="ada")
+    return RekeyOf(application="flights", store=cluster.settings.store_url, head=head, at=EpochKey("c", 2), by="ada")
 
 
-def test_a_pod_that_ends_or_does_not_begin_is_an_error_with_its_cause(
-    house: House, builder: KubernetesBuilder, pods: ProcessPods, monkeypatch: pytest.MonkeyPatch
+def test_pod_that_ends_or_does_not_start_is_an_error_with_its_cause(
+    cluster: PodCluster, builder: KubernetesBuilder, pods: ProcessPods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ProcessPods, "make", _never_begins)
-    pods.condition_of_all = PodCondition(Phase.ENDED, "The image 'nobody/has:it' cannot be pulled.")
-    with pytest.raises(EnvironmentProblem, match=r"has ended.*nobody/has:it"):
-        builder.describe("default", pipeline(house, WORDS), {})
+    pods.condition_of_all = PodCondition(Phase.ENDED, "The image 'missing/image:1' cannot be pulled.")
+    with pytest.raises(EnvironmentProblem, match=r"has ended.*missing/image:1"):
+        builder.describe("default", pipeline(cluster, PIPELINE), {})
     pods.condition_of_all = PodCondition(Phase.ENDED, "The builder was killed for its memory (OOMKilled): ..", -9)
     with pytest.raises(PipelineError, match="OOMKilled"):
-        builder.describe("default", pipeline(house, WORDS), {})
+        builder.describe("default", pipeline(cluster, PIPELINE), {})
     monkeypatch.setattr(builder, "_settings", builder._settings.model_copy(update={"start_seconds": 0.2}))
     pods.condition_of_all = PodCondition(Phase.WAITING, "No node takes the pod.")
     with pytest.raises(EnvironmentProblem, match=r"has not begun within 0.2 s. No node takes the pod"):
-        builder.describe("default", pipeline(house, WORDS), {})
-    assert list(house.settings.pods_directory.iterdir()) == []
+        builder.describe("default", pipeline(cluster, PIPELINE), {})
+    assert list(cluster.settings.pods_directory.iterdir()) == []
 
 
 def _never_begins(pods: ProcessPods, spark: Any, sized: bool, warm: bool = False) -> WarmPod:
@@ -417,21 +425,22 @@ def _never_begins(pods: ProcessPods, spark: Any, sized: bool, warm: bool = False
 
 
 @pytest.mark.by_turns(2)
-def test_a_kept_pod_that_does_not_answer_is_replaced(
-    house: House, builder: KubernetesBuilder, pods: ProcessPods
+def test_warm_pod_that_does_not_answer_is_replaced(
+    cluster: PodCluster, builder: KubernetesBuilder, pods: ProcessPods
 ) -> None:
     dead = _never_begins(pods, {}, False, warm=True)
     pods.kept_warm.append(dead)
     gone = PodCondition(Phase.ENDED, "The node of the pod is lost.")
     usual = pods.condition
     pods.condition = lambda pod: gone if pod is dead else usual(pod)  # type: ignore[method-assign]
-    assert builder.describe("default", pipeline(house, WORDS), {}).name == "flights"
+    assert builder.describe("default", pipeline(cluster, PIPELINE), {}).name == "flights"
     assert len(pods.processes) == 1
-    eventually(lambda: list(house.settings.pods_directory.iterdir()) == [], 10)
+    eventually(lambda: list(cluster.settings.pods_directory.iterdir()) == [], 10)
 
 
 class _Balancer(socketserver.BaseRequestHandler):
-    """In turn to somebody who knows no pod and to the control plane, as a service of a cluster does by connection."""
+    """Forwards connections alternately to a control plane without the pod and to the one that has it, as a service
+    of a cluster does."""
 
     def handle(self) -> None:
         balancer: Any = self.server
@@ -456,20 +465,20 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
         sink.shutdown(socket.SHUT_WR)
 
 
-def test_a_pod_finds_who_keeps_it_behind_an_address_of_several_control_planes(
-    house: House, settings: Settings, tmp_path: Path
+def test_pod_finds_its_control_plane_behind_a_load_balancer(
+    cluster: PodCluster, settings: Settings, tmp_path: Path
 ) -> None:
-    kubernetes = house.settings.kubernetes
+    kubernetes = cluster.settings.kubernetes
     other = settings.model_copy(update={"data": tmp_path / "other", "port": free_port(), "kubernetes": kubernetes})
-    house.pod("one")
+    cluster.pod("one")
     with serving(other), _Balancing(("127.0.0.1", 0), _Balancer) as balancer:
-        balancer.turn, balancer.targets = 0, (house.settings.port, other.port, other.port)  # type: ignore[attr-defined]
+        balancer.turn, balancer.targets = 0, (cluster.settings.port, other.port, other.port)  # type: ignore[attr-defined]
         threading.Thread(target=balancer.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         url = f"http://127.0.0.1:{balancer.server_address[1]}"
-        keeper = Keeper(url, "one", house.token_file("one", "uid-one"))
+        keeper = Keeper(url, "one", cluster.token_file("one", "uid-one"))
         assert keeper.work(True, 0.0) is None
-        given(house, "one", b"found")
+        give_work(cluster, "one", b"found")
         assert keeper.work(True, 0.0) == b"found"
         keeper.answer(b"{}")
         balancer.shutdown()
-    assert house.kept.answer("one") == b"{}"
+    assert cluster.kept.answer("one") == b"{}"
