@@ -5,11 +5,11 @@
 ``run``      epochs without rows, until a stop is requested
 ``crash``    ends with exit code 7 after one log line, without reporting to the control plane
 ``fail``     reports ``parameters.failure`` and ends
-``deaf``     runs, and ignores requests to stop
+``ignore-stop``  runs, and ignores requests to stop
 
 ``python scripted_driver.py --spare FILE``: a spare driver that starts no Spark. The Spark settings that it receives
-select its behaviour: with ``{"spark.scenario": "ends"}`` it ends before it is ready, with ``"never ready"`` it starts up
-forever, otherwise it works.
+select its behaviour: with ``{"spark.scenario": "ends"}`` it ends before it is ready, with ``"never ready"`` it never
+becomes ready, otherwise it works.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ class ScriptedDriver:
                 self._catalog.finish(Failure.model_validate(self._orders.parameters["failure"]))
                 return ExitCode.FAILED
             case act:
-                return self._run(deaf=act == "deaf")
+                return self._run(ignores_stop=act == "ignore-stop")
 
-    def _run(self, deaf: bool) -> int:
+    def _run(self, ignores_stop: bool) -> int:
         for record in self._point.prepared:
             self._catalog.commit_epoch(record.epoch)
         while True:
             stop = False
             for directive in self._catalog.heartbeat(DriverStatus(phase="running", epoch=self._next - 1)):
-                stop |= not deaf and self._carry_out(directive)
+                stop |= not ignores_stop and self._carry_out(directive)
             if stop:
                 self._catalog.finish(None)
                 return ExitCode.FINISHED

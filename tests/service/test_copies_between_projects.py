@@ -26,7 +26,7 @@ from tests.service.projects import Project, project
 from tests.service.served_programs import ServedProgram, plainly
 from tests.service.test_bundles_refused import signed
 from tests.service.test_collection import collected
-from tests.service.test_programs import CODE, FIRST, THEN, check_state, control_plane
+from tests.service.test_programs import CODE, FIRST_CALLS, LATER_CALLS, check_state, control_plane
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -251,13 +251,16 @@ def test_a_program_goes_on_in_another_project(tmp_path: Path) -> None:
         ads, accounts = Project(plane, "ads", client), ServedProgram(plane, tmp_path)
         accounts.create(CODE)
         with accounts.running():
-            accounts.call(*FIRST)
+            accounts.call(*FIRST_CALLS)
         brought_into(ads, exported(plane, "accounts"), "moved", parameters={})
         there = ServedProgram(plane, tmp_path, "ads.moved")
         with there.running():
-            check_state(there, FIRST)
-            again = [*FIRST, *THEN]
-            assert there.call(*again, request_ids="first-") == plainly(there.file, [*FIRST, *again])[len(FIRST) :]
+            check_state(there, FIRST_CALLS)
+            again = [*FIRST_CALLS, *LATER_CALLS]
+            assert (
+                there.call(*again, request_ids="first-")
+                == plainly(there.file, [*FIRST_CALLS, *again])[len(FIRST_CALLS) :]
+            )
         assert finished(plane, plane.post("/v1/verifications"))["result"]["sound"]
 
 

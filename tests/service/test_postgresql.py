@@ -25,7 +25,7 @@ from tests.service.test_idempotency import (  # noqa: F401
     test_a_repeated_call_is_answered_and_not_repeated,
     test_of_calls_at_once_with_one_key_one_is_carried_out,
 )
-from tests.service.test_revisions import test_a_revision_outlives_epochs_and_ends_with_every_change  # noqa: F401
+from tests.service.test_revisions import test_revision_changes_with_each_change_but_not_with_epochs  # noqa: F401
 from tests.service.test_webhooks import (  # noqa: F401
     Receiver,
     _no_pauses,

@@ -1,4 +1,4 @@
-"""Replicas against real snapshots: what they hold is exactly one committed epoch, however they got there."""
+"""Replicas of real snapshots: their rows are exactly those of one committed epoch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def generations(tmp_path: Path) -> Any:
     made.close()
 
 
-def test_a_replica_holds_each_committed_epoch_in_turn(line: Line, generations: Generations) -> None:
+def test_replica_follows_each_committed_epoch(line: Line, generations: Generations) -> None:
     line.epoch([("JFK", "LAX", 1, 5.0), ("LGA", "ATL", 2, None)])
     line.epoch([("JFK", "LAX", 3, 9.5), ("EWR", "BOS", None, 1.0)], deletes=[("LGA", "ATL")])
     line.epoch(deletes=[("JFK", "LAX"), ("no", "row")])
@@ -52,7 +52,7 @@ def test_a_replica_holds_each_committed_epoch_in_turn(line: Line, generations: G
         assert replica.environment.info()["last_txnid"] == written
 
 
-def test_a_new_replica_is_built_from_bases_and_the_deltas_after_them(line: Line, generations: Generations) -> None:
+def test_new_replica_is_built_from_bases_and_later_deltas(line: Line, generations: Generations) -> None:
     for number in range(5):
         line.epoch([("JFK", "LAX", number, 0.0), (f"A{number}", "X", number, 1.0)])
     line.epoch([("B", "B", 1, 1.0)], deletes=[("A1", "X")], bases=True)
@@ -61,7 +61,7 @@ def test_a_new_replica_is_built_from_bases_and_the_deltas_after_them(line: Line,
     assert held(generations.current) == (line.head.key, line.expected[line.head.key])
 
 
-def test_a_replica_follows_over_a_compaction_by_deltas_alone(line: Line, generations: Generations) -> None:
+def test_replica_follows_across_a_compaction_by_deltas(line: Line, generations: Generations) -> None:
     line.epoch([("JFK", "LAX", 1, 0.0)])
     catch_up(generations, line.store, line.head, DELAYS)
     mark = line.head.key
@@ -73,26 +73,26 @@ def test_a_replica_follows_over_a_compaction_by_deltas_alone(line: Line, generat
     assert held(generations.current) == (line.head.key, line.expected[line.head.key])
 
 
-@pytest.mark.parametrize("gone", ["manifest", "deltas"])
-def test_a_replica_that_was_away_while_what_it_lacks_was_collected_is_built_anew(
-    line: Line, generations: Generations, gone: str
+@pytest.mark.parametrize("missing", ["manifest", "deltas"])
+def test_replica_is_rebuilt_when_its_next_files_were_collected(
+    line: Line, generations: Generations, missing: str
 ) -> None:
     line.epoch([("JFK", "LAX", 1, 0.0)])
     catch_up(generations, line.store, line.head, DELAYS)
     for number in range(4):
         line.epoch([("LGA", "ATL", number, 0.0)])
     line.epoch([("B", "B", 1, 1.0)], bases=True)
-    lacking = line.store.read_manifest(line.heads[1])
-    if gone == "manifest":
+    manifest = line.store.read_manifest(line.heads[1])
+    if missing == "manifest":
         store_module._manifests.clear()
         line.store.delete(line.heads[1].path)
-    for delta in lacking.deltas:
+    for delta in manifest.deltas:
         line.store.delete(delta.file.path)
     catch_up(generations, line.store, line.head, DELAYS)
     assert held(generations.current) == (line.head.key, line.expected[line.head.key])
 
 
-def test_a_replica_of_another_line_is_built_anew(line: Line, generations: Generations) -> None:
+def test_replica_of_another_branch_is_rebuilt(line: Line, generations: Generations) -> None:
     line.epoch([("JFK", "LAX", 1, 0.0)])
     fork = Line(line.store, "fork", list(line.heads), dict(line.expected))
     line.epoch([("only", "main", 1, 0.0)])
@@ -102,7 +102,7 @@ def test_a_replica_of_another_line_is_built_anew(line: Line, generations: Genera
     assert held(generations.current) == (fork.head.key, fork.expected[fork.head.key])
 
 
-def test_long_keys_are_found_told_apart_scanned_and_deleted(line: Line, generations: Generations) -> None:
+def test_long_keys_are_found_distinguished_scanned_and_deleted(line: Line, generations: Generations) -> None:
     long, longer = "x" * LONGEST, "x" * (LONGEST + 100)
     line.epoch([(long, "A", 1, 0.0), (long, "B", 2, 0.0), (longer, "A", 3, 0.0), ("short", "A", 4, 0.0)])
     line.epoch(deletes=[(long, "B")])
@@ -132,14 +132,14 @@ def test_keys_near_the_limit_are_stored_as_executors_store_them(
     changes = EncodedChanges(np.zeros(len(keys), np.int32), keys, found.values)
     assert environment.apply(Step(line.head.key, True, {DELAYS.id: (changes,)}), 0, None)
 
-    with replica.environment.begin() as kept:
-        rows = [row for database in (replica.rows, replica.long_rows) for row in kept.cursor(database)]
+    with replica.environment.begin() as original:
+        rows = [row for database in (replica.rows, replica.long_rows) for row in original.cursor(database)]
     with environment._environment.begin() as cached:
         assert sorted(rows) == list(cached.cursor(environment._databases[DELAYS.id]))
     assert [len(key) for key, _ in sorted(rows)].count(LONGEST) == 3
 
 
-def test_readers_see_one_epoch_across_all_keys_while_it_moves(line: Line, generations: Generations) -> None:
+def test_readers_see_one_epoch_while_the_replica_advances(line: Line, generations: Generations) -> None:
     names = [f"R{number}" for number in range(300)]
     for number in range(40):
         line.epoch([(name, "X", number, 0.0) for name in names])
@@ -169,8 +169,8 @@ def test_readers_see_one_epoch_across_all_keys_while_it_moves(line: Line, genera
     assert epochs_seen
 
 
-@pytest.mark.parametrize("damage", ["garbage", "truncated", "empty", "keys of form 1"])
-def test_a_damaged_replica_is_built_again(line: Line, tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "empty", "keys of format 1"])
+def test_damaged_replica_is_rebuilt(line: Line, tmp_path: Path, damage: str) -> None:
     line.epoch([(f"R{number}", "X", number, 0.0) for number in range(2000)])
     directory = tmp_path / "replicas"
     directory.mkdir()
@@ -193,7 +193,7 @@ def test_a_damaged_replica_is_built_again(line: Line, tmp_path: Path, damage: st
         earlier = Replica.open(folder)
         with earlier.environment.begin(write=True) as transaction:
             transaction.put(b"format", b"2", db=earlier.about)
-            transaction.put(b"R1\0X\0", b"of form 1", db=earlier.rows)
+            transaction.put(b"R1\0X\0", b"of format 1", db=earlier.rows)
         earlier.close()
     index.retract()
     again = Follower(line.store, directory, "main", index.left("flights"))
@@ -206,7 +206,7 @@ def test_a_damaged_replica_is_built_again(line: Line, tmp_path: Path, damage: st
 
 
 @pytest.mark.parametrize(("damage", "error"), [("corrupt", FileCorrupt), ("missing", FileMissing)])
-def test_a_snapshot_that_cannot_be_read_leaves_the_replica_where_it_was(
+def test_unreadable_snapshot_keeps_the_replica_at_its_epoch(
     line: Line, tmp_path: Path, damage: str, error: type[Exception]
 ) -> None:
     line.epoch([("JFK", "LAX", 1, 0.0)])
@@ -214,20 +214,20 @@ def test_a_snapshot_that_cannot_be_read_leaves_the_replica_where_it_was(
     assert follower.follow(ApplicationHead("flights", "main", line.head, ()))
     line.epoch([("JFK", "LAX", 2, 0.0), ("LGA", "ATL", 2, 0.0)])
     delta = Path(line.store.location(line.store.read_manifest(line.head).deltas[1].file.path))
-    kept = delta.read_bytes()
+    original = delta.read_bytes()
     if damage == "corrupt":
-        delta.write_bytes(kept[:-1] + b"\x00")
+        delta.write_bytes(original[:-1] + b"\x00")
     else:
         delta.unlink()
     head = ApplicationHead("flights", "main", line.head, ())
     assert follower.follow(head)
-    assert not follower.follow(head), "it was said once"
+    assert not follower.follow(head), "the problem is reported once"
     problem = follower.seen.problem
     assert isinstance(problem, error)
     assert delta.name in str(problem)
     replica = follower.seen.tables["delays"].replica
     assert held(replica) == (line.heads[0].key, line.expected[line.heads[0].key])
-    delta.write_bytes(kept)
+    delta.write_bytes(original)
     assert follower.follow(head)
     assert not follower.seen.problem
     assert held(replica) == (line.head.key, line.expected[line.head.key])

@@ -1,4 +1,4 @@
-"""Two control planes of one catalog and one store, with nothing of each other's disks: bundles and logs at both."""
+"""Two control planes with one catalog and one store, and without access to each other's disks: bundles and logs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from tests.service.conftest import Plane, StandInSupervisor, free_port, http_cli
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs are looked after when a test says so; bundles have several parts."""
+def configured_for_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs are stored when a test requests it; bundles have several parts."""
     monkeypatch.setattr(keeping, "ROUND_SECONDS", 3600.0)
     monkeypatch.setattr(keeping, "QUIET_SECONDS", -3600.0)
     monkeypatch.setattr(stored_files, "PART_BYTES", 1000)
@@ -71,7 +71,7 @@ def store(plane: Plane) -> SnapshotStore:
     return SnapshotStore(plane.settings.store_url)
 
 
-def days_pass(plane: Plane, *tables: type[StoreFile] | type[Upload]) -> None:
+def expire(plane: Plane, *tables: type[StoreFile] | type[Upload]) -> None:
     with plane.control.database.writing() as session:
         for table in tables:
             session.execute(update(table).where(table.expires_at.is_not(None)).values(expires_at=now() - timedelta(1)))
@@ -80,32 +80,30 @@ def days_pass(plane: Plane, *tables: type[StoreFile] | type[Upload]) -> None:
 # Bundles.
 
 
-def test_code_that_came_to_one_runs_at_the_other(here: Plane, there: Plane) -> None:
+def test_artifact_uploaded_to_one_control_plane_runs_on_the_other(here: Plane, there: Plane) -> None:
     sha256 = here.artifact()
     there.post("/v1/applications", 201, name="flights", artifact=sha256, parameters={"out": "/data"})
     driver = there.driver()
     assert hashlib.sha256(driver.catalog.artifact(sha256)).hexdigest() == sha256
 
 
-def test_a_bundle_is_fetched_anywhere_and_expires(here: Plane, there: Plane) -> None:
+def test_bundle_is_served_by_both_control_planes_and_expires(here: Plane, there: Plane) -> None:
     with_state(here)
     bundle = exported(here)
     id = here.get("/v1/operations")["items"][0]["id"]
     path = f"/v1/applications/flights/exports/{id}"
     assert len(store(here).list("exports")) == -(-len(bundle) // 1000) > 2
     assert there.client.get(path).content == bundle
-    some = there.client.get(path, headers={"Range": "bytes=998-2001"})
-    assert (some.status_code, some.content) == (206, bundle[998:2002])
-    days_pass(here, StoreFile)
+    range = there.client.get(path, headers={"Range": "bytes=998-2001"})
+    assert (range.status_code, range.content) == (206, bundle[998:2002])
+    expire(here, StoreFile)
     assert there.client.get(path).json()["type"] == "urn:epochal:problem:snapshot-expired"
     there.control.files.sweep()
     assert store(here).list("exports") == []
 
 
 @pytest.mark.by_turns(2)
-def test_an_upload_that_one_began_is_gone_on_with_and_imported_by_the_other(
-    plane: Plane, here: Plane, there: Plane
-) -> None:
+def test_upload_continues_on_the_other_control_plane(plane: Plane, here: Plane, there: Plane) -> None:
     with_state(plane)
     bundle = exported(plane)
     announced = {"sha256": hashlib.sha256(bundle).hexdigest(), "bytes": len(bundle)}
@@ -120,7 +118,7 @@ def test_an_upload_that_one_began_is_gone_on_with_and_imported_by_the_other(
     assert done["state"] == "succeeded", done["error"]
     assert here.get("/v1/applications/flights")["head"]["epoch"] == 3
     eventually(lambda: not here.get("/v1/imports")["items"])
-    # The catalog forgets an upload before its parts are deleted.
+    # The catalog deletes an upload before its parts are deleted.
     eventually(lambda: store(here).list("uploads") == store(here).list("imports") == [])
     assert list(uploads_folder(here.settings).iterdir()) == [] or list(uploads_folder(there.settings).iterdir()) == []
 
@@ -130,7 +128,7 @@ def announced(plane: Plane, bundle: bytes) -> str:
     return str(answer["id"])
 
 
-def test_a_part_that_comes_twice_at_once_is_taken_once(here: Plane, there: Plane) -> None:
+def test_concurrent_copies_of_a_part_are_accepted_once(here: Plane, there: Plane) -> None:
     bundle = bytes(range(200))
     upload = announced(here, bundle)
     statuses = []
@@ -150,7 +148,7 @@ def test_a_part_that_comes_twice_at_once_is_taken_once(here: Plane, there: Plane
     assert store(here).list("uploads") == []
 
 
-def test_what_was_damaged_on_its_way_is_thrown_away_and_can_be_sent_again(here: Plane, there: Plane) -> None:
+def test_damaged_upload_is_discarded_and_can_be_repeated(here: Plane, there: Plane) -> None:
     bundle = bytes(range(200))
     upload = announced(here, bundle)
     part(here, upload, 0, bundle[:100])
@@ -162,19 +160,19 @@ def test_what_was_damaged_on_its_way_is_thrown_away_and_can_be_sent_again(here: 
     assert len(store(here).list("uploads")) == 1
 
 
-def test_an_upload_that_nobody_goes_on_with_expires(here: Plane) -> None:
+def test_abandoned_upload_expires(here: Plane) -> None:
     upload = announced(here, bytes(100))
     part(here, upload, 0, bytes(50))
     used = announced(here, bytes(101))
     uploads = here.control.imports._uploads
-    days_pass(here, Upload)
+    expire(here, Upload)
     uploads.expire(lambda id: id == used)
     assert [item["id"] for item in here.get("/v1/imports")["items"]] == [used]
     assert store(here).list("uploads") == []
 
 
 @pytest.mark.parametrize("point", ["file.intended", "file.written"])
-def test_a_part_whose_control_plane_was_killed_is_sent_again(here: Plane, there: Plane, point: str) -> None:
+def test_part_of_a_killed_control_plane_can_be_sent_again(here: Plane, there: Plane, point: str) -> None:
     upload = announced(here, bytes(100))
 
     class Killed(BaseException):
@@ -187,13 +185,13 @@ def test_a_part_whose_control_plane_was_killed_is_sent_again(here: Plane, there:
     with injected(kill), pytest.raises(Killed):
         here.control.imports.append(upload, "default", 0, bytes(50))
     assert there.control.imports.append(upload, "default", 0, bytes(100)).received == 100
-    days_pass(here, StoreFile)
+    expire(here, StoreFile)
     there.control.files.sweep()
     assert len(store(here).list("uploads")) == 1
 
 
-def test_what_an_import_has_brought_the_other_one_takes_back(here: Plane, there: Plane) -> None:
-    """As when the first was killed in the middle."""
+def test_files_of_a_killed_import_are_known_to_the_other_control_plane(here: Plane, there: Plane) -> None:
+    """The first control plane was killed during the import."""
     first = Written(here.control.database, here.control.files, "operation")
     first.add(["b/2", "b/1"])
     first.add(["c"])
@@ -205,7 +203,7 @@ def test_what_an_import_has_brought_the_other_one_takes_back(here: Plane, there:
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "content"),
+    ("range_header", "status", "content"),
     [
         (None, 200, "0123456789"),
         ("bytes=0-0", 206, "0"),
@@ -221,8 +219,8 @@ def test_what_an_import_has_brought_the_other_one_takes_back(here: Plane, there:
         ("bytes=x-", 200, "0123456789"),
     ],
 )
-def test_ranges(asked: str | None, status: int, content: str) -> None:
-    headers = [] if asked is None else [(b"range", asked.encode())]
+def test_range_header_selects_bytes(range_header: str | None, status: int, content: str) -> None:
+    headers = [] if range_header is None else [(b"range", range_header.encode())]
     read: list[str] = []
 
     def pieces(start: int, end: int) -> Iterator[bytes]:
@@ -237,13 +235,13 @@ def test_ranges(asked: str | None, status: int, content: str) -> None:
 
 
 def pieces_of(answer: Any) -> Iterator[Any]:
-    """What is read, without a server."""
+    """Read the pieces without a server."""
     import asyncio
 
-    async def all_of_it() -> list[Any]:
+    async def collected() -> list[Any]:
         return [piece async for piece in answer.body_iterator]
 
-    yield asyncio.run(all_of_it())
+    yield asyncio.run(collected())
 
 
 # Logs.
@@ -252,12 +250,12 @@ LOGS = "/v1/applications/flights/logs"
 
 
 def ended(plane: Plane, text: str) -> int:
-    """An attempt whose driver ran where ``plane`` is, and is gone."""
+    """An attempt whose driver ran on the machine of ``plane``, and has terminated."""
     driver = plane.driver()
     write(plane, driver.attempt, text)
     with plane.control.database.writing() as session:
         session.get_one(Attempt, (driver.execution, driver.attempt)).process = "//elsewhere/boot/1@2"
-    driver.catalog.finish(Failure(type="source-error", message="gone"))
+    driver.catalog.finish(Failure(type="source-error", message="missing folder"))
     return driver.attempt
 
 
@@ -270,13 +268,13 @@ def write(plane: Plane, attempt: int, text: str) -> Path:
     return path
 
 
-def test_the_log_of_a_driver_that_is_gone_is_read_elsewhere(here: Plane, there: Plane) -> None:
+def test_log_of_an_ended_driver_is_served_by_both(here: Plane, there: Plane) -> None:
     here.application()
     attempt = ended(here, "one\ntwo\n")
     missing = there.client.get(LOGS)
     assert missing.status_code == 404 and "is on host elsewhere" in missing.json()["detail"]
     for _ in range(2):
-        there.control.log_keeper.look()  # which has no such log
+        there.control.log_keeper.look()  # has no such log
         here.control.log_keeper.look()
         assert there.client.get(LOGS, params={"tail": 1}).text == "two\n"
         assert there.client.get(LOGS, params={"follow": True, "attempt": attempt}).text == "one\ntwo\n"
@@ -288,7 +286,7 @@ def test_the_log_of_a_driver_that_is_gone_is_read_elsewhere(here: Plane, there: 
     assert len(store(here).list("logs")) == 1
 
 
-def test_following_goes_on_to_an_attempt_elsewhere_and_says_where_it_is(here: Plane, there: Plane) -> None:
+def test_following_a_log_ends_before_a_remote_attempt(here: Plane, there: Plane) -> None:
     here.application()
     first = ended(there, "one\n")
     second = here.driver()
@@ -300,7 +298,7 @@ def test_following_goes_on_to_an_attempt_elsewhere_and_says_where_it_is(here: Pl
     assert stream.text == "one\n"
 
 
-def test_of_a_large_log_the_end_is_kept_from_a_lines_beginning(
+def test_end_of_a_large_log_is_stored_in_whole_lines(
     here: Plane, there: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeping, "KEPT_BYTES", 100)
@@ -310,13 +308,13 @@ def test_of_a_large_log_the_end_is_kept_from_a_lines_beginning(
     rotate(path, 100, 3)
     write(here, attempt, "line 120\nline 121\n")
     here.control.log_keeper.look()
-    kept = there.client.get(LOGS).text
-    assert kept == "".join(f"line {number}\n" for number in range(111, 122)) and len(kept) == 99
+    stored = there.client.get(LOGS).text
+    assert stored == "".join(f"line {number}\n" for number in range(111, 122)) and len(stored) == 99
     here.control.log_keeper.look()
     assert len(store(here).list("logs")) == 1
 
 
-def test_nothing_is_kept_of_a_driver_that_runs(here: Plane) -> None:
+def test_log_of_a_running_driver_is_not_stored(here: Plane) -> None:
     here.application()
     driver = here.driver()
     write(here, driver.attempt, "one\n")
@@ -324,11 +322,11 @@ def test_nothing_is_kept_of_a_driver_that_runs(here: Plane) -> None:
     assert store(here).list("logs") == []
 
 
-def test_logs_go_with_their_application(here: Plane) -> None:
+def test_logs_are_deleted_with_their_application(here: Plane) -> None:
     here.application()
     path = write(here, ended(here, "one\n"), "")
     here.control.log_keeper.look()
-    other = here.settings.logs_directory / "flights-2" / f"{'0' * 32}-1.log"  # of no application of this catalog
+    other = here.settings.logs_directory / "flights-2" / f"{'0' * 32}-1.log"  # of no application in this catalog
     other.parent.mkdir()
     other.touch()
     here.post("/v1/applications/flights/stop")
@@ -343,14 +341,14 @@ def test_logs_go_with_their_application(here: Plane) -> None:
     assert store(here).list("logs") == [] and not path.exists() and other.exists()
 
 
-def test_logs_are_kept_for_so_long(here: Plane, there: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_are_deleted_after_their_retention(here: Plane, there: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     here.application()
     path = write(here, ended(here, "one\n"), "")
     here.control.log_keeper.look()
     monkeypatch.setattr(here.control.log_keeper, "_kept_for", timedelta(seconds=-60))
     with here.control.database.writing() as session:
         session.execute(update(Attempt).values(ended_at=now() - timedelta(days=31)))
-    days_pass(here, StoreFile)
+    expire(here, StoreFile)
     here.control.log_keeper.look()
     here.control.files.sweep()
     assert not path.exists() and store(here).list("logs") == []
@@ -360,7 +358,7 @@ def test_logs_are_kept_for_so_long(here: Plane, there: Plane, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("point", ["file.intended", "file.written"])
-def test_a_log_whose_keeper_was_killed_is_kept_by_the_next(here: Plane, there: Plane, point: str) -> None:
+def test_log_is_stored_after_the_first_control_plane_was_killed(here: Plane, there: Plane, point: str) -> None:
     class Killed(BaseException):
         pass
 
@@ -380,7 +378,7 @@ def test_a_log_whose_keeper_was_killed_is_kept_by_the_next(here: Plane, there: P
     assert len(store(here).list("logs")) == 1
 
 
-def test_a_page_goes_on_at_another_control_plane(here: Plane, there: Plane) -> None:
+def test_page_cursor_is_valid_on_the_other_control_plane(here: Plane, there: Plane) -> None:
     for name in ("first", "second"):
         here.application(name, start=False)
     page = here.get("/v1/applications", limit=1)

@@ -1,4 +1,4 @@
-"""Warm pools: the decisions, and one contract that every launcher keeps."""
+"""Warm pools: the decisions, and one contract for all launchers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ def test_the_pause_doubles_until_a_worker_becomes_ready(monkeypatch: pytest.Monk
 
 
 class Workbench(ABC):
-    """A launcher, and what a test does to its workers. ``keys``: two that differ, if the launcher has several."""
+    """A launcher, and what a test does with its workers. ``keys``: two that differ, if the launcher supports
+    several."""
 
     launcher: WarmLauncher[Any, Any]
     keys: tuple[Any, Any]
@@ -106,7 +107,7 @@ class Workbench(ABC):
 
     @abstractmethod
     def terminate(self, worker: Any) -> None:
-        """The worker ends unexpectedly."""
+        """Make the worker end unexpectedly."""
 
     @abstractmethod
     def exists(self, worker: Any) -> bool: ...
@@ -279,7 +280,7 @@ def pool_of(bench: Workbench, places: int = 1, times: PoolTimes = TIMES) -> Warm
 
 
 def with_ready(bench: Workbench, pool: WarmPool[Any, Any]) -> Any:
-    """A worker of the pool, once it is ready."""
+    """A worker of the pool that is ready."""
     pool.step()
     [worker] = pool.workers
     bench.make_ready(worker)
@@ -292,16 +293,16 @@ def with_ready(bench: Workbench, pool: WarmPool[Any, Any]) -> Any:
     return worker
 
 
-def itself(worker: Any) -> Any:
+def accept(worker: Any) -> Any:
     return worker
 
 
 def test_a_worker_is_started_becomes_ready_and_is_taken_once(bench: Workbench) -> None:
     pool = pool_of(bench)
     worker = with_ready(bench, pool)
-    assert pool.take(bench.keys[0], itself) is worker
+    assert pool.take(bench.keys[0], accept) is worker
     assert bench.exists(worker)
-    assert pool.take(bench.keys[0], itself) is None
+    assert pool.take(bench.keys[0], accept) is None
     figures = pool.figures
     assert (figures.limit, figures.ready, figures.warming, figures.taken, figures.cold) == (1, 0, 0, 1, 1)
     assert figures.warmed_seconds is not None
@@ -317,13 +318,13 @@ def test_a_worker_of_another_key_is_not_handed_out_and_is_replaced(bench: Workbe
         pytest.skip("all workers of this launcher have one key")
     pool = pool_of(bench)
     worker = with_ready(bench, pool)
-    assert pool.take(second, itself) is None
+    assert pool.take(second, accept) is None
     pool.step()
     eventually(lambda: not bench.exists(worker))
     [replacement] = pool.workers
     bench.make_ready(replacement)
     eventually(lambda: pool.step() is None and pool.figures.ready == 1)
-    assert pool.take(second, itself) is replacement
+    assert pool.take(second, accept) is replacement
     pool.close()
 
 
@@ -331,7 +332,7 @@ def test_a_worker_that_has_ended_is_not_handed_out_and_is_replaced(bench: Workbe
     pool = pool_of(bench)
     worker = with_ready(bench, pool)
     bench.terminate(worker)
-    assert pool.take(bench.keys[0], itself) is None
+    assert pool.take(bench.keys[0], accept) is None
     assert with_ready(bench, pool) is not worker
     pool.close()
 
@@ -349,7 +350,7 @@ def test_a_worker_that_has_reached_its_maximum_age_is_neither_handed_out_nor_ret
     pool = pool_of(bench)
     worker = with_ready(bench, pool)
     pool.times = PoolTimes(quiet=0, busy=0, pause=0, retired=0)
-    assert pool.take(bench.keys[0], itself) is None
+    assert pool.take(bench.keys[0], accept) is None
     pool.step()
     assert worker not in pool.workers
     eventually(lambda: not bench.exists(worker))
@@ -371,7 +372,7 @@ def test_a_worker_that_is_not_ready_is_handed_out_if_the_launcher_allows_it(benc
     pool.step()
     [worker] = pool.workers
     expected = worker if bench.launcher.hands_out_unready else None
-    assert pool.take(bench.keys[0], itself) is expected
+    assert pool.take(bench.keys[0], accept) is expected
     bench.launcher.stop(worker, kill=True)
     pool.close()
 
