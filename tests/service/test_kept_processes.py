@@ -51,7 +51,7 @@ def new_process(tmp_path: Path) -> Callable[..., KeptProcess]:
 
 
 def started_pids(folder: Path) -> list[int]:
-    return [int(line) for line in (folder / "started_pids").read_text().split()]
+    return [int(line) for line in (folder / "lives").read_text().split()]
 
 
 def has_terminated(process: int) -> bool:

@@ -258,8 +258,8 @@ INVALID_REQUESTS = [
     (STATE + "delays/scan?cursor=WyJhIiwgMSwgIllRPT0iXQ", 400, "invalid-cursor"),
     (STATE + "delays/history?key=JFK,LAX&cursor=WyJhIiwgMSwgMCwgIiIsIDBd", 400, "invalid-cursor"),
     (STATE + "delays/history?key=JFK,LAX&epoch=99", 404, "not-found"),
-    ("/v1/applications/nobody/state/delays/history?key=JFK,LAX", 404, "not-found"),
-    ("/v1/applications/nobody/state/delays/scan", 404, "not-found"),
+    ("/v1/applications/missing/state/delays/history?key=JFK,LAX", 404, "not-found"),
+    ("/v1/applications/missing/state/delays/scan", 404, "not-found"),
 ]
 
 

@@ -184,10 +184,10 @@ class ManualClock:
 class _Leases(Leases):
     def __init__(self, manual_clock: ManualClock, holder: Holder) -> None:
         super().__init__(manual_clock.database, holder)
-        self._hands = manual_clock
+        self._clock = manual_clock
 
     def _lost(self) -> None:
-        if self._hands.away:
+        if self._clock.unavailable:
             raise CatalogUnavailable("unavailable")
 
     def acquire(self, name: str, seconds: float) -> Grant | Lease:
@@ -197,7 +197,7 @@ class _Leases(Leases):
     def renew(self, name: str, term: int, seconds: float) -> Grant | None:
         self._lost()
         grant = super().renew(name, term, seconds)
-        self._hands.seconds += self._hands.late
+        self._clock.seconds += self._clock.answer_delay
         return grant
 
 
@@ -209,7 +209,7 @@ def manual_clock(database: Database) -> ManualClock:
 def test_leader_stops_before_its_lease_expires_counted_from_the_request(manual_clock: ManualClock) -> None:
     leader = manual_clock.leadership(FIRST)
     leader.step()
-    manual_clock.late = 10
+    manual_clock.answer_delay = 10
     leader.step()  # requested at 100, answered at 110
     assert leader.leading() is not None
     manual_clock.seconds = 100 + LONG - 1.001
@@ -227,10 +227,10 @@ def test_leader_continues_after_an_outage_with_a_later_start(manual_clock: Manua
     before = leader.leading()
     leader.step()
     assert leader.leading() == before
-    manual_clock.away = True
+    manual_clock.unavailable = True
     leader.step()
     assert leader.leading() is None
-    manual_clock.away = False
+    manual_clock.unavailable = False
     leader.step()
     after = leader.leading()
     assert before is not None and after is not None

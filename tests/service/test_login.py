@@ -156,10 +156,10 @@ def test_context_selects_a_project(url: str, provider: IdentityProvider, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("output", "why"), [("access_denied", "refused"), ("expired_token", "timed out"), ("server_error", "server_error")]
+    ("poll", "why"), [("access_denied", "refused"), ("expired_token", "timed out"), ("server_error", "server_error")]
 )
-def test_failed_login_reports_its_cause(url: str, provider: IdentityProvider, output: str, why: str) -> None:
-    provider.polls = [output]
+def test_failed_login_reports_its_cause(url: str, provider: IdentityProvider, poll: str, why: str) -> None:
+    provider.polls = [poll]
     with pytest.raises(Unauthenticated, match=why):
         log_in(provider, url)
     assert read_contexts().contexts == {}

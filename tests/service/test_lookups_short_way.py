@@ -63,7 +63,7 @@ ROUTE_PATHS = [
     (NUMBER_KEYS + "x,1", [ID]),
     (VISIT_KEYS + "N1", [ID]),
     ("/v1/applications/flights/state/hidden/keys/1", [ID]),
-    ("/v1/applications/nobody/state/delays/keys/JFK,LAX", [ID]),
+    ("/v1/applications/missing/state/delays/keys/JFK,LAX", [ID]),
     ("/v1/applications/flights%2F/state/delays/keys/JFK,LAX", [ID]),
     ("/v1/applications/flights//state/delays/keys/JFK,LAX", [ID]),
     ("/v1/applications/%00/state/delays/keys/JFK,LAX", [ID]),

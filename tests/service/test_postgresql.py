@@ -29,13 +29,13 @@ from tests.service.test_revisions import test_revision_changes_with_each_change_
 from tests.service.test_webhooks import (  # noqa: F401
     Receiver,
     _no_pauses,
-    hook,
-    seen,
-    test_a_restart_loses_nothing,
+    add_webhook,
+    status_of,
     test_epochs_and_failures_are_delivered_in_order_and_signed,
-    test_the_oldest_of_too_many_are_given_up_and_counted,
+    test_failed_delivery_is_repeated_and_redirects_are_not_followed,
+    test_oldest_deliveries_over_the_limit_are_dropped_and_counted,
+    test_restart_loses_no_event,
     test_webhooks_are_listed_and_deleted_without_their_secrets,
-    test_what_is_not_taken_is_delivered_again_and_redirects_are_not_followed,
 )
 
 if TYPE_CHECKING:
@@ -190,11 +190,11 @@ def test_two_control_planes_deliver_each_event_once_and_in_order(
         update={"data": tmp_path / "other", "port": free_port(), "store": plane.settings.store_url}
     )
     with serve(other):
-        id = hook(plane, receiver, kinds=["epoch.committed"])
+        id = add_webhook(plane, receiver, kinds=["epoch.committed"])
         plane.application()
         plane.driver().epochs(30)
-        eventually(lambda: len(receiver.taken) >= 30 and seen(plane, id)["waiting"] == 0)
-    assert [event["data"]["epoch"] for event in receiver.taken] == list(range(1, 31))
+        eventually(lambda: len(receiver.accepted) >= 30 and status_of(plane, id)["waiting"] == 0)
+    assert [event["data"]["epoch"] for event in receiver.accepted] == list(range(1, 31))
 
 
 def test_two_control_planes_share_one_catalog(plane: Plane, serve: Callable[..., Any], tmp_path: Path) -> None:

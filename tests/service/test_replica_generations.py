@@ -141,7 +141,7 @@ def test_reader_in_another_process_sees_each_published_epoch(
             replicas._round(heads.heads())
             at, found, value, second, _, _ = worker.ask()
             assert (at, found, value) == ("3", "main/3", "2") and second != initial
-            assert worker.ask("original")[1:4] == ["main/2", "2", initial]
+            assert worker.ask("kept")[1:4] == ["main/2", "2", initial]
             assert [path.name for path in (folder / "main" / "delays").iterdir()] == [second]
             replica = replicas.application("flights").tables["delays"].replica  # type: ignore[union-attr]
             assert held(replica) == (line.head.key, line.expected[line.head.key])
