@@ -37,7 +37,7 @@ class Reply:
     lost: bool = False
 
 
-def problem(status: int, slug: str, detail: str = "said so") -> Reply:
+def problem(status: int, slug: str, detail: str = "reason") -> Reply:
     return Reply(status, {"type": f"urn:epochal:problem:{slug}", "title": slug, "status": status, "detail": detail})
 
 

@@ -226,7 +226,7 @@ def test_what_a_bundle_claims_of_another_project_is_its_own_copy(plane: Plane, a
 
 @pytest.mark.parametrize("point", ["import.renamed", "import.member-stored", "import.stored"])
 def test_a_refused_copy_leaves_nothing(plane: Plane, ads: Project, point: str) -> None:
-    """Killed at the same points: tests/service/fault/test_going_back_and_moving.py."""
+    """Killed at the same points: tests/service/fault/test_rollback_and_move_kills.py."""
     plane.application("flights")
     with_state(plane, "flights", epochs=1)
     bundle = exported(plane)

@@ -114,15 +114,15 @@ def test_bundle_is_imported_where_it_was_exported(plane: Plane) -> None:
 def test_moved_application_is_imported_back(plane: Plane, other: Plane) -> None:
     """The application has the same name in both; epochs and versions stay assigned to the control plane that made
     them."""
-    here = with_state(plane)
+    local = with_state(plane)
     assert imported(other, exported(plane), start=True)["state"] == "succeeded"
-    there = StateDriver(other, tables=(DELAYS,))
-    there.epoch((DELAYS, [route("JFK", "LAX", 40, 9.0)]))
-    here.epoch((DELAYS, [route("JFK", "LAX", 4, 1.0)]))
+    remote = StateDriver(other, tables=(DELAYS,))
+    remote.epoch((DELAYS, [route("JFK", "LAX", 40, 9.0)]))
+    local.epoch((DELAYS, [route("JFK", "LAX", 4, 1.0)]))
 
     done = imported(plane, exported(other), name="home", parameters={"out": "/home"})
     assert done["state"] == "succeeded", done["error"]
-    assert done["result"]["parent"] == {"branch": there.driver.point.branch, "epoch": 4}
+    assert done["result"]["parent"] == {"branch": remote.driver.point.branch, "epoch": 4}
     assert value(plane, "home", "JFK", "LAX") == {"flights": 40, "worst": 9.0}
     assert value(plane, "home", "JFK", "LAX", epoch=3) == {"flights": 3, "worst": 1.0}
     assert value(plane, "flights", "JFK", "LAX") == {"flights": 4, "worst": 1.0}
@@ -134,8 +134,8 @@ def test_moved_application_is_imported_back(plane: Plane, other: Plane) -> None:
             .where(Epoch.epoch == 4)
         ).all()
     assert {branch: parameters["out"] for branch, parameters in found} == {
-        here.driver.point.branch: "/data/flights",
-        there.driver.point.branch: "/new",
+        local.driver.point.branch: "/data/flights",
+        remote.driver.point.branch: "/new",
     }
 
 
@@ -238,7 +238,7 @@ def test_full_store_keeps_no_partial_import(plane: Plane, other: Plane) -> None:
     assert imported(other, bundle)["state"] == "succeeded"
 
 
-@pytest.mark.long  # kills at each step: fault/test_going_back_and_moving.py
+@pytest.mark.long  # kills at each step: fault/test_rollback_and_move_kills.py
 def test_committed_import_with_a_lost_answer_keeps_its_files(plane: Plane, other: Plane) -> None:
     with_state(plane)
     with answer_lost(other.control.database, importing.WRITTEN) as lost:
@@ -247,7 +247,7 @@ def test_committed_import_with_a_lost_answer_keeps_its_files(plane: Plane, other
     assert value(other, "flights", "JFK", "LAX") == {"flights": 3, "worst": 1.0}
 
 
-@pytest.mark.long  # kills at each step: fault/test_going_back_and_moving.py
+@pytest.mark.long  # kills at each step: fault/test_rollback_and_move_kills.py
 def test_import_that_was_not_committed_is_repeated(plane: Plane, other: Plane) -> None:
     with_state(plane)
     with answer_lost(other.control.database, importing.WRITTEN, lands=False) as lost:

@@ -27,7 +27,7 @@ from tests.service.conftest import Plane, serving
 HERE = Machine("here", "boot-1")
 
 
-def node(id: str, internal_url: str | None, host: str = "elsewhere", boot: str = "boot-9") -> Node:
+def node(id: str, internal_url: str | None, host: str = "remote", boot: str = "boot-9") -> Node:
     role: Literal["query", "control"] = "query" if internal_url is None else "control"
     return Node(id, role, host, boot, 1, f"http://{host}:8765", internal_url, "0.1.0")
 
@@ -55,9 +55,9 @@ def test_loopback_control_plane_is_unreachable_from_other_machines() -> None:
     alone = node("1", "http://127.0.0.1:8766", "here", "boot-1")
     beside = node("2", "http://127.0.0.1:9766", "here", "boot-1")
     assert out_of_reach([alone, beside, node("3", None)]) == []
-    elsewhere = node("4", "http://node-2:8766")
-    assert out_of_reach([alone, elsewhere, beside]) == [alone, beside]
-    assert out_of_reach([elsewhere, node("5", "http://node-3:8766", "node-3")]) == []
+    remote = node("4", "http://node-2:8766")
+    assert out_of_reach([alone, remote, beside]) == [alone, beside]
+    assert out_of_reach([remote, node("5", "http://node-3:8766", "node-3")]) == []
 
 
 def test_unreachable_control_plane_is_reported_at_start_and_by_doctor(

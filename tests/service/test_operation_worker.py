@@ -46,17 +46,17 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 def test_exclusive_operations_run_one_at_a_time_over_all_control_planes(database: Database) -> None:
     """An import keeps files that it finds in the store; a concurrent import could delete them."""
-    here, there = claims(database, "here"), claims(database, "there")
-    first = here.begin("import", "somebody", lambda session: (None, Named(name="first")), "default").id
-    second = here.begin("import", "somebody", lambda session: (None, Named(name="second")), "default").id
-    held = here.claim(["export", "import"])
+    holder_a, holder_b = claims(database, "holder_a"), claims(database, "holder_b")
+    first = holder_a.begin("import", "somebody", lambda session: (None, Named(name="first")), "default").id
+    second = holder_a.begin("import", "somebody", lambda session: (None, Named(name="second")), "default").id
+    held = holder_a.claim(["export", "import"])
     assert held is not None and held.id == first
-    assert there.claim(["export", "import"]) is None
+    assert holder_b.claim(["export", "import"]) is None
     expire_claim(database, first)
-    taken = there.claim(["import"])
+    taken = holder_b.claim(["import"])
     assert taken is not None and taken.id == first
     taken.fail(Conflict("no"))
-    following = here.claim(["import"])
+    following = holder_a.claim(["import"])
     assert following is not None and following.id == second
 
 
@@ -142,8 +142,8 @@ def test_cancelled_operation_ends_is_swept_and_names_the_user(database: Database
     try:
         id = begin(worker)
         assert endless.begun.wait(20)
-        asked = worker.cancel(id, "me")
-        assert asked.cancel_requested_at is not None and asked.state in ("running", "cancelled")
+        cancelled = worker.cancel(id, "me")
+        assert cancelled.cancel_requested_at is not None and cancelled.state in ("running", "cancelled")
         eventually(lambda: operation(database, id).state == "cancelled")
         assert worker.cancel(id, "me").state == "cancelled"
     finally:

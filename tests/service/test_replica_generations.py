@@ -30,7 +30,7 @@ from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.snapshots import store as store_module
 from epochal.snapshots.store import SnapshotStore
 from tests.kit.manifests import plain_manifest
-from tests.service.lines import DELAYS, Line, held
+from tests.service.written_branches import DELAYS, WrittenBranch, held
 
 KEY = RowFormat(DELAYS).encode_key(("JFK", "LAX"))
 
@@ -38,16 +38,16 @@ KEY = RowFormat(DELAYS).encode_key(("JFK", "LAX"))
 class Heads:
     """The head of each application, in place of a catalog."""
 
-    def __init__(self, **lines: Line) -> None:
-        self.lines = lines
+    def __init__(self, **branches: WrittenBranch) -> None:
+        self.branches = branches
 
     def heads(self) -> Sequence[ApplicationHead]:
-        return [ApplicationHead(name, line.branch, line.head, ()) for name, line in self.lines.items()]
+        return [ApplicationHead(name, branch.name, branch.head, ()) for name, branch in self.branches.items()]
 
 
 @pytest.fixture
-def line(tmp_path: Path) -> Line:
-    made = Line(SnapshotStore(str(tmp_path / "store")))
+def branch(tmp_path: Path) -> WrittenBranch:
+    made = WrittenBranch(SnapshotStore(str(tmp_path / "store")))
     made.epoch([("JFK", "LAX", 1, 0.0)])
     return made
 
@@ -122,79 +122,79 @@ class Worker:
 
 
 def test_reader_in_another_process_sees_each_published_epoch(
-    line: Line, folder: Path, monkeypatch: pytest.MonkeyPatch
+    branch: WrittenBranch, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica_module, "LEAST_MAP_BYTES", 256 << 10)
-    heads = Heads(flights=line)
-    with applier(folder, heads, line.store) as replicas:
+    heads = Heads(flights=branch)
+    with applier(folder, heads, branch.store) as replicas:
         replicas._round(heads.heads())
-        with Worker(folder, line.store) as worker:
+        with Worker(folder, branch.store) as worker:
             at, found, value, initial, problem, _ = worker.ask("keep")
             assert (at, found, value, problem) == ("1", "main/1", "1", "None")
 
-            line.epoch([("JFK", "LAX", 2, 0.0)])
+            branch.epoch([("JFK", "LAX", 2, 0.0)])
             replicas._round(heads.heads())
             assert worker.ask()[:4] == ["2", "main/2", "2", initial]
 
             # More data than the map has room for: a larger generation. Readers of the smaller one continue.
-            line.epoch([(f"R{number}" * 20, "X" * 100, number, 0.0) for number in range(5000)])
+            branch.epoch([(f"R{number}" * 20, "X" * 100, number, 0.0) for number in range(5000)])
             replicas._round(heads.heads())
             at, found, value, second, _, _ = worker.ask()
             assert (at, found, value) == ("3", "main/3", "2") and second != initial
             assert worker.ask("kept")[1:4] == ["main/2", "2", initial]
             assert [path.name for path in (folder / "main" / "delays").iterdir()] == [second]
             replica = replicas.application("flights").tables["delays"].replica  # type: ignore[union-attr]
-            assert held(replica) == (line.head.key, line.expected[line.head.key])
+            assert held(replica) == (branch.head.key, branch.expected[branch.head.key])
             assert replica.map_bytes > 256 << 10
 
             # A missing delta, then another branch.
-            line.epoch([("JFK", "LAX", 4, 0.0)])
-            for delta in line.store.read_manifest(line.heads[-1]).deltas:
-                line.store.delete(delta.file.path)
-            line.epoch([("JFK", "LAX", 5, 0.0)], bases=False)
+            branch.epoch([("JFK", "LAX", 4, 0.0)])
+            for delta in branch.store.read_manifest(branch.heads[-1]).deltas:
+                branch.store.delete(delta.file.path)
+            branch.epoch([("JFK", "LAX", 5, 0.0)], bases=False)
             replicas._round(heads.heads())
             at, _, value, third, problem, _ = worker.ask()
             assert (at, value, third) == ("3", "2", second) and "file-missing: " in problem
 
-            fork = Line(line.store, "fork", line.heads[:3], dict(line.expected))
+            fork = WrittenBranch(branch.store, "fork", branch.heads[:3], dict(branch.expected))
             fork.epoch([("JFK", "LAX", 7, 0.0)])
-            heads.lines["flights"] = fork
+            heads.branches["flights"] = fork
             replicas._round(heads.heads())
             assert worker.ask()[:3] == ["4", "fork/4", "7"]
             assert worker.ask()[4] == "None"
-            heads.lines.clear()
+            heads.branches.clear()
             replicas._round(heads.heads())
             assert worker.ask()[:3] == ["None", "None", "None"]
 
 
-def test_rolled_back_state_is_hidden_until_the_new_branch_is_built(line: Line, folder: Path) -> None:
-    line.epoch([("JFK", "LAX", 2, 0.0)])
-    heads = Heads(flights=line)
-    with applier(folder, heads, line.store) as replicas:
+def test_rolled_back_state_is_hidden_until_the_new_branch_is_built(branch: WrittenBranch, folder: Path) -> None:
+    branch.epoch([("JFK", "LAX", 2, 0.0)])
+    heads = Heads(flights=branch)
+    with applier(folder, heads, branch.store) as replicas:
         replicas._round(heads.heads())
-        fork = Line(line.store, "fork", line.heads[:1], dict(line.expected))
+        fork = WrittenBranch(branch.store, "fork", branch.heads[:1], dict(branch.expected))
         fork.epoch([("JFK", "LAX", 7, 0.0)])
         missing = [fork.store.read_manifest(fork.head).deltas[0].file.path]
-        original = Path(line.store.location(missing[0])).read_bytes()
-        Path(line.store.location(missing[0])).write_bytes(original[:-1] + b"\0")
-        heads.lines["flights"] = fork
+        original = Path(branch.store.location(missing[0])).read_bytes()
+        Path(branch.store.location(missing[0])).write_bytes(original[:-1] + b"\0")
+        heads.branches["flights"] = fork
         replicas._round(heads.heads())
-        with Worker(folder, line.store) as worker:
+        with Worker(folder, branch.store) as worker:
             at, found, _, _, problem, _ = worker.ask()
             assert (at, found) == ("None", "None") and problem.startswith(FileCorrupt.slug)
 
 
-def test_applier_continues_where_a_killed_one_stopped(line: Line, folder: Path) -> None:
+def test_applier_continues_where_a_killed_one_stopped(branch: WrittenBranch, folder: Path) -> None:
     """Readers continue in the meantime. After a restart, no older state is returned before the first round."""
-    heads = Heads(flights=line)
-    with applier(folder, heads, line.store) as replicas:
+    heads = Heads(flights=branch)
+    with applier(folder, heads, branch.store) as replicas:
         replicas._round(heads.heads())
         generation = replicas.application("flights").tables["delays"].replica.directory  # type: ignore[union-attr]
-    line.epoch([("JFK", "LAX", 2, 0.0)])
-    with Worker(folder, line.store) as worker:
+    branch.epoch([("JFK", "LAX", 2, 0.0)])
+    with Worker(folder, branch.store) as worker:
         assert worker.ask()[:3] == ["1", "main/1", "1"]
-        with applier(folder, heads, line.store) as replicas:
-            manifest = line.store.location(line.head.path)
+        with applier(folder, heads, branch.store) as replicas:
+            manifest = branch.store.location(branch.head.path)
             os.rename(manifest, manifest + ".aside")
             store_module._manifests.clear()
             replicas._round(heads.heads())
@@ -203,7 +203,7 @@ def test_applier_continues_where_a_killed_one_stopped(line: Line, folder: Path) 
             os.rename(manifest + ".aside", manifest)
             replicas._round(heads.heads())
             assert worker.ask()[:4] == ["2", "main/2", "2", generation.name]
-        with applier(folder, heads, line.store) as replicas:
+        with applier(folder, heads, branch.store) as replicas:
             replicas._index.retract()
             assert worker.ask()[:2] == ["None", "None"]
             replicas._round(heads.heads())
@@ -215,29 +215,29 @@ def test_applier_continues_where_a_killed_one_stopped(line: Line, folder: Path) 
 
 @pytest.mark.by_turns(3)
 def test_readers_never_return_an_older_epoch_than_other_readers(
-    line: Line, folder: Path, monkeypatch: pytest.MonkeyPatch
+    branch: WrittenBranch, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One process applies epochs, grows maps and rebuilds replicas meanwhile. The value of the key is the number of
     the epoch that wrote it."""
     monkeypatch.setattr(replica_module, "LEAST_MAP_BYTES", 128 << 10)
     monkeypatch.setattr(changes_module, "LONGEST_WALK", 3)
-    heads, chance, finished = Heads(flights=line), random.Random(7), threading.Event()
+    heads, chance, finished = Heads(flights=branch), random.Random(7), threading.Event()
 
     def apply(replicas: Replicas) -> None:
         for _ in range(30):
             if finished.is_set():
                 return
             for _ in range(chance.choice([1, 1, 2, 5])):
-                number = line.head.epoch + 1
+                number = branch.head.epoch + 1
                 more = [(f"R{number}-{row}", "X" * 50, row, 0.0) for row in range(chance.choice([0, 100]))]
-                line.epoch([("JFK", "LAX", number, 0.0), *more])
+                branch.epoch([("JFK", "LAX", number, 0.0), *more])
             replicas._round(heads.heads())
         finished.set()
 
-    with applier(folder, heads, line.store) as replicas:
+    with applier(folder, heads, branch.store) as replicas:
         replicas._round(heads.heads())
         thread = threading.Thread(target=apply, args=[replicas])
-        with ExitStack() as stack, Worker(folder, line.store) as one, Worker(folder, line.store) as other:
+        with ExitStack() as stack, Worker(folder, branch.store) as one, Worker(folder, branch.store) as other:
             one.ask(), other.ask()
             thread.start()
             stack.callback(thread.join)
@@ -251,18 +251,18 @@ def test_readers_never_return_an_older_epoch_than_other_readers(
                     last, answers = int(value), answers + 1
                     generations.add(generation)
             thread.join()
-            assert one.ask()[2] == other.ask()[2] == str(line.head.epoch)
+            assert one.ask()[2] == other.ask()[2] == str(branch.head.epoch)
         assert answers > 20 and len(generations) > 3
         seen = replicas.application("flights")
-        assert seen is not None and held(seen.tables["delays"].replica)[1] == line.expected[line.head.key]
+        assert seen is not None and held(seen.tables["delays"].replica)[1] == branch.expected[branch.head.key]
         gc.collect()
         mapped = {part for part in Path("/proc/self/maps").read_text().split() if part.endswith("data.mdb")}
         assert {Path(part).parent.name for part in mapped if str(folder) in part} <= {INDEX, generation}
 
 
-def test_killed_readers_release_their_pages(line: Line, tmp_path: Path) -> None:
+def test_killed_readers_release_their_pages(branch: WrittenBranch, tmp_path: Path) -> None:
     generations = Generations(tmp_path / "delays")
-    replica = catch_up(generations, line.store, line.head, DELAYS)
+    replica = catch_up(generations, branch.store, branch.head, DELAYS)
     script = (
         "import lmdb, os, signal, sys\n"
         "environment = lmdb.open(sys.argv[1], readonly=True, map_size=0, max_dbs=4)\n"
@@ -272,31 +272,34 @@ def test_killed_readers_release_their_pages(line: Line, tmp_path: Path) -> None:
     killed = subprocess.Popen([sys.executable, "-c", script, str(replica.directory)])
     killed.wait()
     assert f" {killed.pid} " in replica.environment.readers()
-    line.epoch([("JFK", "LAX", 2, 0.0)])
-    catch_up(generations, line.store, line.head, DELAYS)
+    branch.epoch([("JFK", "LAX", 2, 0.0)])
+    catch_up(generations, branch.store, branch.head, DELAYS)
     assert f" {killed.pid} " not in replica.environment.readers()
     generations.close()
 
 
 @pytest.mark.parametrize("map_grows", [False, True])
 def test_full_disk_is_reported_and_lookups_continue(
-    line: Line, tmp_path: Path, map_grows: bool, monkeypatch: pytest.MonkeyPatch
+    branch: WrittenBranch, tmp_path: Path, map_grows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if map_grows:
         monkeypatch.setattr(replica_module, "LEAST_MAP_BYTES", 256 << 10)
     generations = Generations(tmp_path / "delays")
-    replica = catch_up(generations, line.store, line.head, DELAYS)
-    line.epoch([(f"R{number}" * 20, "X" * 100, number, 0.0) for number in range(5000)])
+    replica = catch_up(generations, branch.store, branch.head, DELAYS)
+    branch.epoch([(f"R{number}" * 20, "X" * 100, number, 0.0) for number in range(5000)])
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300 << 10, before[1]))
     try:
         with pytest.raises((StorageFull, EnvironmentProblem), match=f"{generations.directory}.*Look-ups go on"):
-            catch_up(generations, line.store, line.head, DELAYS)
+            catch_up(generations, branch.store, branch.head, DELAYS)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert held(generations.current) == (line.heads[0].key, line.expected[line.heads[0].key])
-    assert held(catch_up(generations, line.store, line.head, DELAYS)) == (line.head.key, line.expected[line.head.key])
-    assert held(replica)[0] == (line.heads[0].key if map_grows else line.head.key)
+    assert held(generations.current) == (branch.heads[0].key, branch.expected[branch.heads[0].key])
+    assert held(catch_up(generations, branch.store, branch.head, DELAYS)) == (
+        branch.head.key,
+        branch.expected[branch.head.key],
+    )
+    assert held(replica)[0] == (branch.heads[0].key if map_grows else branch.head.key)
     generations.close()
 
 
@@ -328,33 +331,33 @@ def test_folder_belongs_to_one_process_and_one_boot(tmp_path: Path, monkeypatch:
         claim(file / "replicas")
 
 
-def test_replica_is_deleted_when_its_table_stops_being_queryable(line: Line, folder: Path) -> None:
-    heads = Heads(flights=line)
-    with applier(folder, heads, line.store) as replicas:
+def test_replica_is_deleted_when_its_table_stops_being_queryable(branch: WrittenBranch, folder: Path) -> None:
+    heads = Heads(flights=branch)
+    with applier(folder, heads, branch.store) as replicas:
         replicas._round(heads.heads())
         assert (folder / "main" / "delays").is_dir()
         manifest = plain_manifest(
             2,
             application="flights",
             branch="main",
-            parent=line.head,
+            parent=branch.head,
             parallelism=2,
             max_parallelism=128,
             tables=(DELAYS.model_copy(update={"queryable": False}),),
         )
-        line.heads.append(line.store.write_manifest(manifest))
+        branch.heads.append(branch.store.write_manifest(manifest))
         replicas._round(heads.heads())
         seen = replicas.application("flights")
         assert seen is not None and seen.tables == {} and [table.id for table in seen.others] == ["delays"]
         assert not (folder / "main" / "delays").exists()
 
 
-def test_unreadable_index_is_rebuilt_with_all_replicas(line: Line, folder: Path) -> None:
-    heads = Heads(flights=line)
-    with applier(folder, heads, line.store) as replicas:
+def test_unreadable_index_is_rebuilt_with_all_replicas(branch: WrittenBranch, folder: Path) -> None:
+    heads = Heads(flights=branch)
+    with applier(folder, heads, branch.store) as replicas:
         replicas._round(heads.heads())
     (folder / INDEX / "data.mdb").write_bytes(b"\x99" * 20_000)
-    with applier(folder, heads, line.store) as replicas:
+    with applier(folder, heads, branch.store) as replicas:
         assert not (folder / "main").exists()
         replicas._round(heads.heads())
         seen = replicas.application("flights")
@@ -380,11 +383,14 @@ def test_limit_of_open_files_is_raised(tmp_path: Path) -> None:
     assert soft == (65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536))
 
 
-def test_too_many_open_files_are_reported_with_a_remedy(tmp_path: Path, line: Line) -> None:
+def test_too_many_open_files_are_reported_with_a_remedy(tmp_path: Path, branch: WrittenBranch) -> None:
     generations = Generations(tmp_path / "delays")
     lowest_free = os.dup(0)  # There are no gaps below this descriptor that other files could use.
     os.close(lowest_free)
     error_raised = pytest.raises(EnvironmentProblem, match=r"Too many open files.*LimitNOFILE")
     with error_raised, limited_open_files(lowest_free), generations.errors():
         generations.begin(1 << 20)
-    assert held(catch_up(generations, line.store, line.head, DELAYS)) == (line.head.key, line.expected[line.head.key])
+    assert held(catch_up(generations, branch.store, branch.head, DELAYS)) == (
+        branch.head.key,
+        branch.expected[branch.head.key],
+    )

@@ -194,12 +194,12 @@ def test_restore_over_a_running_installation_is_refused(settings: Settings, tmp_
         backed_up(plane, folder)
         with pytest.raises(Conflict, match="is not empty: it has rows in"):
             restored(settings, folder)
-        elsewhere = settings.model_copy(update={"database": f"sqlite:///{tmp_path / 'other.sqlite'}"})
+        other_catalog = settings.model_copy(update={"database": f"sqlite:///{tmp_path / 'other.sqlite'}"})
         with pytest.raises(Conflict, match="is in use"):
-            Restore(elsewhere, Backups(str(folder)), quiet_seconds=3600).run()
+            Restore(other_catalog, Backups(str(folder)), quiet_seconds=3600).run()
         assert plane.get("/v1/applications/flights")["head"]["epoch"] == 2
     with started(Settings(data=tmp_path / "strange", port=free_port())) as strange:
-        conflicting = elsewhere.model_copy(update={"store": strange.settings.store_url})
+        conflicting = other_catalog.model_copy(update={"store": strange.settings.store_url})
         with pytest.raises(Conflict, match="belongs to another catalog"):
             restored(conflicting, folder)
 
@@ -209,11 +209,11 @@ def test_catalog_replaced_by_a_restore_does_not_start(settings: Settings, tmp_pa
     with started(settings) as plane:
         plane.application()
         backed_up(plane, folder)
-    elsewhere = settings.model_copy(update={"database": f"sqlite:///{tmp_path / 'other.sqlite'}"})
-    restored(elsewhere, folder)
+    other_catalog = settings.model_copy(update={"database": f"sqlite:///{tmp_path / 'other.sqlite'}"})
+    restored(other_catalog, folder)
     with pytest.raises(StoreMismatch, match="taken over by a restored catalog"):
         claim_store(Database(settings.database_url), SnapshotStore(settings.store_url))
-    with started(elsewhere):
+    with started(other_catalog):
         pass
     with pytest.raises(Conflict, match="after this backup was made"):
         restored(settings.model_copy(update={"database": f"sqlite:///{tmp_path / 'third.sqlite'}"}), folder)

@@ -43,7 +43,7 @@ def configured_for_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 def planes(tmp_path: Path) -> Iterator[tuple[Plane, Plane]]:
     with ExitStack() as stack:
         found = []
-        for name in ("here", "there"):
+        for name in ("plane_a", "plane_b"):
             settings = Settings(
                 data=tmp_path / name,
                 port=free_port(),
@@ -58,12 +58,12 @@ def planes(tmp_path: Path) -> Iterator[tuple[Plane, Plane]]:
 
 
 @pytest.fixture
-def here(planes: tuple[Plane, Plane]) -> Plane:
+def plane_a(planes: tuple[Plane, Plane]) -> Plane:
     return planes[0]
 
 
 @pytest.fixture
-def there(planes: tuple[Plane, Plane]) -> Plane:
+def plane_b(planes: tuple[Plane, Plane]) -> Plane:
     return planes[1]
 
 
@@ -80,47 +80,49 @@ def expire(plane: Plane, *tables: type[StoreFile] | type[Upload]) -> None:
 # Bundles.
 
 
-def test_artifact_uploaded_to_one_control_plane_runs_on_the_other(here: Plane, there: Plane) -> None:
-    sha256 = here.artifact()
-    there.post("/v1/applications", 201, name="flights", artifact=sha256, parameters={"out": "/data"})
-    driver = there.driver()
+def test_artifact_uploaded_to_one_control_plane_runs_on_the_other(plane_a: Plane, plane_b: Plane) -> None:
+    sha256 = plane_a.artifact()
+    plane_b.post("/v1/applications", 201, name="flights", artifact=sha256, parameters={"out": "/data"})
+    driver = plane_b.driver()
     assert hashlib.sha256(driver.catalog.artifact(sha256)).hexdigest() == sha256
 
 
-def test_bundle_is_served_by_both_control_planes_and_expires(here: Plane, there: Plane) -> None:
-    with_state(here)
-    bundle = exported(here)
-    id = here.get("/v1/operations")["items"][0]["id"]
+def test_bundle_is_served_by_both_control_planes_and_expires(plane_a: Plane, plane_b: Plane) -> None:
+    with_state(plane_a)
+    bundle = exported(plane_a)
+    id = plane_a.get("/v1/operations")["items"][0]["id"]
     path = f"/v1/applications/flights/exports/{id}"
-    assert len(store(here).list("exports")) == -(-len(bundle) // 1000) > 2
-    assert there.client.get(path).content == bundle
-    range = there.client.get(path, headers={"Range": "bytes=998-2001"})
+    assert len(store(plane_a).list("exports")) == -(-len(bundle) // 1000) > 2
+    assert plane_b.client.get(path).content == bundle
+    range = plane_b.client.get(path, headers={"Range": "bytes=998-2001"})
     assert (range.status_code, range.content) == (206, bundle[998:2002])
-    expire(here, StoreFile)
-    assert there.client.get(path).json()["type"] == "urn:epochal:problem:snapshot-expired"
-    there.control.files.sweep()
-    assert store(here).list("exports") == []
+    expire(plane_a, StoreFile)
+    assert plane_b.client.get(path).json()["type"] == "urn:epochal:problem:snapshot-expired"
+    plane_b.control.files.sweep()
+    assert store(plane_a).list("exports") == []
 
 
 @pytest.mark.by_turns(2)
-def test_upload_continues_on_the_other_control_plane(plane: Plane, here: Plane, there: Plane) -> None:
+def test_upload_continues_on_the_other_control_plane(plane: Plane, plane_a: Plane, plane_b: Plane) -> None:
     with_state(plane)
     bundle = exported(plane)
     announced = {"sha256": hashlib.sha256(bundle).hexdigest(), "bytes": len(bundle)}
-    with here.as_bearer(here.token("author", "mover")) as client:
+    with plane_a.as_bearer(plane_a.token("author", "mover")) as client:
         upload = client.post("/v1/imports", json=announced).json()["id"]
-    part(here, upload, 0, bundle[:1000])
-    assert there.get(f"/v1/imports/{upload}")["received"] == 1000
-    part(there, upload, 1000, bundle[1000:2000])
-    part(here, upload, 1000, bundle[1000:2000], expect=409)
-    part(here, upload, 2000, bundle[2000:])
-    done = finished(here, there.post(f"/v1/imports/{upload}/application", parameters={"out": "/new"}))
+    part(plane_a, upload, 0, bundle[:1000])
+    assert plane_b.get(f"/v1/imports/{upload}")["received"] == 1000
+    part(plane_b, upload, 1000, bundle[1000:2000])
+    part(plane_a, upload, 1000, bundle[1000:2000], expect=409)
+    part(plane_a, upload, 2000, bundle[2000:])
+    done = finished(plane_a, plane_b.post(f"/v1/imports/{upload}/application", parameters={"out": "/new"}))
     assert done["state"] == "succeeded", done["error"]
-    assert here.get("/v1/applications/flights")["head"]["epoch"] == 3
-    eventually(lambda: not here.get("/v1/imports")["items"])
+    assert plane_a.get("/v1/applications/flights")["head"]["epoch"] == 3
+    eventually(lambda: not plane_a.get("/v1/imports")["items"])
     # The catalog deletes an upload before its parts are deleted.
-    eventually(lambda: store(here).list("uploads") == store(here).list("imports") == [])
-    assert list(uploads_folder(here.settings).iterdir()) == [] or list(uploads_folder(there.settings).iterdir()) == []
+    eventually(lambda: store(plane_a).list("uploads") == store(plane_a).list("imports") == [])
+    assert (
+        list(uploads_folder(plane_a.settings).iterdir()) == [] or list(uploads_folder(plane_b.settings).iterdir()) == []
+    )
 
 
 def announced(plane: Plane, bundle: bytes) -> str:
@@ -128,52 +130,52 @@ def announced(plane: Plane, bundle: bytes) -> str:
     return str(answer["id"])
 
 
-def test_concurrent_copies_of_a_part_are_accepted_once(here: Plane, there: Plane) -> None:
+def test_concurrent_copies_of_a_part_are_accepted_once(plane_a: Plane, plane_b: Plane) -> None:
     bundle = bytes(range(200))
-    upload = announced(here, bundle)
+    upload = announced(plane_a, bundle)
     statuses = []
 
     def send(plane: Plane) -> None:
         answer = plane.client.put(f"/v1/imports/{upload}/content", params={"offset": 0}, content=bundle[:100])
         statuses.append(answer.status_code)
 
-    threads = [threading.Thread(target=send, args=(plane,)) for plane in (here, there) * 3]
+    threads = [threading.Thread(target=send, args=(plane,)) for plane in (plane_a, plane_b) * 3]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert sorted(statuses) == [200] + [409] * 5
-    assert len(store(here).list("uploads")) == 1
-    assert here.client.delete(f"/v1/imports/{upload}").status_code == 204
-    assert store(here).list("uploads") == []
+    assert len(store(plane_a).list("uploads")) == 1
+    assert plane_a.client.delete(f"/v1/imports/{upload}").status_code == 204
+    assert store(plane_a).list("uploads") == []
 
 
-def test_damaged_upload_is_discarded_and_can_be_repeated(here: Plane, there: Plane) -> None:
+def test_damaged_upload_is_discarded_and_can_be_repeated(plane_a: Plane, plane_b: Plane) -> None:
     bundle = bytes(range(200))
-    upload = announced(here, bundle)
-    part(here, upload, 0, bundle[:100])
-    part(here, upload, 100, bytes(100))
-    answer = there.client.post(f"/v1/imports/{upload}/application", json={})
+    upload = announced(plane_a, bundle)
+    part(plane_a, upload, 0, bundle[:100])
+    part(plane_a, upload, 100, bytes(100))
+    answer = plane_b.client.post(f"/v1/imports/{upload}/application", json={})
     assert answer.status_code == 422 and "upload the bundle again" in answer.json()["detail"]
-    assert part(there, upload, 0, bundle)["received"] == 200
-    there.control.files.sweep()
-    assert len(store(here).list("uploads")) == 1
+    assert part(plane_b, upload, 0, bundle)["received"] == 200
+    plane_b.control.files.sweep()
+    assert len(store(plane_a).list("uploads")) == 1
 
 
-def test_abandoned_upload_expires(here: Plane) -> None:
-    upload = announced(here, bytes(100))
-    part(here, upload, 0, bytes(50))
-    used = announced(here, bytes(101))
-    uploads = here.control.imports._uploads
-    expire(here, Upload)
+def test_abandoned_upload_expires(plane_a: Plane) -> None:
+    upload = announced(plane_a, bytes(100))
+    part(plane_a, upload, 0, bytes(50))
+    used = announced(plane_a, bytes(101))
+    uploads = plane_a.control.imports._uploads
+    expire(plane_a, Upload)
     uploads.expire(lambda id: id == used)
-    assert [item["id"] for item in here.get("/v1/imports")["items"]] == [used]
-    assert store(here).list("uploads") == []
+    assert [item["id"] for item in plane_a.get("/v1/imports")["items"]] == [used]
+    assert store(plane_a).list("uploads") == []
 
 
 @pytest.mark.parametrize("point", ["file.intended", "file.written"])
-def test_part_of_a_killed_control_plane_can_be_sent_again(here: Plane, there: Plane, point: str) -> None:
-    upload = announced(here, bytes(100))
+def test_part_of_a_killed_control_plane_can_be_sent_again(plane_a: Plane, plane_b: Plane, point: str) -> None:
+    upload = announced(plane_a, bytes(100))
 
     class Killed(BaseException):
         pass
@@ -183,23 +185,23 @@ def test_part_of_a_killed_control_plane_can_be_sent_again(here: Plane, there: Pl
             raise Killed
 
     with injected(kill), pytest.raises(Killed):
-        here.control.imports.append(upload, "default", 0, bytes(50))
-    assert there.control.imports.append(upload, "default", 0, bytes(100)).received == 100
-    expire(here, StoreFile)
-    there.control.files.sweep()
-    assert len(store(here).list("uploads")) == 1
+        plane_a.control.imports.append(upload, "default", 0, bytes(50))
+    assert plane_b.control.imports.append(upload, "default", 0, bytes(100)).received == 100
+    expire(plane_a, StoreFile)
+    plane_b.control.files.sweep()
+    assert len(store(plane_a).list("uploads")) == 1
 
 
-def test_files_of_a_killed_import_are_known_to_the_other_control_plane(here: Plane, there: Plane) -> None:
+def test_files_of_a_killed_import_are_known_to_the_other_control_plane(plane_a: Plane, plane_b: Plane) -> None:
     """The first control plane was killed during the import."""
-    first = Written(here.control.database, here.control.files, "operation")
+    first = Written(plane_a.control.database, plane_a.control.files, "operation")
     first.add(["b/2", "b/1"])
     first.add(["c"])
-    second = Written(there.control.database, there.control.files, "operation")
+    second = Written(plane_b.control.database, plane_b.control.files, "operation")
     assert sorted(second.paths) == ["b/1", "b/2", "c"]
     second.forget()
-    assert Written(here.control.database, here.control.files, "operation").paths == []
-    assert store(here).list("imports") == []
+    assert Written(plane_a.control.database, plane_a.control.files, "operation").paths == []
+    assert store(plane_a).list("imports") == []
 
 
 @pytest.mark.parametrize(
@@ -268,97 +270,99 @@ def write(plane: Plane, attempt: int, text: str) -> Path:
     return path
 
 
-def test_log_of_an_ended_driver_is_served_by_both(here: Plane, there: Plane) -> None:
-    here.application()
-    attempt = ended(here, "one\ntwo\n")
-    missing = there.client.get(LOGS)
+def test_log_of_an_ended_driver_is_served_by_both(plane_a: Plane, plane_b: Plane) -> None:
+    plane_a.application()
+    attempt = ended(plane_a, "one\ntwo\n")
+    missing = plane_b.client.get(LOGS)
     assert missing.status_code == 404 and "is on host elsewhere" in missing.json()["detail"]
     for _ in range(2):
-        there.control.log_keeper.look()  # has no such log
-        here.control.log_keeper.look()
-        assert there.client.get(LOGS, params={"tail": 1}).text == "two\n"
-        assert there.client.get(LOGS, params={"follow": True, "attempt": attempt}).text == "one\ntwo\n"
-        assert len(store(here).list("logs")) == 1
-    write(here, attempt, "last words\n")
-    here.control.log_keeper.look()
-    here.control.files.sweep()
-    assert there.client.get(LOGS).text == "one\ntwo\nlast words\n"
-    assert len(store(here).list("logs")) == 1
+        plane_b.control.log_keeper.look()  # has no such log
+        plane_a.control.log_keeper.look()
+        assert plane_b.client.get(LOGS, params={"tail": 1}).text == "two\n"
+        assert plane_b.client.get(LOGS, params={"follow": True, "attempt": attempt}).text == "one\ntwo\n"
+        assert len(store(plane_a).list("logs")) == 1
+    write(plane_a, attempt, "last words\n")
+    plane_a.control.log_keeper.look()
+    plane_a.control.files.sweep()
+    assert plane_b.client.get(LOGS).text == "one\ntwo\nlast words\n"
+    assert len(store(plane_a).list("logs")) == 1
 
 
-def test_following_a_log_ends_before_a_remote_attempt(here: Plane, there: Plane) -> None:
-    here.application()
-    first = ended(there, "one\n")
-    second = here.driver()
-    with here.control.database.writing() as session:
+def test_following_a_log_ends_before_a_remote_attempt(plane_a: Plane, plane_b: Plane) -> None:
+    plane_a.application()
+    first = ended(plane_b, "one\n")
+    second = plane_a.driver()
+    with plane_a.control.database.writing() as session:
         session.get_one(Attempt, (second.execution, second.attempt)).process = "//elsewhere/boot/1@2"
-    with there.client.stream("GET", LOGS, params={"follow": True}) as answer:
+    with plane_b.client.stream("GET", LOGS, params={"follow": True}) as answer:
         assert answer.status_code == 404
-    stream = there.client.get(LOGS, params={"follow": True, "attempt": first})
+    stream = plane_b.client.get(LOGS, params={"follow": True, "attempt": first})
     assert stream.text == "one\n"
 
 
 def test_end_of_a_large_log_is_stored_in_whole_lines(
-    here: Plane, there: Plane, monkeypatch: pytest.MonkeyPatch
+    plane_a: Plane, plane_b: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeping, "KEPT_BYTES", 100)
-    here.application()
-    attempt = ended(here, "".join(f"line {number}\n" for number in range(100, 120)))
-    path = write(here, attempt, "")
+    plane_a.application()
+    attempt = ended(plane_a, "".join(f"line {number}\n" for number in range(100, 120)))
+    path = write(plane_a, attempt, "")
     rotate(path, 100, 3)
-    write(here, attempt, "line 120\nline 121\n")
-    here.control.log_keeper.look()
-    stored = there.client.get(LOGS).text
+    write(plane_a, attempt, "line 120\nline 121\n")
+    plane_a.control.log_keeper.look()
+    stored = plane_b.client.get(LOGS).text
     assert stored == "".join(f"line {number}\n" for number in range(111, 122)) and len(stored) == 99
-    here.control.log_keeper.look()
-    assert len(store(here).list("logs")) == 1
+    plane_a.control.log_keeper.look()
+    assert len(store(plane_a).list("logs")) == 1
 
 
-def test_log_of_a_running_driver_is_not_stored(here: Plane) -> None:
-    here.application()
-    driver = here.driver()
-    write(here, driver.attempt, "one\n")
-    here.control.log_keeper.look()
-    assert store(here).list("logs") == []
+def test_log_of_a_running_driver_is_not_stored(plane_a: Plane) -> None:
+    plane_a.application()
+    driver = plane_a.driver()
+    write(plane_a, driver.attempt, "one\n")
+    plane_a.control.log_keeper.look()
+    assert store(plane_a).list("logs") == []
 
 
-def test_logs_are_deleted_with_their_application(here: Plane) -> None:
-    here.application()
-    path = write(here, ended(here, "one\n"), "")
-    here.control.log_keeper.look()
-    other = here.settings.logs_directory / "flights-2" / f"{'0' * 32}-1.log"  # of no application in this catalog
+def test_logs_are_deleted_with_their_application(plane_a: Plane) -> None:
+    plane_a.application()
+    path = write(plane_a, ended(plane_a, "one\n"), "")
+    plane_a.control.log_keeper.look()
+    other = plane_a.settings.logs_directory / "flights-2" / f"{'0' * 32}-1.log"  # of no application in this catalog
     other.parent.mkdir()
     other.touch()
-    here.post("/v1/applications/flights/stop")
-    execution = here.get("/v1/applications/flights")["execution"]
-    here.control.ledger.execution_ended(execution, "stopped", None)
-    assert here.client.delete("/v1/applications/flights").status_code == 204
+    plane_a.post("/v1/applications/flights/stop")
+    execution = plane_a.get("/v1/applications/flights")["execution"]
+    plane_a.control.ledger.execution_ended(execution, "stopped", None)
+    assert plane_a.client.delete("/v1/applications/flights").status_code == 204
     write_again = path.read_bytes()
-    here.control.files.sweep()
-    assert store(here).list("logs") == []
+    plane_a.control.files.sweep()
+    assert store(plane_a).list("logs") == []
     path.write_bytes(write_again + b"last words\n")
-    here.control.log_keeper.look()
-    assert store(here).list("logs") == [] and not path.exists() and other.exists()
+    plane_a.control.log_keeper.look()
+    assert store(plane_a).list("logs") == [] and not path.exists() and other.exists()
 
 
-def test_logs_are_deleted_after_their_retention(here: Plane, there: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    here.application()
-    path = write(here, ended(here, "one\n"), "")
-    here.control.log_keeper.look()
-    monkeypatch.setattr(here.control.log_keeper, "_kept_for", timedelta(seconds=-60))
-    with here.control.database.writing() as session:
+def test_logs_are_deleted_after_their_retention(
+    plane_a: Plane, plane_b: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane_a.application()
+    path = write(plane_a, ended(plane_a, "one\n"), "")
+    plane_a.control.log_keeper.look()
+    monkeypatch.setattr(plane_a.control.log_keeper, "_kept_for", timedelta(seconds=-60))
+    with plane_a.control.database.writing() as session:
         session.execute(update(Attempt).values(ended_at=now() - timedelta(days=31)))
-    expire(here, StoreFile)
-    here.control.log_keeper.look()
-    here.control.files.sweep()
-    assert not path.exists() and store(here).list("logs") == []
-    for plane in (here, there):
+    expire(plane_a, StoreFile)
+    plane_a.control.log_keeper.look()
+    plane_a.control.files.sweep()
+    assert not path.exists() and store(plane_a).list("logs") == []
+    for plane in (plane_a, plane_b):
         answer = plane.client.get(LOGS)
         assert answer.status_code == 404 and "kept for 30 days" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("point", ["file.intended", "file.written"])
-def test_log_is_stored_after_the_first_control_plane_was_killed(here: Plane, there: Plane, point: str) -> None:
+def test_log_is_stored_after_the_first_control_plane_was_killed(plane_a: Plane, plane_b: Plane, point: str) -> None:
     class Killed(BaseException):
         pass
 
@@ -366,22 +370,22 @@ def test_log_is_stored_after_the_first_control_plane_was_killed(here: Plane, the
         if hit.name == point:
             raise Killed
 
-    here.application()
-    ended(here, "one\n")
+    plane_a.application()
+    ended(plane_a, "one\n")
     with injected(kill), pytest.raises(Killed):
-        here.control.log_keeper.look()
-    here.control.log_keeper.look()
-    assert there.client.get(LOGS).text == "one\n"
-    with here.control.database.writing() as session:
+        plane_a.control.log_keeper.look()
+    plane_a.control.log_keeper.look()
+    assert plane_b.client.get(LOGS).text == "one\n"
+    with plane_a.control.database.writing() as session:
         session.execute(update(StoreFile).where(StoreFile.bytes.is_(None)).values(expires_at=now() - timedelta(1)))
-    here.control.files.sweep()
-    assert len(store(here).list("logs")) == 1
+    plane_a.control.files.sweep()
+    assert len(store(plane_a).list("logs")) == 1
 
 
-def test_page_cursor_is_valid_on_the_other_control_plane(here: Plane, there: Plane) -> None:
+def test_page_cursor_is_valid_on_the_other_control_plane(plane_a: Plane, plane_b: Plane) -> None:
     for name in ("first", "second"):
-        here.application(name, start=False)
-    page = here.get("/v1/applications", limit=1)
-    rest = there.get("/v1/applications", limit=1, cursor=page["next_cursor"])
+        plane_a.application(name, start=False)
+    page = plane_a.get("/v1/applications", limit=1)
+    rest = plane_b.get("/v1/applications", limit=1, cursor=page["next_cursor"])
     assert [item["name"] for item in (*page["items"], *rest["items"])] == ["first", "second"]
     assert rest["next_cursor"] is None

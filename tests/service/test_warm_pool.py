@@ -47,7 +47,7 @@ def test_places_are_shared_by_the_keys_requested_last() -> None:
     assert target_keys(["a"], "usual", 0) == []
 
 
-def test_a_missing_worker_is_started_and_a_surplus_one_retired() -> None:
+def test_missing_worker_is_started_and_surplus_one_retired() -> None:
     assert decide([], ["a"], TIMES).start == "a"
     assert decide(members("a"), ["a", "b"], TIMES).start == "b"
     assert decide(members("a", "b"), ["b", "a"], TIMES) == decide([], [], TIMES)
@@ -78,7 +78,7 @@ def test_no_worker_is_started_while_the_machine_works_on_a_request(monkeypatch: 
         assert schedule.may_start() is may_start, seconds
 
 
-def test_the_pause_doubles_until_a_worker_becomes_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pause_doubles_until_a_worker_becomes_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr("epochal.service.runtime.warm_pool.steady_seconds", lambda: now[0])
     schedule = StartSchedule(PoolTimes(quiet=0, busy=0, pause=2), lambda: True, immediately=True)
@@ -297,7 +297,7 @@ def accept(worker: Any) -> Any:
     return worker
 
 
-def test_a_worker_is_started_becomes_ready_and_is_taken_once(bench: Workbench) -> None:
+def test_worker_starts_becomes_ready_and_is_taken_once(bench: Workbench) -> None:
     pool = pool_of(bench)
     worker = with_ready(bench, pool)
     assert pool.take(bench.keys[0], accept) is worker
@@ -312,7 +312,7 @@ def test_a_worker_is_started_becomes_ready_and_is_taken_once(bench: Workbench) -
     eventually(lambda: not bench.exists(worker))
 
 
-def test_a_worker_of_another_key_is_not_handed_out_and_is_replaced(bench: Workbench) -> None:
+def test_worker_of_another_key_is_not_handed_out_and_is_replaced(bench: Workbench) -> None:
     first, second = bench.keys
     if first == second:
         pytest.skip("all workers of this launcher have one key")
@@ -328,7 +328,7 @@ def test_a_worker_of_another_key_is_not_handed_out_and_is_replaced(bench: Workbe
     pool.close()
 
 
-def test_a_worker_that_has_ended_is_not_handed_out_and_is_replaced(bench: Workbench) -> None:
+def test_ended_worker_is_not_handed_out_and_is_replaced(bench: Workbench) -> None:
     pool = pool_of(bench)
     worker = with_ready(bench, pool)
     bench.terminate(worker)
@@ -337,7 +337,7 @@ def test_a_worker_that_has_ended_is_not_handed_out_and_is_replaced(bench: Workbe
     pool.close()
 
 
-def test_a_worker_that_ends_before_it_is_ready_is_replaced(bench: Workbench) -> None:
+def test_worker_that_ends_before_it_is_ready_is_replaced(bench: Workbench) -> None:
     pool = pool_of(bench)
     pool.step()
     [worker] = pool.workers
@@ -346,7 +346,7 @@ def test_a_worker_that_ends_before_it_is_ready_is_replaced(bench: Workbench) -> 
     pool.close()
 
 
-def test_a_worker_that_has_reached_its_maximum_age_is_neither_handed_out_nor_retained(bench: Workbench) -> None:
+def test_worker_over_its_maximum_age_is_not_handed_out_and_is_stopped(bench: Workbench) -> None:
     pool = pool_of(bench)
     worker = with_ready(bench, pool)
     pool.times = PoolTimes(quiet=0, busy=0, pause=0, retired=0)
@@ -357,7 +357,7 @@ def test_a_worker_that_has_reached_its_maximum_age_is_neither_handed_out_nor_ret
     pool.close()
 
 
-def test_a_worker_that_is_not_ready_in_time_is_stopped(bench: Workbench) -> None:
+def test_worker_that_is_not_ready_in_time_is_stopped(bench: Workbench) -> None:
     pool = pool_of(bench, times=PoolTimes(quiet=0, busy=0, pause=0, ready=0))
     pool.step()
     [worker] = pool.workers
@@ -367,7 +367,7 @@ def test_a_worker_that_is_not_ready_in_time_is_stopped(bench: Workbench) -> None
     pool.close()
 
 
-def test_a_worker_that_is_not_ready_is_handed_out_if_the_launcher_allows_it(bench: Workbench) -> None:
+def test_unready_worker_is_handed_out_if_the_launcher_allows_it(bench: Workbench) -> None:
     pool = pool_of(bench)
     pool.step()
     [worker] = pool.workers
@@ -377,7 +377,7 @@ def test_a_worker_that_is_not_ready_is_handed_out_if_the_launcher_allows_it(benc
     pool.close()
 
 
-def test_a_worker_that_does_not_answer_is_stopped(bench: Workbench) -> None:
+def test_unresponsive_worker_is_stopped(bench: Workbench) -> None:
     pool = pool_of(bench)
     worker = with_ready(bench, pool)
     assert pool.take(bench.keys[0], lambda worker: None) is None
@@ -386,7 +386,7 @@ def test_a_worker_that_does_not_answer_is_stopped(bench: Workbench) -> None:
     pool.close()
 
 
-def test_a_worker_whose_claim_fails_is_the_callers(bench: Workbench) -> None:
+def test_worker_with_a_failed_claim_belongs_to_the_caller(bench: Workbench) -> None:
     pool = pool_of(bench)
     worker = with_ready(bench, pool)
 
@@ -399,7 +399,7 @@ def test_a_worker_whose_claim_fails_is_the_callers(bench: Workbench) -> None:
     bench.launcher.stop(worker, kill=True)
 
 
-def test_a_pool_that_is_closed_or_does_not_lead_holds_no_workers(bench: Workbench) -> None:
+def test_pool_that_is_closed_or_does_not_lead_has_no_workers(bench: Workbench) -> None:
     pool = pool_of(bench, places=2)
     pool.step()
     pool.step()
@@ -417,7 +417,7 @@ def test_a_pool_that_is_closed_or_does_not_lead_holds_no_workers(bench: Workbenc
     assert pool.figures == SpareFigures(limit=2)
 
 
-def test_an_open_pool_takes_steps_in_the_background(bench: Workbench) -> None:
+def test_open_pool_takes_steps_in_the_background(bench: Workbench) -> None:
     if isinstance(bench, Children):
         pytest.skip("only a process of one thread forks")
     pool = pool_of(bench)

@@ -39,8 +39,8 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def killed_plane(fork_server: ForkServer | None, tmp_path: Path) -> planes.Doomed:
-    return planes.dooming(fork_server, tmp_path / "plane.log")
+def killed_plane(fork_server: ForkServer | None, tmp_path: Path) -> planes.KilledPlane:
+    return planes.killed_planes(fork_server, tmp_path / "plane.log")
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from epochal.faults import FaultPoint, declared
 
 SINKS_AFTER_ROLLBACK = "tests/spark/contract/test_sinks_after_rollback.py"
 RECONFIGURATION = "tests/service/reconfiguration/test_killed.py"
-MOVING = "tests/service/fault/test_going_back_and_moving.py"
+MOVING = "tests/service/fault/test_rollback_and_move_kills.py"
 ARTIFACTS = "tests/service/test_artifacts.py"
 DELIVERIES = "tests/unit/test_deliveries.py"
 CONTROL_PLANE = "tests/service/fault/test_control_plane.py"
@@ -57,7 +57,7 @@ BY_PREFIX: Mapping[str, str] = {
     "export.": MOVING,
     "import.": MOVING,
     "rollback.": MOVING,
-    "rekey.": "tests/service/reconfiguration/test_offline_killed.py",
+    "rekey.": "tests/service/reconfiguration/test_rekey_killed.py",
 }
 
 LOG_POINTS = ("T3.log.segment-durable", "E5.log.removed")

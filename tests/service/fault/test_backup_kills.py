@@ -27,7 +27,7 @@ from epochal.testing.drivers import planned
 from tests.kit.catalogs import new_sqlite_catalog
 from tests.service.fault.planes import KilledPlane, running_plane
 from tests.service.fault.points import in_every_run
-from tests.service.fault.test_going_back_and_moving import finished, with_state
+from tests.service.fault.test_rollback_and_move_kills import finished, with_state
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -299,25 +299,25 @@ class ProcessPods:
 
     def make(self, namespace: str, spark: Any, sized: bool, warm: bool = False) -> WarmPod:
         name = f"builder-{len(self.processes)}"
-        home = self.house.folder / name
+        home = self.cluster.folder / name
         home.mkdir()
-        self.house.kept.expect(name)
+        self.cluster.kept.expect(name)
         environment = {
             **os.environ,
             "HOME": str(home),
-            CONTROL_PLANES_VARIABLE: self.house.settings.internal_url,
-            TOKEN_FILE_VARIABLE: str(self.house.token_file(name, f"uid-{name}")),
+            CONTROL_PLANES_VARIABLE: self.cluster.settings.internal_url,
+            TOKEN_FILE_VARIABLE: str(self.cluster.token_file(name, f"uid-{name}")),
         }
         command = [sys.executable, "-m", "epochal.service.runtime.builder.pod", name, "0"]
         self.processes.append(subprocess.Popen(command, env=environment, start_new_session=True))
-        self.house.kept.identify(name, f"{NAMESPACE}/{name}/uid-{name}")
+        self.cluster.kept.identify(name, f"{NAMESPACE}/{name}/uid-{name}")
         return WarmPod(NAMESPACE, name, f"uid-{name}", warm)
 
     def condition(self, pod: WarmPod) -> PodCondition:
         return self.condition_of_all or PodCondition(Phase.RUNNING)
 
     def remove(self, pod: WarmPod) -> None:
-        self.house.kept.forget(pod.name)
+        self.cluster.kept.forget(pod.name)
 
 
 @pytest.fixture
@@ -419,8 +419,8 @@ def test_pod_that_ends_or_does_not_start_is_an_error_with_its_cause(
 
 
 def _never_begins(pods: ProcessPods, spark: Any, sized: bool, warm: bool = False) -> WarmPod:
-    pods.house.kept.expect("none")
-    pods.house.kept.identify("none", f"{NAMESPACE}/none/uid-none")
+    pods.cluster.kept.expect("none")
+    pods.cluster.kept.identify("none", f"{NAMESPACE}/none/uid-none")
     return WarmPod(NAMESPACE, "none", "uid-none", warm)
 
 
@@ -430,9 +430,9 @@ def test_warm_pod_that_does_not_answer_is_replaced(
 ) -> None:
     dead = _never_begins(pods, {}, False, warm=True)
     pods.kept_warm.append(dead)
-    gone = PodCondition(Phase.ENDED, "The node of the pod is lost.")
+    lost = PodCondition(Phase.ENDED, "The node of the pod is lost.")
     usual = pods.condition
-    pods.condition = lambda pod: gone if pod is dead else usual(pod)  # type: ignore[method-assign]
+    pods.condition = lambda pod: lost if pod is dead else usual(pod)  # type: ignore[method-assign]
     assert builder.describe("default", pipeline(cluster, PIPELINE), {}).name == "flights"
     assert len(pods.processes) == 1
     eventually(lambda: list(cluster.settings.pods_directory.iterdir()) == [], 10)
