@@ -35,8 +35,8 @@ import json, os, sys, time
 sys.path[:0] = {path!r}
 from epochal.driver import spare
 from epochal.driver.orders import SPARE, DriverOrders
-from tests.service.scripted_driver import orders_given
-orders = orders_given()
+from tests.service.scripted_driver import received_orders
+orders = received_orders()
 place = os.environ["EPOCHAL_SECRET_PLACE"]
 print(json.dumps([orders.token, os.getcwd(), place, os.getsid(0) == os.getpid()]), flush=True)
 time.sleep(0.1 if orders.parameters.get("ends") else 600)
@@ -183,8 +183,8 @@ def test_spare_with_other_spark_settings_is_replaced(tmp_path: Path) -> None:
 
 def test_no_spares_are_started_for_clusters(tmp_path: Path) -> None:
     launcher = launcher_of(tmp_path)
-    found = orders(tmp_path).model_copy(update={"configuration": Configuration(master="spark://127.0.0.1:1")})
-    launcher.launch(found)
+    of_cluster = orders(tmp_path).model_copy(update={"configuration": Configuration(master="spark://127.0.0.1:1")})
+    launcher.launch(of_cluster)
     eventually(lambda: pool_round(launcher) == 1)  # a spare with the usual settings
     assert launcher.spares.taken == launcher.spares.cold == 0
 
@@ -266,11 +266,11 @@ def test_killed_control_plane_ends_spares_without_orders(tmp_path: Path, point: 
 
     eventually(lambda: len(remaining()) == len(processes(tmp_path)) == POINTS[point])
     successor = launcher_of(tmp_path)
-    found = successor.drivers()
-    assert len(found) == POINTS[point]
+    recovered = successor.drivers()
+    assert len(recovered) == POINTS[point]
     reference = successor.launch(orders(tmp_path))
     assert successor.drivers() == {NAME: reference}
-    assert found in ({}, {NAME: reference})
+    assert recovered in ({}, {NAME: reference})
     assert len(processes(tmp_path)) == 1
 
 
