@@ -27,16 +27,14 @@ from tests.service.test_idempotency import (  # noqa: F401
 )
 from tests.service.test_revisions import test_revision_changes_with_each_change_but_not_with_epochs  # noqa: F401
 from tests.service.test_webhooks import (  # noqa: F401
-    Receiver,
-    _no_pauses,
-    add_webhook,
-    status_of,
     test_epochs_and_failures_are_delivered_in_order_and_signed,
     test_failed_delivery_is_repeated_and_redirects_are_not_followed,
     test_oldest_deliveries_over_the_limit_are_dropped_and_counted,
     test_restart_loses_no_event,
     test_webhooks_are_listed_and_deleted_without_their_secrets,
 )
+from tests.service.webhook_receivers import Receiver, add_webhook, status_of
+from tests.service.webhook_receivers import _no_pauses as _no_pauses
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
