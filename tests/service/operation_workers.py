@@ -6,9 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 
-import pytest
 from pydantic import BaseModel
 
 from epochal.service.catalog.database import Database
@@ -16,9 +14,6 @@ from epochal.service.catalog.models import Operation
 from epochal.service.catalog.operation_claims import Claim, OperationClaims
 from epochal.service.catalog.types import now
 from epochal.service.runtime.operations import OperationWorker, Verb
-from tests.kit.catalogs import new_sqlite_catalog
-
-CATALOGS = ["sqlite", pytest.param("postgresql", marks=pytest.mark.server)]
 
 
 class Request(BaseModel):
@@ -34,17 +29,6 @@ class Checked(BaseModel):
 
 
 Run = Callable[[Claim, Request], Checked]
-
-
-def opened_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """The catalog of a fixture with the parameters :data:`CATALOGS`."""
-    if request.param == "sqlite":
-        url = new_sqlite_catalog(tmp_path / "catalog.sqlite")
-    else:
-        url = str(request.getfixturevalue("postgresql_catalog_url"))
-    database = Database(url)
-    yield database
-    database.close()
 
 
 def operation(database: Database, id: str) -> Operation:

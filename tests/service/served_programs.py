@@ -177,12 +177,12 @@ class ServedProgram:
                     (found[instance],) = row["value"].values()
         return found
 
-    def found(self, table: str, key: str) -> tuple[Any, dict[int, Any]]:
+    def merged_and_parts(self, table: str, key: str) -> tuple[Any, dict[int, Any]]:
         """The merged value that a look-up of a key returns, and the value of each instance."""
         answer = self.plane.get(f"{self.path}/state/{table}/keys/{key}")
         return answer["value"], {each["instance"]: next(iter(each["value"].values())) for each in answer["instances"]}
 
-    def together(self, table: str, keys: Sequence[str]) -> list[dict[str, Any] | None]:
+    def merged(self, table: str, keys: Sequence[str]) -> list[dict[str, Any] | None]:
         """The merged values that a look-up of several keys returns."""
         answer = self.plane.post(f"{self.path}/state/{table}/lookup", 200, keys=[{"key": key} for key in keys])
         return list(answer["values"])

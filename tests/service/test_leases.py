@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,24 +28,12 @@ from epochal.service.runtime.leadership import LeaseLeadership, leadership_of
 from epochal.service.runtime.machine import this_machine
 from tests.kit.catalogs import new_sqlite_catalog
 from tests.kit.waiting import eventually
+from tests.service.sql_catalogs import database as database
+from tests.service.sql_catalogs import url as url
 
 FIRST = Holder("first", "one", "boot", "1@1")
 SECOND = Holder("second", "two", "boot", "1@1")
 LONG = 1000.0
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
-def url(request: pytest.FixtureRequest) -> str:
-    if request.param == "sqlite":
-        return new_sqlite_catalog(request.getfixturevalue("tmp_path") / "catalog.sqlite")
-    return str(request.getfixturevalue("postgresql_catalog_url"))
-
-
-@pytest.fixture
-def database(url: str) -> Iterator[Database]:
-    database = Database(url)
-    yield database
-    database.close()
 
 
 def term_of(answer: Grant | Lease | None) -> int:
@@ -105,20 +94,17 @@ def test_clocks_of_holders_do_not_matter(database: Database, monkeypatch: pytest
 
 def test_concurrent_requests_grant_the_lease_once(url: str, database: Database) -> None:
     """Each process has its own connections, and no row exists yet."""
-    answers: list[Grant | Lease] = []
     barrier = threading.Barrier(6)
 
-    def ask(number: int) -> None:
+    def acquire(number: int) -> Grant | Lease:
         own = Database(url)
         barrier.wait()
-        answers.append(Leases(own, Holder(str(number), "h", "b", "1@1")).acquire(LEADER, LONG))
+        answer = Leases(own, Holder(str(number), "h", "b", "1@1")).acquire(LEADER, LONG)
         own.close()
+        return answer
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(acquire, range(6)))
     assert sorted(isinstance(answer, Grant) for answer in answers) == [False] * 5 + [True]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -21,17 +20,15 @@ from epochal.service.queries.snapshots import SnapshotDirectory
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.replicas.lag import ReplicaLags
 from epochal.service.runtime.replicas.serving import ServedReplicas
-from tests.kit.catalogs import new_sqlite_catalog
+from tests.service.sql_catalogs import url as url
 
 FEW, MORE = 2, 30
 MOMENT = datetime.now(UTC) - timedelta(hours=1)
 MADE = {"created_at": MOMENT, "created_by": "me"}
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    sqlite = request.param == "sqlite"
-    url = new_sqlite_catalog(tmp_path / "c.sqlite") if sqlite else request.getfixturevalue("postgresql_catalog_url")
+@pytest.fixture
+def database(url: str) -> Iterator[Database]:
     database = Database(url)
     with database.writing() as session:
         session.add(Artifact(sha256="a" * 64, filename="flights.py", bytes=1, uploaded_at=MOMENT, **MADE))

@@ -40,7 +40,7 @@ ROW = re.compile(r"^\| `(epochal_\w+)` \| (\w+) \|([^|]*)\| (catalog|node) \|", 
 ONCE = Durations(counts=(0, 0, 1) + (0,) * 12, seconds=0.04)
 
 
-def a_report(number: int, **moment: object) -> DriverReport:
+def driver_report(number: int, **moment: object) -> DriverReport:
     totals = Totals(
         epochs=ONCE,
         steps={"E1": ONCE, "R": ONCE},
@@ -70,7 +70,7 @@ def test_exactly_the_documented_metrics_are_exposed(plane: Plane) -> None:
     driver.running()
     driver.epoch(sinks={"out": 2})
     driver.catalog.report(
-        a_report(
+        driver_report(
             1,
             sources={"in": SourceReport(records=7, files=2, read_until=datetime.now(UTC))},
             blocked_sinks={"out": datetime.now(UTC)},
@@ -105,15 +105,15 @@ def test_counters_continue_across_attempts_and_end_with_the_application(plane: P
     first = plane.driver()
     first.running()
     first.epochs(2)
-    first.catalog.report(a_report(1))
-    first.catalog.report(a_report(3))
-    first.catalog.report(a_report(2, state_rows=9))  # arrived after a later report
+    first.catalog.report(driver_report(1))
+    first.catalog.report(driver_report(3))
+    first.catalog.report(driver_report(2, state_rows=9))  # arrived after a later report
     first.catalog.finish(Failure(type="author-error", message="m"))
     second = plane.driver()
     second.running()
     second.catalog.open_epoch(3, second.head_key)
     second.catalog.abort_epoch(3, Failure(type="sink-unavailable", message="m"))
-    second.catalog.report(a_report(1))
+    second.catalog.report(driver_report(1))
 
     found = exposed(plane)
     assert value(found, "epochal_epoch_seconds_count", application="flights") == 2
@@ -146,9 +146,9 @@ def test_report_of_a_replaced_driver_is_refused(plane: Plane) -> None:
     lost = plane.driver()
     lost.running()
     plane.control.ledger.attempt_ended(lost.execution, lost.attempt, "lost", Failure(type="t", message="m"))
-    plane.driver().catalog.report(a_report(1))
+    plane.driver().catalog.report(driver_report(1))
     with pytest.raises(Fenced):
-        lost.catalog.report(a_report(2))
+        lost.catalog.report(driver_report(2))
     assert value(exposed(plane), "epochal_epoch_seconds_count", application="flights") == 1
 
 
@@ -156,9 +156,11 @@ def test_lag_continues_in_the_next_attempt(plane: Plane) -> None:
     plane.application()
     first = plane.driver()
     ago = datetime.now(UTC) - timedelta(seconds=90)
-    first.catalog.report(a_report(1, sources={"in": SourceReport(records=5, read_until=ago)}, idle_at=ago))
+    first.catalog.report(driver_report(1, sources={"in": SourceReport(records=5, read_until=ago)}, idle_at=ago))
     plane.control.ledger.attempt_ended(first.execution, first.attempt, "lost", Failure(type="t", message="m"))
-    plane.driver().catalog.report(a_report(1, sources={"in": SourceReport(records=8), "new": SourceReport(files=1)}))
+    plane.driver().catalog.report(
+        driver_report(1, sources={"in": SourceReport(records=8), "new": SourceReport(files=1)})
+    )
     found = exposed(plane)
     assert value(found, "epochal_source_lag_records", application="flights", source="in") == 8
     assert value(found, "epochal_source_lag_files", application="flights", source="new") == 1

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +12,9 @@ from epochal.service.catalog.nodes import NodeRepository
 from epochal.service.catalog.operation_claims import Claim
 from epochal.service.domain.nodes import Node
 from epochal.service.runtime.operations import OperationWorker, Verb
-from tests.service.operation_workers import CATALOGS, Checked, Request, opened_catalog, operation, queued_operation
-
-
-@pytest.fixture(params=CATALOGS)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    yield from opened_catalog(request, tmp_path)
+from tests.service.operation_workers import Checked, Request, operation, queued_operation
+from tests.service.sql_catalogs import database as database
+from tests.service.sql_catalogs import url as url
 
 
 def node_of(database: Database, name: str) -> Node:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +20,6 @@ from epochal.service.runtime import operations
 from epochal.service.runtime.operations import OperationWorker
 from tests.kit.waiting import eventually
 from tests.service.operation_workers import (
-    CATALOGS,
     Checked,
     EndlessRun,
     Named,
@@ -31,17 +28,13 @@ from tests.service.operation_workers import (
     claims,
     control_plane,
     expire_claim,
-    opened_catalog,
     operation,
     queued_operation,
     verified,
     worker_of,
 )
-
-
-@pytest.fixture(params=CATALOGS)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    yield from opened_catalog(request, tmp_path)
+from tests.service.sql_catalogs import database as database
+from tests.service.sql_catalogs import url as url
 
 
 def test_exclusive_operations_run_one_at_a_time_over_all_control_planes(database: Database) -> None:
@@ -277,7 +270,7 @@ def test_each_operation_is_carried_out_by_one_control_plane(database: Database) 
     assert {operation(database, id).state for id in added} == {"succeeded"}
 
 
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_operation_locked_by_another_claim_is_skipped(database: Database) -> None:
     with database.writing() as session:
         oldest, next = (OperationRepository(session).add("verify", None, None, {}, "me").id for _ in range(2))
@@ -290,7 +283,7 @@ def test_operation_locked_by_another_claim_is_skipped(database: Database) -> Non
     assert claim is not None and claim.id == oldest
 
 
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_concurrent_operations_on_the_store_are_refused(database: Database) -> None:
     both = threading.Barrier(2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,38 +144,25 @@ def test_driver_and_user_do_not_deadlock(plane: Plane) -> None:
     assert states == {"start": "succeeded", "savepoint": "succeeded", "stop": "succeeded"}
 
 
+def four_concurrent_posts(plane: Plane, path: str, **body: Any) -> list[httpx.Response]:
+    def post(_: int) -> httpx.Response:
+        client = plane.as_bearer(plane.settings.admin_token_file.read_text().strip())
+        return client.post(path, timeout=30, **body)
+
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(post, range(4)))
+
+
 def test_concurrent_starts_succeed_once(plane: Plane) -> None:
     plane.application(start=False)
-    statuses: list[int] = []
-
-    def start() -> None:
-        client = plane.as_bearer(plane.settings.admin_token_file.read_text().strip())
-        statuses.append(client.post("/v1/applications/flights/start", timeout=30).status_code)
-
-    threads = [threading.Thread(target=start) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert sorted(statuses) == [202, 409, 409, 409]
+    answers = four_concurrent_posts(plane, "/v1/applications/flights/start")
+    assert sorted(answer.status_code for answer in answers) == [202, 409, 409, 409]
     assert len(plane.get("/v1/applications/flights/executions")["items"]) == 1
 
 
 def test_concurrent_applications_with_one_name_are_created_once(plane: Plane) -> None:
     body = {"name": "flights", "artifact": plane.artifact(), "parameters": {"out": "/x"}, "start": False}
-    answers: list[httpx.Response] = []
-
-    def create() -> None:
-        client = plane.as_bearer(plane.settings.admin_token_file.read_text().strip())
-        answers.append(client.post("/v1/applications", json=body, timeout=30))
-
-    threads = [threading.Thread(target=create) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
+    answers = four_concurrent_posts(plane, "/v1/applications", json=body)
     assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409]
     problems = {answer.json()["type"] for answer in answers if answer.status_code == 409}
     assert problems == {"urn:epochal:problem:name-taken"}

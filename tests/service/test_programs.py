@@ -102,12 +102,12 @@ def check_state(application: ServedProgram, calls: Sequence[Call]) -> None:
     answers = [value for value, _ in plainly(application.file, [*calls, *queries])[-len(queries) :]]
     moves, balances = answers[:3], answers[3:]
     assert application.state("moves") == {name: each for name, each in zip(names, moves, strict=True) if each}
-    together = application.together("moves", names)
-    assert [0 if value is None else value["count"] for value in together] == moves
+    merged = application.merged("moves", names)
+    assert [0 if value is None else value["count"] for value in merged] == moves
     for name, each in zip(names, moves, strict=True):
         parts = application.parts("moves", name)
         assert sum(parts.values()) == each
-        assert not each or application.found("moves", name) == ({"count": each}, parts)
+        assert not each or application.merged_and_parts("moves", name) == ({"count": each}, parts)
     assert application.state("balances") == {name: each for name, each in zip(names, balances, strict=True) if each}
 
 

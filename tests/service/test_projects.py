@@ -236,7 +236,7 @@ def test_quotas_limit_a_project(plane: Plane) -> None:
         small.application("third", configuration={"parallelism": 100})
 
 
-def test_the_default_project_can_have_quotas(plane: Plane) -> None:
+def test_default_project_can_have_quotas(plane: Plane) -> None:
     plane.application()
     assert plane.get("/v1/projects/default")["created_at"] is None
     answer = plane.client.put("/v1/projects/default", json={"quotas": {"applications": 1}})

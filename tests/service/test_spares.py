@@ -183,8 +183,8 @@ def test_spare_with_other_spark_settings_is_replaced(tmp_path: Path) -> None:
 
 def test_no_spares_are_started_for_clusters(tmp_path: Path) -> None:
     launcher = launcher_of(tmp_path)
-    of_cluster = orders(tmp_path).model_copy(update={"configuration": Configuration(master="spark://127.0.0.1:1")})
-    launcher.launch(of_cluster)
+    cluster_orders = orders(tmp_path).model_copy(update={"configuration": Configuration(master="spark://127.0.0.1:1")})
+    launcher.launch(cluster_orders)
     eventually(lambda: pool_round(launcher) == 1)  # a spare with the usual settings
     assert launcher.spares.taken == launcher.spares.cold == 0
 

@@ -27,20 +27,13 @@ from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.machine import Machine
 from epochal.service.runtime.supervision.reconciler import Reconciler
 from epochal.service.runtime.supervision.supervisor import LocalCleanup
-from tests.kit.catalogs import new_sqlite_catalog
 from tests.kit.waiting import eventually
+from tests.service.sql_catalogs import url as url
 
 HERE = Machine("here", "second-boot")
 UP_SECONDS = 1000.0
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 LOST = Failure(type="driver-lost", message="process has terminated")
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return new_sqlite_catalog(tmp_path / "catalog.sqlite")
-    return str(request.getfixturevalue("postgresql_catalog_url"))
 
 
 @dataclass

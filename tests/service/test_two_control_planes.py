@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -133,18 +133,14 @@ def announced(plane: Plane, bundle: bytes) -> str:
 def test_concurrent_copies_of_a_part_are_accepted_once(plane_a: Plane, plane_b: Plane) -> None:
     bundle = bytes(range(200))
     upload = announced(plane_a, bundle)
-    statuses = []
 
-    def send(plane: Plane) -> None:
+    def send(plane: Plane) -> int:
         answer = plane.client.put(f"/v1/imports/{upload}/content", params={"offset": 0}, content=bundle[:100])
-        statuses.append(answer.status_code)
+        return answer.status_code
 
-    threads = [threading.Thread(target=send, args=(plane,)) for plane in (plane_a, plane_b) * 3]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(statuses) == [200] + [409] * 5
+    with ThreadPoolExecutor(6) as pool:
+        statuses = sorted(pool.map(send, (plane_a, plane_b) * 3))
+    assert statuses == [200] + [409] * 5
     assert len(store(plane_a).list("uploads")) == 1
     assert plane_a.client.delete(f"/v1/imports/{upload}").status_code == 204
     assert store(plane_a).list("uploads") == []
@@ -173,18 +169,26 @@ def test_abandoned_upload_expires(plane_a: Plane) -> None:
     assert store(plane_a).list("uploads") == []
 
 
-@pytest.mark.parametrize("point", ["file.intended", "file.written"])
-def test_part_of_a_killed_control_plane_can_be_sent_again(plane_a: Plane, plane_b: Plane, point: str) -> None:
-    upload = announced(plane_a, bytes(100))
+class Killed(BaseException):
+    pass
 
-    class Killed(BaseException):
-        pass
+
+@contextmanager
+def killed_at(point: str) -> Iterator[None]:
+    """The block must reach the fault point, at which it ends as if its process was killed."""
 
     def kill(hit: FaultPoint, epoch: int | None) -> None:
         if hit.name == point:
             raise Killed
 
     with injected(kill), pytest.raises(Killed):
+        yield
+
+
+@pytest.mark.parametrize("point", ["file.intended", "file.written"])
+def test_part_of_a_killed_control_plane_can_be_sent_again(plane_a: Plane, plane_b: Plane, point: str) -> None:
+    upload = announced(plane_a, bytes(100))
+    with killed_at(point):
         plane_a.control.imports.append(upload, "default", 0, bytes(50))
     assert plane_b.control.imports.append(upload, "default", 0, bytes(100)).received == 100
     expire(plane_a, StoreFile)
@@ -363,16 +367,9 @@ def test_logs_are_deleted_after_their_retention(
 
 @pytest.mark.parametrize("point", ["file.intended", "file.written"])
 def test_log_is_stored_after_the_first_control_plane_was_killed(plane_a: Plane, plane_b: Plane, point: str) -> None:
-    class Killed(BaseException):
-        pass
-
-    def kill(hit: FaultPoint, epoch: int | None) -> None:
-        if hit.name == point:
-            raise Killed
-
     plane_a.application()
     ended(plane_a, "one\n")
-    with injected(kill), pytest.raises(Killed):
+    with killed_at(point):
         plane_a.control.log_keeper.look()
     plane_a.control.log_keeper.look()
     assert plane_b.client.get(LOGS).text == "one\n"

@@ -56,7 +56,6 @@ def test_write_a_pipeline_page_runs(reader_folder: Path, spark: SparkSession) ->
 @pytest.mark.slow
 @pytest.mark.by_turns(2)
 def test_operators_page_runs(reader_folder: Path, spark: SparkSession) -> None:
-    """Runs both functions of the page, with its assertions."""
     names = execute(blocks_of("docs/reference/operators.md", "python"), {"__name__": "operators"})
     assert [node.operator.kind for node in names["steered"].graph().operators] == ["process_broadcast"]
 
@@ -64,7 +63,6 @@ def test_operators_page_runs(reader_folder: Path, spark: SparkSession) -> None:
 @pytest.mark.slow
 @pytest.mark.by_turns(2)
 def test_event_time_page_runs(reader_folder: Path, spark: SparkSession) -> None:
-    """Runs all Python of the page, with its assertions."""
     execute(blocks_of("docs/reference/event-time.md", "python"), {"__name__": "time"})
 
 
@@ -102,7 +100,6 @@ def test_loops_page_runs(reader_folder: Path) -> None:
 
 
 def test_programs_page_runs(reader_folder: Path) -> None:
-    """Runs all Python of the page, with its assertions."""
     names = execute(blocks_of("docs/reference/programs.md", "python"), {"__name__": "programs"})
     assert [stage.element for stage in names["running"].dataflow.stages] == ["user_item", "co_occurrence", None]
 

@@ -48,7 +48,7 @@ def live(application: FaultyApplication, lives: Sequence[Life], lost_tasks: Sequ
     """``ahead``: number of input files, one an epoch, that each life finds; a life that compacts needs several."""
     for life in lives:
         _live(application, life, ahead)
-    _die_with_all_processes(application)
+    _kill_all_processes(application)
     _lose_tasks_and_finish(application, lost_tasks)
     check_the_end(application)
 
@@ -66,7 +66,7 @@ def _live(application: FaultyApplication, life: Life, ahead: int) -> None:
     application.kill_at(application.fault(life.point, "kill", epoch), before=raising, epochs=ahead)
 
 
-def _die_with_all_processes(application: FaultyApplication) -> None:
+def _kill_all_processes(application: FaultyApplication) -> None:
     """Kill all processes during a job, when some tasks have pre-committed and others have not."""
     application.feed(max(0, 1 - application.files_left))
     slow = application.fault("T3.pre-committed", "delay", epoch=application.next_epoch, seconds=600)

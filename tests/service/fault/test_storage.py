@@ -53,7 +53,7 @@ class TestFullDisk:
 
     @pytest.fixture
     def small_disk(self, tmp_path: Path) -> Iterator[Path]:
-        """A file system of 4 MB, where this user may mount one."""
+        """A file system of 4 MB, if this user may mount one."""
         folder = tmp_path / "small"
         folder.mkdir()
         options = ["-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
