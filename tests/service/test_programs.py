@@ -195,14 +195,14 @@ def changed(*pairs: tuple[str, str]) -> str:
 MOVED_REMOVED = "Entry 'moved' is removed: it cannot be called, and waiting calls are not answered."
 WITHOUT_MOVED = CODE[: CODE.index("    @entry\n    def moved")]
 INCOMPATIBLE: dict[str, tuple[str, list[str]]] = {
-    "another type of a state element": (
+    "type of a state element": (
         changed(
             ("balances: Partitioned[Map[str, int]]", "balances: Partitioned[Map[str, float]]"),
             ("balance: int = self.balances.get(account, 0)", "balance: int = round(self.balances.get(account, 0.0))"),
         ),
         ["State table 'balances': column 'value' cannot become double from bigint"],
     ),
-    "another class of a state element": (
+    "class of a state element": (
         changed(("Partial[Counter[str]]", "Partial[Map[str, int]]"), ("add(account)", "add(account, 1)"))
         .replace(
             "moves: int = Global(self.moves).count(account)", "moves: int | None = Global(self.moves).get(account)"
@@ -210,7 +210,7 @@ INCOMPATIBLE: dict[str, tuple[str, list[str]]] = {
         .replace("return sum(Collection(moves))", "return len(Collection(moves))"),
         ["State table 'moves': column 'count' is not declared any more", "--allow-dropped-state moves.count"],
     ),
-    "another distribution": (
+    "distribution of a state element": (
         changed(
             ("moves: Partial[", "moves: Partitioned["),
             ("Global(self.moves).count(account)", "self.moves.count(account)"),
@@ -218,11 +218,11 @@ INCOMPATIBLE: dict[str, tuple[str, list[str]]] = {
         ),
         ["State table 'moves': partial state cannot become keyed state"],
     ),
-    "another name of a state element": (
+    "name of a state element": (
         changed(("balances", "accounts")),
         ["State table 'balances' is not declared any more", "--allow-dropped-state balances"],
     ),
-    "another name of an entry": (
+    "name of an entry": (
         changed(("def moved", "def times_moved")),
         [
             MOVED_REMOVED
@@ -231,7 +231,7 @@ INCOMPATIBLE: dict[str, tuple[str, list[str]]] = {
             "--allow-dropped-state moved_answers",
         ],
     ),
-    "no entry any more": (
+    "removed entry": (
         WITHOUT_MOVED,
         [MOVED_REMOVED],
     ),
@@ -245,7 +245,7 @@ def test_preflight_names_incompatible_changes(accounts: ServedProgram) -> None:
         problems = " ".join(report["comparison"]["problems"])
         for text in expected:
             assert text in problems, (change, problems)
-    renamed, _ = INCOMPATIBLE["another name of an entry"]
+    renamed, _ = INCOMPATIBLE["name of an entry"]
     answer = accounts.plane.client.post(f"{accounts.path}/versions", json={"artifact": accounts.upload(renamed)})
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:epochal:problem:incompatible-state")
     accounts.file.write_text(CODE)
@@ -254,17 +254,17 @@ def test_preflight_names_incompatible_changes(accounts: ServedProgram) -> None:
 
 
 COMPATIBLE: dict[str, tuple[str, list[str]]] = {
-    "another entry": (
+    "additional entry": (
         CODE
         + "\n    @entry\n    def has(self, account: str) -> bool:\n        return self.balances.contains(account)\n",
         [],
     ),
-    "a state element more": (
+    "additional state element": (
         changed(("    moves: Partial", "    names: Partitioned[Map[str, str]]\n    moves: Partial"))
         + "\n    @entry\n    def name(self, account: str, name: str) -> None:\n        self.names.put(account, name)\n",
         ["Operator 'names' is new and begins with empty state."],
     ),
-    "another parameter": (
+    "additional parameter": (
         changed(
             ("def moved(self, account: str)", "def moved(self, account: str, times: int)"),
             ("return sum(Collection(moves))", "return times * sum(Collection(moves))"),
