@@ -29,7 +29,7 @@ from tests.service.problems import check_problem
 
 if TYPE_CHECKING:
     from epochal.service.domain.settings import Settings
-    from tests.service.conftest import Plane
+    from tests.service.conftest import Driver, Plane
 
 KEY = "/v1/applications/flights/state/delays/keys/JFK,LAX"
 
@@ -258,7 +258,7 @@ def test_query_node_on_postgresql_survives_kills_and_a_rollback(
                 node.process.communicate()
 
 
-def heartbeat_succeeds(driver: StateDriver) -> bool:
+def heartbeat_succeeds(driver: Driver) -> bool:
     """A heartbeat is not repeated after a lost connection to the catalog; the next one succeeds."""
     try:
         return driver.running() == []
