@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.mutants.mutant import change, mutant
 
-SHORT = "tests/service/test_lookups_short_way.py"
+SHORT = "tests/service/test_lookups_fast_path.py"
 LOOKUPS = "tests/service/test_lookups.py"
 SINCE = "tests/service/test_acceptance.py"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.mutants.mutant import change, mutant
 
-SPARES = "tests/service/test_spares.py tests/service/test_warm_pool.py"
+SPARES = "tests/service/test_spares.py tests/service/test_warm_pool.py tests/service/test_warm_pool_decisions.py"
 
 
 @mutant("spares: one is given for any Spark settings and environment", SPARES)

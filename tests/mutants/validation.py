@@ -11,7 +11,7 @@ HARNESS = "tests/spark/test_harness.py::test_"
 REFUSED = HARNESS + "what_submit_refuses_is_refused_with_the_same_message"
 UPGRADES = HARNESS + "an_upgrade_goes_on_from_the_state_or_is_refused_as_by_the_service"
 SESSIONS = HARNESS + "a_session_of_another_time_zone_gives_what_a_driver_gives"
-RUN = "tests/service/test_notebook.py::test_run_and_show_refuse_what_submit_refuses"
+RUN = "tests/service/test_notebook.py::test_run_and_show_refuse_the_same_pipelines_as_submit"
 
 
 @mutant("harness: it runs what submission refuses", REFUSED)

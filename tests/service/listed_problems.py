@@ -1,4 +1,4 @@
-"""Every problem that a test sees from a control plane is one that the OpenAPI document lists for its operation."""
+"""Checks that every problem a control plane answers is listed for its operation in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from epochal.wire.problems import MEDIA_TYPE
 
 
 class ListedProblems:
-    """ASGI middleware, the outermost one. ``unlisted``: the problems that no document speaks of."""
+    """ASGI middleware, to be the outermost one. Adds to ``unlisted`` each problem that the document does not list."""
 
     def __init__(self, app: ASGIApp, document: FastAPI, unlisted: set[str]) -> None:
         self._app = app
@@ -54,7 +54,8 @@ _documents: list[Any] = []
 
 
 def _paths(app: FastAPI) -> Any:
-    """The same for every control plane, so the first one's do: the document takes half a second to write."""
+    """The paths of the OpenAPI document, cached: they are the same for every control plane, and generating them
+    takes half a second."""
     if not _documents:
         _documents.append(app.openapi())
     return _documents[0]["paths"]

@@ -1,4 +1,4 @@
-"""Apps behind real sockets, started and ended many times in one process."""
+"""Applications served on real sockets, started and stopped many times in one process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _HOST = "127.0.0.1"
 
 @contextmanager
 def listening(app: FastAPI, settings: Settings) -> Iterator[None]:
-    """``app`` on the port of ``settings`` until the block ends. An ``AssertionError`` when it does not start."""
+    """Serve ``app`` on the port of ``settings`` until the block ends. Raises ``AssertionError`` if the server does
+    not start."""
     app.router.routes = _routes(app)
     server = _Server(
         uvicorn.Config(
@@ -43,7 +44,8 @@ def listening(app: FastAPI, settings: Settings) -> Iterator[None]:
 
 @asynccontextmanager
 async def listening_here(app: FastAPI, port: int) -> AsyncIterator[str]:
-    """``app`` once more, on the caller's own loop; its URL. What it does then runs in the caller's thread."""
+    """Serve ``app`` on the caller's event loop as well, so that its handlers run in the caller's thread. Returns the
+    URL."""
     server = _Server(
         uvicorn.Config(
             app, http=protocol_of(app), host=_HOST, port=port, log_level="warning", lifespan="off", proxy_headers=False
@@ -57,9 +59,8 @@ async def listening_here(app: FastAPI, port: int) -> AsyncIterator[str]:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn on a loop that all servers share. Its own would begin and end with threads, and look for its end ten
-    times a second: a third of a second for each test.
-    """
+    """uvicorn on an event loop that all servers share. uvicorn's own ``run`` starts a thread and polls for its end
+    ten times a second, which costs a third of a second in each test."""
 
     async def begin(self) -> None:
         self.config.load()
@@ -84,7 +85,8 @@ _shared: dict[str, list[BaseRoute]] = {}
 
 
 def _routes(app: FastAPI) -> list[BaseRoute]:
-    """The same for every app of a kind, so the first one's do: FastAPI takes a tenth of a second to prepare them."""
+    """The routes of the first application with this title: they are equal for all, and FastAPI takes a tenth of a
+    second to prepare them."""
     return _shared.setdefault(app.title, app.router.routes)
 
 

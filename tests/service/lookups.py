@@ -1,4 +1,4 @@
-"""What the tests of look-ups share: a driver that writes real state, and short ways to ask for it."""
+"""Shared by the tests of look-ups: a driver that writes real state, and short functions for requests."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class StateDriver:
     head: ManifestReference | None = None
     pending: list[int] = field(default_factory=list)
     conditions: EpochConditions | None = None
-    """Of the next epochs."""
+    """Conditions of the next epochs."""
 
     def __post_init__(self) -> None:
         self.driver = self.plane.driver(self.application)
@@ -81,7 +81,7 @@ class StateDriver:
         self.store = SnapshotStore(self.plane.settings.store_url)
 
     def prepare(self, *changes: tuple[StateTable, list[dict[str, Any]]], **fields: Any) -> int:
-        """Rows are puts; rows with only key columns are deletes. ``fields``: of the manifest, instead of those."""
+        """Rows are puts; rows with only key columns are deletes. ``fields`` override fields of the manifest."""
         number, branch = self.next_epoch, self.driver.point.branch
         key, parent = EpochKey(branch, number), self.head.key if self.head else None
         self.driver.catalog.open_epoch(number, parent)

@@ -1,4 +1,4 @@
-"""A catalog whose commit lands and is not answered, as when a database's connection breaks at that moment."""
+"""A catalog that loses the answer to a commit, as when the connection to a database breaks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from epochal.service.catalog.database import Database
 
 @contextmanager
 def answer_lost(database: Database, within: FaultPoint, lands: bool = True) -> Iterator[list[FaultPoint]]:
-    """Once, of the transaction that ``within`` is hit in; it is listed then. ``lands`` False: it is not committed."""
+    """Lose the answer to the first transaction in which the fault point ``within`` is hit, and append that point to
+    the list. If ``lands`` is false, the transaction is rolled back."""
     met: list[FaultPoint] = []
     lost: list[FaultPoint] = []
     writing = database.writing

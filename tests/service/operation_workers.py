@@ -1,4 +1,4 @@
-"""Operations on a real catalog, and control planes' workers that carry them out."""
+"""Operations on a real catalog, and workers of control planes that carry them out."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 
-import pytest
 from pydantic import BaseModel
 
 from epochal.service.catalog.database import Database
@@ -16,9 +14,6 @@ from epochal.service.catalog.models import Operation
 from epochal.service.catalog.operation_claims import Claim, OperationClaims
 from epochal.service.catalog.types import now
 from epochal.service.runtime.operations import OperationWorker, Verb
-from tests.kit.catalogs import new_sqlite_catalog
-
-CATALOGS = ["sqlite", pytest.param("postgresql", marks=pytest.mark.server)]
 
 
 class Request(BaseModel):
@@ -36,32 +31,21 @@ class Checked(BaseModel):
 Run = Callable[[Claim, Request], Checked]
 
 
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """The catalog that a fixture with the parameters :data:`CATALOGS` asks for."""
-    if request.param == "sqlite":
-        url = new_sqlite_catalog(tmp_path / "catalog.sqlite")
-    else:
-        url = str(request.getfixturevalue("postgresql_catalog_url"))
-    database = Database(url)
-    yield database
-    database.close()
-
-
 def operation(database: Database, id: str) -> Operation:
     with database.reading() as session:
         return session.get_one(Operation, id)
 
 
 def claims(database: Database, holder: str) -> OperationClaims:
-    """Of another process, which may run still."""
+    """Claims of another process, which may still be running."""
     return OperationClaims(database, holder, lambda holder: False, lambda: False)
 
 
-def asked_for(database: Database) -> str:
+def queued_operation(database: Database) -> str:
     return claims(database, "nobody").begin("verify", "somebody", lambda session: (None, Request()), "default").id
 
 
-def claim_is_over(database: Database, id: str) -> None:
+def expire_claim(database: Database, id: str) -> None:
     with database.writing() as session:
         session.get_one(Operation, id).claim_until = now() - timedelta(seconds=1)
 
@@ -83,12 +67,12 @@ def control_plane(database: Database, run: Run) -> Iterator[OperationWorker]:
         worker.close()
 
 
-def answered(claim: Claim, request: Request) -> Checked:
+def verified(claim: Claim, request: Request) -> Checked:
     return Checked(checked=request.application)
 
 
-class Unending:
-    """A run that ends when it is interrupted or cancelled."""
+class EndlessRun:
+    """A run that ends only when it is interrupted or cancelled."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -96,7 +80,7 @@ class Unending:
     def __call__(self, claim: Claim, request: Request) -> Checked:
         self.begun.set()
         while True:
-            claim.progress("still at it")
+            claim.progress("working")
 
 
 def begin(worker: OperationWorker) -> str:

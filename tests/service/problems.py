@@ -1,4 +1,4 @@
-"""What every answer that is a problem has in common."""
+"""Checks that apply to every problem in an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projects over HTTP, as their own admins."""
+"""Projects over HTTP, as seen by their own admins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECRET = "of-b-alone"
 
 @dataclass(frozen=True)
 class Project:
-    """One project, by HTTP as its own admin."""
+    """One project, over HTTP with its own admin token."""
 
     plane: Plane
     name: str
@@ -50,7 +50,7 @@ class Project:
         return self.post("applications", expect, **({"artifact": self.artifact(self.name)} | body))
 
     def wait(self, operation: str) -> None:
-        """Until it has succeeded."""
+        """Wait until the operation has succeeded."""
         eventually(lambda: self.get(f"operations/{operation}")["state"] != "running")
         found = self.get(f"operations/{operation}")
         assert found["state"] == "succeeded", found

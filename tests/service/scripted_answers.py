@@ -1,4 +1,4 @@
-"""A server that answers each request as a script says, and may hang up instead."""
+"""A server that answers each request with the next step of a script, or closes the connection instead."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Request:
 
 @dataclass
 class Script:
-    """What the server shall do with each next request; it keeps what it was asked."""
+    """Steps for the next requests, one each, and the requests received so far."""
 
     steps: list[Callable[[BaseHTTPRequestHandler], None]] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
@@ -60,7 +60,7 @@ def hang_up(handler: BaseHTTPRequestHandler) -> None:
 
 @contextmanager
 def scripted() -> Iterator[Script]:
-    """A server that answers as it is told to."""
+    """A server that follows a script."""
     script = Script()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""A control plane that answers drivers as its script says: over a real socket, with answers that are lost."""
+"""A control plane with scripted answers to drivers, over a real socket. Answers can be lost."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ POINT = {
 
 @dataclass
 class Reply:
-    """``status`` and JSON body; ``lost``: the request is taken, and the connection closed without an answer."""
+    """``status`` and JSON body. ``lost``: the request is received, and the connection closed without an answer."""
 
     status: int = 204
     body: Any = None
     lost: bool = False
 
 
-def problem(status: int, slug: str, detail: str = "said so") -> Reply:
+def problem(status: int, slug: str, detail: str = "reason") -> Reply:
     return Reply(status, {"type": f"urn:epochal:problem:{slug}", "title": slug, "status": status, "detail": detail})
 
 
 @dataclass
 class Script:
-    """What the control plane answers, call by call; the last reply is repeated. Remembers what it was asked.
+    """The replies of the control plane, one a call; the last one is repeated. Records the requests.
 
-    ``artifact``: what any artifact holds, answered beside the script; ``None``: it is asked for in the script.
+    ``artifact``: the content of every artifact, answered outside the script; ``None``: the script answers it.
     """
 
     replies: list[Reply]

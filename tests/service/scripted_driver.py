@@ -1,14 +1,15 @@
-"""A driver without Spark: it speaks the internal API as a real one does, and misbehaves as its parameters say.
+"""A driver without Spark that uses the internal API as a real driver does. Its parameters select a fault.
 
 ``python scripted_driver.py``, orders on standard input; ``parameters.act``:
 
-``run``      epochs without rows, until it is told to stop
-``crash``    ends with exit code 7 after a line on its log, without a word to the control plane
+``run``      epochs without rows, until a stop is requested
+``crash``    ends with exit code 7 after one log line, without reporting to the control plane
 ``fail``     reports ``parameters.failure`` and ends
-``deaf``     runs, and takes no notice of being told to stop
+``ignore-stop``  runs, and ignores requests to stop
 
-``python scripted_driver.py --spare FILE``: a spare, which starts no Spark. What it is told to start Spark with says how
-it behaves: ``{"spark.scenario": "ends"}`` before it is ready, ``"never ready"``, or as it should.
+``python scripted_driver.py --spare FILE``: a spare driver that starts no Spark. The Spark settings that it receives
+select its behaviour: with ``{"spark.scenario": "ends"}`` it ends before it is ready, with ``"never ready"`` it never
+becomes ready, otherwise it works.
 """
 
 from __future__ import annotations
@@ -55,15 +56,15 @@ class ScriptedDriver:
                 self._catalog.finish(Failure.model_validate(self._orders.parameters["failure"]))
                 return ExitCode.FAILED
             case act:
-                return self._run(deaf=act == "deaf")
+                return self._run(ignores_stop=act == "ignore-stop")
 
-    def _run(self, deaf: bool) -> int:
+    def _run(self, ignores_stop: bool) -> int:
         for record in self._point.prepared:
             self._catalog.commit_epoch(record.epoch)
         while True:
             stop = False
             for directive in self._catalog.heartbeat(DriverStatus(phase="running", epoch=self._next - 1)):
-                stop |= not deaf and self._carry_out(directive)
+                stop |= not ignores_stop and self._carry_out(directive)
             if stop:
                 self._catalog.finish(None)
                 return ExitCode.FINISHED
@@ -109,7 +110,7 @@ def warm(orders: SpareOrders, is_asked: Callable[[], bool]) -> spare.Warmed:
     return spare.Warmed(lambda: None, lambda: None)
 
 
-def orders_given() -> DriverOrders:
+def received_orders() -> DriverOrders:
     if sys.argv[1] != SPARE:
         return DriverOrders.model_validate_json(sys.stdin.read())
     document = spare.Spare(warm).orders()
@@ -122,14 +123,14 @@ def orders_given() -> DriverOrders:
 
 def main() -> int:
     try:
-        return ScriptedDriver(orders_given()).act()
+        return ScriptedDriver(received_orders()).act()
     except Fenced as error:
         print(f"fenced: {error}", flush=True)
         return ExitCode.FENCED
 
 
 if __name__ == "__main__":
-    # No orderly end: what a driver has not said by now it never says.
+    # Exit without cleanup: a report that was not sent by now must not be sent.
     code = main()
     sys.stdout.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""Applications whose artifact is a file with a program: its code really analysed, and really run, without Spark."""
+"""Applications whose artifact is a file with a program. Its code is analysed and run, without Spark."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from tests.service.conftest import Plane, StandInBuilder
 
 CONFIGURATION: dict[str, Any] = {"state_backend": "heap", "parallelism": 2, "max_parallelism": 8}
 Call = tuple[str, Mapping[str, Any]]
-"""An entry, and arguments."""
+"""An entry and its arguments."""
 
 
 class ProgramBuilder(StandInBuilder):
-    """Loads the code that it is given, and plans it without Spark."""
+    """Loads the code of the artifact, and plans it without Spark."""
 
     def describe(
         self, project: str, artifact: Path, parameters: Mapping[str, Any], configuration: object = None
@@ -53,7 +53,7 @@ def planned(artifact: Path) -> LocalPipeline:
 
 
 def plainly(file: Path, calls: Sequence[Call]) -> list[tuple[Any, str | None]]:
-    """What each call answers, and raises, of the class as it is, one call after the other."""
+    """Run the calls one after another on an instance of the plain class; return the answer and the error of each."""
     (program,) = programs_in(load(file).module)
     running, found = program(), list[tuple[Any, str | None]]()
     for entry, arguments in calls:
@@ -65,7 +65,7 @@ def plainly(file: Path, calls: Sequence[Call]) -> list[tuple[Any, str | None]]:
 
 
 class ServedProgram:
-    """One application. ``file`` has its code as it is now."""
+    """One application. ``file`` has its current code."""
 
     def __init__(self, plane: Plane, folder: Path, name: str = "accounts") -> None:
         self.plane, self.name = plane, name
@@ -86,7 +86,7 @@ class ServedProgram:
         return str(answer.json()["sha256"])
 
     def upgrade(self, code: str, **more: Any) -> dict[str, Any]:
-        """It takes effect with the next start."""
+        """Takes effect at the next start."""
         return dict(self.plane.post(f"{self.path}/versions", 201, artifact=self.upload(code), **more))
 
     def preflight(self, code: str, **more: Any) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class ServedProgram:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """With a driver, which is told to stop at the end."""
+        """Run a driver, and stop it when the block ends."""
         self.plane.post(f"{self.path}/start")
         execution = self.plane.get(self.path)["execution"]
         ledger = self.plane.control.ledger
@@ -144,8 +144,8 @@ class ServedProgram:
         return LocalAttempt(local_program(orders, pipeline, participants), catalog)
 
     def call(self, *calls: Call, request_ids: str | None = None) -> list[tuple[Any, str | None]]:
-        """In this order; those of one entry that follow one another in one request. The value that each was answered
-        with, and what it has raised. ``request_ids``: how theirs begin."""
+        """Send the calls in order, consecutive calls of one entry in one request; return the value and the error of
+        each. ``request_ids`` is the prefix of the calls' request ids."""
         found, numbers = list[tuple[Any, str | None]](), count()
         for entry, group in groupby(calls, key=itemgetter(0)):
             ids = ({} if request_ids is None else {"request_id": f"{request_ids}{next(numbers)}"} for _ in count())
@@ -156,7 +156,7 @@ class ServedProgram:
         return found
 
     def state(self, table: str) -> dict[str, Any]:
-        """By the first column of the key all values that are not zero, of all instances together."""
+        """All values that are not zero, by the first column of the key, summed over instances."""
         rows = self.plane.get(f"{self.path}/state/{table}/scan", limit=100)["items"]
         found: dict[str, Any] = {}
         for row in rows:
@@ -166,8 +166,8 @@ class ServedProgram:
         return {key: value for key, value in found.items() if value}
 
     def parts(self, table: str, key: str) -> dict[int, Any]:
-        """Of a key of partial state with one column the value of each instance that has one, as scans of instances
-        show it."""
+        """The value of one key of partial state in each instance that has one, as scans of single instances return
+        it. The key has one column."""
         found = {}
         for instance in range(CONFIGURATION["parallelism"]):
             rows = self.plane.get(f"{self.path}/state/{table}/scan", prefix=str(instance), limit=100)["items"]
@@ -177,13 +177,13 @@ class ServedProgram:
                     (found[instance],) = row["value"].values()
         return found
 
-    def found(self, table: str, key: str) -> tuple[Any, dict[int, Any]]:
-        """What a look-up of a key says that all instances have, and what each has."""
+    def merged_and_parts(self, table: str, key: str) -> tuple[Any, dict[int, Any]]:
+        """The merged value that a look-up of a key returns, and the value of each instance."""
         answer = self.plane.get(f"{self.path}/state/{table}/keys/{key}")
         return answer["value"], {each["instance"]: next(iter(each["value"].values())) for each in answer["instances"]}
 
-    def together(self, table: str, keys: Sequence[str]) -> list[dict[str, Any] | None]:
-        """What look-ups say of keys in all instances."""
+    def merged(self, table: str, keys: Sequence[str]) -> list[dict[str, Any] | None]:
+        """The merged values that a look-up of several keys returns."""
         answer = self.plane.post(f"{self.path}/state/{table}/lookup", 200, keys=[{"key": key} for key in keys])
         return list(answer["values"])
 

@@ -79,7 +79,7 @@ def test_no_commit_alert_fires_when_a_driver_dies(settings: Settings, tool: Modu
     patient = {"max_restarts": 5, "window_seconds": 600, "backoff_seconds": 600, "backoff_limit_seconds": 600}
     with control_plane(settings) as plane:
         plane.submit("run", patient)
-        plane.moves_on()
+        plane.wait_for_epochs()
         target = {f"{settings.host}:{settings.port}": settings.admin_token_file}
         with prometheus(target, tool.rendered(quick)) as server:
             eventually(lambda: value(server.query('epochal_application_state{application="flights"}')) == 1)

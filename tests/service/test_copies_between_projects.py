@@ -26,7 +26,7 @@ from tests.service.projects import Project, project
 from tests.service.served_programs import ServedProgram, plainly
 from tests.service.test_bundles_refused import signed
 from tests.service.test_collection import collected
-from tests.service.test_programs import CODE, FIRST, THEN, check_state, control_plane
+from tests.service.test_programs import CODE, FIRST_CALLS, LATER_CALLS, check_state, control_plane
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -233,7 +233,7 @@ def test_a_bundle_that_claims_branches_of_another_project_is_a_copy(
 
 @pytest.mark.parametrize("point", ["import.renamed", "import.member-stored", "import.stored"])
 def test_a_refused_copy_leaves_no_files(plane: Plane, ads: Project, point: str) -> None:
-    """tests/service/fault/test_going_back_and_moving.py kills processes at the same points."""
+    """Killed at the same points: tests/service/fault/test_rollback_and_move_kills.py."""
     plane.application("flights")
     with_state(plane, "flights", epochs=1)
     bundle = exported(plane)
@@ -258,13 +258,16 @@ def test_a_copied_program_continues_from_its_state(tmp_path: Path) -> None:
         ads, accounts = Project(plane, "ads", client), ServedProgram(plane, tmp_path)
         accounts.create(CODE)
         with accounts.running():
-            accounts.call(*FIRST)
+            accounts.call(*FIRST_CALLS)
         import_into(ads, exported(plane, "accounts"), "moved", parameters={})
         copy = ServedProgram(plane, tmp_path, "ads.moved")
         with copy.running():
-            check_state(copy, FIRST)
-            again = [*FIRST, *THEN]
-            assert copy.call(*again, request_ids="first-") == plainly(copy.file, [*FIRST, *again])[len(FIRST) :]
+            check_state(copy, FIRST_CALLS)
+            again = [*FIRST_CALLS, *LATER_CALLS]
+            assert (
+                copy.call(*again, request_ids="first-")
+                == plainly(copy.file, [*FIRST_CALLS, *again])[len(FIRST_CALLS) :]
+            )
         assert finished(plane, plane.post("/v1/verifications"))["result"]["sound"]
 
 

@@ -1,4 +1,4 @@
-"""History, blame, scans and time travel over a real socket, from real snapshots."""
+"""History, blame, scans and reads of older state over a real socket, from real snapshots."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def committed_at(plane: Plane, epoch: int) -> str:
     return str(plane.get(f"/v1/applications/flights/epochs/{epoch}")["committed_at"])
 
 
-def test_every_change_of_a_key_with_its_time_and_both_values(plane: Plane, driver: StateDriver) -> None:
+def test_history_lists_each_change_with_time_and_both_values(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 2.5)]))
     driver.epoch((DELAYS, [route("JFK", "SFO", 7, 0.0)]))
     driver.epoch((DELAYS, [route("JFK", "LAX", 2, None)]))
-    driver.epoch((DELAYS, [route("JFK", "LAX", 2, None)]))  # the same again: no change
+    driver.epoch((DELAYS, [route("JFK", "LAX", 2, None)]))  # equal values are no change
     driver.epoch((DELAYS, [route("JFK", "LAX")]))
     branch = driver.driver.point.branch
     values: list[Any] = [{"flights": 1, "worst": 2.5}, {"flights": 2, "worst": None}, None]
@@ -80,7 +80,7 @@ def test_every_change_of_a_key_with_its_time_and_both_values(plane: Plane, drive
     assert plane.get(STATE + "delays/history", key="no,where")["items"] == []
 
 
-def test_the_history_of_an_operators_key_is_that_of_all_its_entries(plane: Plane, driver: StateDriver) -> None:
+def test_history_of_a_map_key_covers_all_its_entries(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((VISITS, [place("N1", "JFK", 1), place("N1", "LAX", 1), place("N2", "JFK", 3)]))
     driver.epoch((VISITS, [place("N1", "LAX")]))
     found = [
@@ -108,7 +108,7 @@ def test_blame_names_the_epoch_its_code_and_its_slices(plane: Plane, driver: Sta
     assert refused(plane, STATE + "delays/blame", key="no,where")[:2] == (404, "key-not-found")
 
 
-def test_history_goes_on_behind_a_fork(plane: Plane, driver: StateDriver) -> None:
+def test_history_continues_in_the_parent_of_a_fork(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 2.5)]))
     driver.epoch((DELAYS, [route("JFK", "LAX", 2, 2.5)]))
     fork = {"name": "again", "epoch": 1, "parameters": {"out": "/data/again"}, "start": True}
@@ -122,7 +122,7 @@ def test_history_goes_on_behind_a_fork(plane: Plane, driver: StateDriver) -> Non
     ]
 
 
-def test_state_as_it_was_at_a_time(plane: Plane, driver: StateDriver) -> None:
+def test_state_is_read_as_of_a_time(plane: Plane, driver: StateDriver) -> None:
     for number in (1, 2, 3):
         driver.epoch((DELAYS, [route("JFK", "LAX", number, None)]))
         time.sleep(0.01)
@@ -143,7 +143,7 @@ def test_state_as_it_was_at_a_time(plane: Plane, driver: StateDriver) -> None:
     assert refused(plane, KEYS + KEY, at=ahead, epoch=1)[:2] == (422, "invalid-input")
 
 
-def test_state_at_a_tag(plane: Plane, driver: StateDriver) -> None:
+def test_state_is_read_at_a_tag(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, None)]))
     driver.epoch((DELAYS, [route("JFK", "LAX", 2, None)]))
     tag(plane, driver, "good", 1)
@@ -167,7 +167,7 @@ def collect(plane: Plane, driver: StateDriver, epoch: int) -> None:
         session.execute(update(Epoch).where(Epoch.epoch == epoch).values(collected_at=now()))
 
 
-def test_what_was_collected_has_expired(plane: Plane, driver: StateDriver) -> None:
+def test_collected_snapshot_has_expired(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, None)]))
     driver.epoch((DELAYS, [route("JFK", "LAX", 2, None)]))
     collect(plane, driver, 1)
@@ -177,7 +177,7 @@ def test_what_was_collected_has_expired(plane: Plane, driver: StateDriver) -> No
         assert "was collected" in detail
 
 
-def test_a_snapshot_that_expires_while_it_is_read(plane: Plane, driver: StateDriver) -> None:
+def test_snapshot_that_expires_during_a_read_is_reported(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((DELAYS, [route("AAA", "BBB", 1, 77.125)]))
     driver.epoch((DELAYS, [route("AAA", "BBB", 2, None)]))
     manifest = driver.store.read_manifest(plane.control.snapshots.resolve("flights", epoch=1))
@@ -215,7 +215,7 @@ SCANS: dict[str, list[tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize("when", [{}, {"epoch": 2}, {"isolation": "read_uncommitted"}])
-def test_scans_in_key_order(plane: Plane, routes: StateDriver, when: dict[str, Any]) -> None:
+def test_scans_return_keys_in_order(plane: Plane, routes: StateDriver, when: dict[str, Any]) -> None:
     for prefix, expected in SCANS.items():
         for limit in (1, 2, 500):
             rows = pages(plane, STATE + "delays/scan", limit, prefix=prefix, **when)
@@ -225,7 +225,7 @@ def test_scans_in_key_order(plane: Plane, routes: StateDriver, when: dict[str, A
             assert row["value"]["flights"] == number, prefix
 
 
-def test_all_pages_of_a_scan_are_of_one_epoch(plane: Plane, routes: StateDriver) -> None:
+def test_all_pages_of_a_scan_read_one_epoch(plane: Plane, routes: StateDriver) -> None:
     first = plane.get(STATE + "delays/scan", limit=2)
     routes.epoch((DELAYS, [route(*key) for key in ROUTES if key != ("JFK", "LAX")] + [route("JFK", "LAX", 1, None)]))
     get(plane, KEY, min_epoch=3)
@@ -235,7 +235,7 @@ def test_all_pages_of_a_scan_are_of_one_epoch(plane: Plane, routes: StateDriver)
     assert len(plane.get(STATE + "delays/scan")["items"]) == 1
 
 
-def test_an_uncommitted_scan_sees_what_is_prepared(plane: Plane, routes: StateDriver) -> None:
+def test_uncommitted_scan_includes_prepared_epochs(plane: Plane, routes: StateDriver) -> None:
     routes.prepare((DELAYS, [route("AAA", "B", 1, None)] + [route(*key) for key in ROUTES[3:]]))
     query: dict[str, Any] = {"isolation": "read_uncommitted"}
     for limit in (1, 500):
@@ -244,7 +244,7 @@ def test_an_uncommitted_scan_sees_what_is_prepared(plane: Plane, routes: StateDr
     assert len(plane.get(STATE + "delays/scan")["items"]) == 5
 
 
-REFUSED = [
+INVALID_REQUESTS = [
     (STATE + "delays/scan?prefix=a,b,c", 422, "invalid-key"),
     (STATE + "types/scan", 404, "not-found"),
     (STATE + "hidden/scan", 404, "not-found"),
@@ -258,11 +258,11 @@ REFUSED = [
     (STATE + "delays/scan?cursor=WyJhIiwgMSwgIllRPT0iXQ", 400, "invalid-cursor"),
     (STATE + "delays/history?key=JFK,LAX&cursor=WyJhIiwgMSwgMCwgIiIsIDBd", 400, "invalid-cursor"),
     (STATE + "delays/history?key=JFK,LAX&epoch=99", 404, "not-found"),
-    ("/v1/applications/nobody/state/delays/history?key=JFK,LAX", 404, "not-found"),
-    ("/v1/applications/nobody/state/delays/scan", 404, "not-found"),
+    ("/v1/applications/missing/state/delays/history?key=JFK,LAX", 404, "not-found"),
+    ("/v1/applications/missing/state/delays/scan", 404, "not-found"),
 ]
 
 
-def test_bad_questions(plane: Plane, routes: StateDriver) -> None:
-    for path, status, slug in REFUSED:
+def test_invalid_requests_are_refused(plane: Plane, routes: StateDriver) -> None:
+    for path, status, slug in INVALID_REQUESTS:
         assert refused(plane, path)[:2] == (status, slug), path

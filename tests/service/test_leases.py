@@ -1,11 +1,12 @@
-"""Leases by the database's clock, on SQLite and PostgreSQL, and who leads by them."""
+"""Leases by the clock of the database, on SQLite and PostgreSQL, and leadership that is based on them."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,24 +28,12 @@ from epochal.service.runtime.leadership import LeaseLeadership, leadership_of
 from epochal.service.runtime.machine import this_machine
 from tests.kit.catalogs import new_sqlite_catalog
 from tests.kit.waiting import eventually
+from tests.service.sql_catalogs import database as database
+from tests.service.sql_catalogs import url as url
 
 FIRST = Holder("first", "one", "boot", "1@1")
 SECOND = Holder("second", "two", "boot", "1@1")
 LONG = 1000.0
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
-def url(request: pytest.FixtureRequest) -> str:
-    if request.param == "sqlite":
-        return new_sqlite_catalog(request.getfixturevalue("tmp_path") / "catalog.sqlite")
-    return str(request.getfixturevalue("postgresql_catalog_url"))
-
-
-@pytest.fixture
-def database(url: str) -> Iterator[Database]:
-    database = Database(url)
-    yield database
-    database.close()
 
 
 def term_of(answer: Grant | Lease | None) -> int:
@@ -52,12 +41,12 @@ def term_of(answer: Grant | Lease | None) -> int:
     return answer.term
 
 
-def let_expire(database: Database) -> None:
+def expire_leases(database: Database) -> None:
     with database.writing() as session:
         session.execute(update(models.Lease).values(expires_at=database_now(session)))
 
 
-def test_one_holds_it_until_it_is_released_and_terms_rise(database: Database) -> None:
+def test_lease_has_one_holder_until_release_and_terms_increase(database: Database) -> None:
     first, second = Leases(database, FIRST), Leases(database, SECOND)
     assert term_of(first.acquire(LEADER, LONG)) == 1
     refusal = second.acquire(LEADER, LONG)
@@ -68,27 +57,27 @@ def test_one_holds_it_until_it_is_released_and_terms_rise(database: Database) ->
 
     assert first.renew(LEADER, 1, LONG) is None
     assert term_of(second.acquire(LEADER, LONG)) == 2
-    first.release(LEADER, 1)  # what is another's stays
+    first.release(LEADER, 1)  # has no effect on the lease of another holder
     assert isinstance(first.acquire(LEADER, LONG), Lease)
 
 
-def test_what_has_expired_by_the_databases_clock_is_not_renewed_even_if_nobody_took_it(database: Database) -> None:
+def test_expired_lease_is_not_renewed_even_if_it_is_free(database: Database) -> None:
     leases = Leases(database, FIRST)
     leases.acquire(LEADER, LONG)
-    let_expire(database)
+    expire_leases(database)
     assert leases.renew(LEADER, 1, LONG) is None
     assert term_of(leases.acquire(LEADER, LONG)) == 2
 
 
-def test_an_earlier_term_of_the_same_holder_is_not_renewed(database: Database) -> None:
+def test_earlier_term_of_the_same_holder_is_not_renewed(database: Database) -> None:
     leases = Leases(database, FIRST)
     leases.acquire(LEADER, LONG)
-    assert term_of(leases.acquire(LEADER, LONG)) == 2  # the first answer was lost
+    assert term_of(leases.acquire(LEADER, LONG)) == 2  # as when the first answer was lost
     assert leases.renew(LEADER, 1, LONG) is None
     assert term_of(leases.renew(LEADER, 2, LONG)) == 2
 
 
-def test_nobodys_own_clock_counts(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clocks_of_holders_do_not_matter(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     class Ahead(datetime):
         @classmethod
         def now(cls, tz: object = None) -> datetime:
@@ -103,28 +92,23 @@ def test_nobodys_own_clock_counts(database: Database, monkeypatch: pytest.Monkey
         assert abs(held.renewed_at - datetime.now(UTC)) < timedelta(hours=1)
 
 
-def test_of_many_that_ask_at_once_one_gets_it(url: str, database: Database) -> None:
-    """Each over connections of its own, with no row there yet."""
-    answers: list[Grant | Lease] = []
+def test_concurrent_requests_grant_the_lease_once(url: str, database: Database) -> None:
+    """Each process has its own connections, and no row exists yet."""
     barrier = threading.Barrier(6)
 
-    def ask(number: int) -> None:
+    def acquire(number: int) -> Grant | Lease:
         own = Database(url)
         barrier.wait()
-        answers.append(Leases(own, Holder(str(number), "h", "b", "1@1")).acquire(LEADER, LONG))
+        answer = Leases(own, Holder(str(number), "h", "b", "1@1")).acquire(LEADER, LONG)
         own.close()
+        return answer
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(acquire, range(6)))
     assert sorted(isinstance(answer, Grant) for answer in answers) == [False] * 5 + [True]
 
 
-def test_the_lease_of_a_process_of_this_machine_that_was_killed_is_not_waited_for(
-    database: Database, tmp_path: Path
-) -> None:
+def test_lease_of_a_killed_local_process_is_taken_over_immediately(database: Database, tmp_path: Path) -> None:
     sleeping = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     here = this_machine()
     holder = Holder("killed", here.host, here.boot, str(LocalProcess.find(sleeping.pid)))
@@ -144,15 +128,15 @@ def test_the_lease_of_a_process_of_this_machine_that_was_killed_is_not_waited_fo
 
 @pytest.mark.server
 @pytest.mark.parametrize("urgent", [True, False])
-def test_a_process_that_is_stopped_within_a_transaction_keeps_nobody_from_the_lease(
+def test_process_stopped_in_a_transaction_does_not_block_the_lease(
     postgresql_catalog_url: str, urgent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PostgreSQL ends the connection that keeps the row locked and says nothing."""
+    """PostgreSQL closes the connection that keeps the row locked, without notifying the client."""
     monkeypatch.setattr("epochal.service.catalog.engines.STOPPED_MILLISECONDS", 200)
     database, others = Database(postgresql_catalog_url, urgent=urgent), Database(postgresql_catalog_url)
     stopped, other = Leases(database, FIRST), Leases(others, SECOND)
     stopped.acquire(LEADER, LONG)
-    let_expire(others)
+    expire_leases(others)
 
     def hold_it_locked() -> None:
         with database.writing() as session:
@@ -168,13 +152,13 @@ def test_a_process_that_is_stopped_within_a_transaction_keeps_nobody_from_the_le
 
 
 @dataclass
-class Hands:
-    """A clock that a test moves, and a catalog that it takes away."""
+class ManualClock:
+    """A clock that the test advances, and a catalog that it makes unavailable."""
 
     database: Database
     seconds: float = 100.0
-    away: bool = False
-    late: float = 0.0
+    unavailable: bool = False
+    answer_delay: float = 0.0
 
     def __call__(self) -> float:
         return self.seconds
@@ -184,13 +168,13 @@ class Hands:
 
 
 class _Leases(Leases):
-    def __init__(self, hands: Hands, holder: Holder) -> None:
-        super().__init__(hands.database, holder)
-        self._hands = hands
+    def __init__(self, manual_clock: ManualClock, holder: Holder) -> None:
+        super().__init__(manual_clock.database, holder)
+        self._clock = manual_clock
 
     def _lost(self) -> None:
-        if self._hands.away:
-            raise CatalogUnavailable("away")
+        if self._clock.unavailable:
+            raise CatalogUnavailable("unavailable")
 
     def acquire(self, name: str, seconds: float) -> Grant | Lease:
         self._lost()
@@ -199,57 +183,59 @@ class _Leases(Leases):
     def renew(self, name: str, term: int, seconds: float) -> Grant | None:
         self._lost()
         grant = super().renew(name, term, seconds)
-        self._hands.seconds += self._hands.late
+        self._clock.seconds += self._clock.answer_delay
         return grant
 
 
 @pytest.fixture
-def hands(database: Database) -> Hands:
-    return Hands(database)
+def manual_clock(database: Database) -> ManualClock:
+    return ManualClock(database)
 
 
-def test_a_leader_stops_before_its_lease_is_over_counted_from_before_it_asked(hands: Hands) -> None:
-    leader = hands.leadership(FIRST)
+def test_leader_stops_before_its_lease_expires_counted_from_the_request(manual_clock: ManualClock) -> None:
+    leader = manual_clock.leadership(FIRST)
     leader.step()
-    hands.late = 10
-    leader.step()  # is asked at 100, answered at 110
+    manual_clock.answer_delay = 10
+    leader.step()  # requested at 100, answered at 110
     assert leader.leading() is not None
-    hands.seconds = 100 + LONG - 1.001
+    manual_clock.seconds = 100 + LONG - 1.001
     assert leader.leading() is not None
-    hands.seconds = 100 + LONG - 1
+    manual_clock.seconds = 100 + LONG - 1
     assert leader.leading() is None
-    other = hands.leadership(SECOND)
+    other = manual_clock.leadership(SECOND)
     other.step()
-    assert other.leading() is None  # by the database's clock it is not over yet
+    assert other.leading() is None  # not expired by the clock of the database
 
 
-def test_after_an_outage_of_the_catalog_it_leads_on_since_the_first_write(hands: Hands) -> None:
-    leader = hands.leadership(FIRST)
+def test_leader_continues_after_an_outage_with_a_later_start(manual_clock: ManualClock) -> None:
+    leader = manual_clock.leadership(FIRST)
     leader.step()
     before = leader.leading()
     leader.step()
     assert leader.leading() == before
-    hands.away = True
+    manual_clock.unavailable = True
     leader.step()
     assert leader.leading() is None
-    hands.away = False
+    manual_clock.unavailable = False
     leader.step()
     after = leader.leading()
     assert before is not None and after is not None
     assert after.term == before.term and after.since > before.since
 
 
-def test_one_that_was_stopped_for_too_long_begins_a_new_term_or_stands_by(hands: Hands, database: Database) -> None:
-    leader, other = hands.leadership(FIRST), hands.leadership(SECOND)
+def test_leader_suspended_past_its_lease_begins_a_new_term_or_stands_by(
+    manual_clock: ManualClock, database: Database
+) -> None:
+    leader, other = manual_clock.leadership(FIRST), manual_clock.leadership(SECOND)
     leader.step()
-    let_expire(database)
+    expire_leases(database)
     other.step()
     assert other.leading() is not None
 
     leader.step()
 
     assert leader.leading() is None
-    let_expire(database)
+    expire_leases(database)
     leader.step()
     again = leader.leading()
     assert again is not None and again.term == 3
@@ -257,8 +243,8 @@ def test_one_that_was_stopped_for_too_long_begins_a_new_term_or_stands_by(hands:
     assert other.leading() is None
 
 
-def test_who_closes_lets_another_one_lead_at_once(url: str, database: Database, tmp_path: Path) -> None:
-    """Each with a data folder of its own."""
+def test_closing_leader_releases_the_lease_immediately(url: str, database: Database, tmp_path: Path) -> None:
+    """Each control plane has its own data folder."""
     first, second = (leadership_of(Settings(data=tmp_path / name, database=url)) for name in ("one", "two"))
     first.open()
     second.step()
@@ -269,8 +255,8 @@ def test_who_closes_lets_another_one_lead_at_once(url: str, database: Database, 
     second.close()
 
 
-class Says:
-    """A leadership that does as it is asked."""
+class ScriptedLeadership:
+    """A leadership whose term the test sets."""
 
     def __init__(self) -> None:
         self.term: int | None = None
@@ -283,56 +269,56 @@ class Says:
         return None if self.term is None else Leading(self.term, datetime(2026, 1, 1, tzinfo=UTC))
 
 
-def housekeeping(says: Says, *tasks: Callable[[], bool]) -> Housekeeping:
-    made = Housekeeping(says)
+def housekeeping(leadership: ScriptedLeadership, *tasks: Callable[[], bool]) -> Housekeeping:
+    made = Housekeeping(leadership)
     for number, task in enumerate(tasks):
         made.register(f"task {number}", LONG, task)
     return made
 
 
-def test_housekeeping_is_done_by_the_leader_when_it_begins_and_then_at_intervals() -> None:
-    says, done = Says(), []
-    house = housekeeping(says, lambda: bool(done.append("expiry")))
+def test_leader_runs_housekeeping_at_its_start_and_then_at_intervals() -> None:
+    leadership, done = ScriptedLeadership(), []
+    house = housekeeping(leadership, lambda: bool(done.append("expiry")))
     house.look()
     assert done == []
-    says.term = 1
+    leadership.term = 1
     house.look()
     house.look()
     assert done == ["expiry"]
-    says.term = 2
+    leadership.term = 2
     house.look()
     assert done == ["expiry"] * 2
 
 
-def test_housekeeping_goes_on_while_there_is_more_and_ends_with_the_lease() -> None:
-    says, done = Says(), []
-    says.term = 1
+def test_housekeeping_repeats_until_done_or_the_lease_ends() -> None:
+    leadership, done = ScriptedLeadership(), []
+    leadership.term = 1
 
     def task() -> bool:
         done.append(len(done))
         if len(done) == 5:
-            says.term = None
+            leadership.term = None
         return len(done) < 100
 
     after: list[str] = []
-    housekeeping(says, task, lambda: bool(after.append("not any more"))).look()
+    housekeeping(leadership, task, lambda: bool(after.append("not any more"))).look()
     assert len(done) == 5 and after == []
 
 
-def test_a_task_that_fails_keeps_no_other_from_being_done() -> None:
-    says, done = Says(), []
-    says.term = 1
+def test_failing_housekeeping_task_does_not_block_the_others() -> None:
+    leadership, done = ScriptedLeadership(), []
+    leadership.term = 1
 
     def failing() -> bool:
         raise RuntimeError("a task")
 
-    house = housekeeping(says, failing, lambda: bool(done.append("the next")))
+    house = housekeeping(leadership, failing, lambda: bool(done.append("the next")))
     house.open()
     eventually(lambda: bool(done))
     house.close()
 
 
-def test_on_sqlite_a_data_folder_is_for_one_control_plane(tmp_path: Path) -> None:
+def test_data_folder_with_sqlite_has_one_control_plane(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path)
     new_sqlite_catalog(tmp_path / "catalog.sqlite")
     first, second = leadership_of(settings), leadership_of(settings)

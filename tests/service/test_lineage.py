@@ -1,4 +1,4 @@
-"""Lineage over a real socket: labels, folding, drawings; a hundred thousand epochs stay quick and readable."""
+"""Lineage over a real socket: labels, folding, drawings; 100,000 epochs are returned quickly and stay readable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane
 
 LINEAGE = "/v1/applications/flights/lineage"
-RUDE = 'it"s <script>alert(1)</script> & \\ \x01 done'
+UNESCAPED = 'it"s <script>alert(1)</script> & \\ \x01 done'
 
 
 def running(plane: Plane, name: str = "flights", epochs: int = 0) -> Driver:
@@ -31,19 +31,20 @@ def running(plane: Plane, name: str = "flights", epochs: int = 0) -> Driver:
 
 @pytest.fixture
 def tree(plane: Plane) -> Driver:
-    """Twenty epochs, an upgrade at 8, a fork at 12 with a message that is not kind, two epochs there."""
+    """Twenty epochs, an upgrade at epoch 8, a fork at epoch 12 with a message that must be escaped, two epochs
+    there."""
     plane.application()
     driver = running(plane, epochs=7)
     upgrade(plane, driver)
     driver.epochs(12)
-    body = {"name": "copy", "epoch": 12, "parameters": {"out": "/data/copy"}, "message": RUDE}
+    body = {"name": "copy", "epoch": 12, "parameters": {"out": "/data/copy"}, "message": UNESCAPED}
     plane.post("/v1/applications/flights/fork", 201, **body)
     running(plane, "copy", 2)
     return driver
 
 
 def upgrade(plane: Plane, driver: Driver) -> None:
-    """As a driver does that has taken a new version: its first epoch says so."""
+    """Commit an epoch as a driver does after it has loaded a new version: the first epoch records the change."""
     assert driver.head is not None
     number, parent = driver.head.epoch + 1, driver.head.key
     driver.catalog.open_epoch(number, parent)
@@ -90,7 +91,7 @@ def test_runs_of_plain_epochs_are_folded(plane: Plane, tree: Driver) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 4])
-def test_the_folded_lineage_is_paged(plane: Plane, tree: Driver, limit: int) -> None:
+def test_folded_lineage_is_paged(plane: Plane, tree: Driver, limit: int) -> None:
     whole = plane.get(LINEAGE, fold=True)
     nodes, edges = [], []
     query: dict[str, Any] = {"limit": limit, "fold": True}
@@ -104,11 +105,11 @@ def test_the_folded_lineage_is_paged(plane: Plane, tree: Driver, limit: int) -> 
     assert edges == whole["edges"]
 
 
-def test_edges_say_who_when_why_and_what_was_read(plane: Plane, tree: Driver) -> None:
+def test_edges_show_author_time_reason_and_input(plane: Plane, tree: Driver) -> None:
     edges = {edge["to"]["epoch"]: edge for edge in plane.get(LINEAGE, fold=True)["edges"]}
     fork = next(edge for edge in edges.values() if edge["kind"] == "fork")
     assert fork["from"]["epoch"] == 12
-    assert (fork["label"]["by"], fork["label"]["message"]) == ("admin", RUDE)
+    assert (fork["label"]["by"], fork["label"]["message"]) == ("admin", UNESCAPED)
     assert fork["label"]["parameters"] == {"out": "/data/copy"}
     assert fork["label"]["at"] is not None
     upgrade = edges[8]
@@ -117,7 +118,7 @@ def test_edges_say_who_when_why_and_what_was_read(plane: Plane, tree: Driver) ->
     assert (edges[7]["kind"], edges[7]["label"]) == ("epoch", None)
 
 
-def test_slices_of_a_run_are_from_its_first_to_its_last(plane: Plane) -> None:
+def test_slices_of_a_folded_run_span_all_its_epochs(plane: Plane) -> None:
     plane.application()
     driver = StateDriver(plane)
     for number in range(6):
@@ -129,10 +130,10 @@ def test_slices_of_a_run_are_from_its_first_to_its_last(plane: Plane) -> None:
     for path in driver.store.list(driver.driver.point.branch):
         driver.store.delete(path)
     again = plane.get(LINEAGE, limit=500)
-    assert len(again["nodes"]) == 6, "the catalog is enough for the tree"
+    assert len(again["nodes"]) == 6, "lineage must not need files of the store"
 
 
-def test_names_are_shown(plane: Plane, tree: Driver) -> None:
+def test_tags_are_shown(plane: Plane, tree: Driver) -> None:
     branch = tree.point.branch
     with plane.control.database.writing() as session:
         application = session.get_one(Branch, branch).application
@@ -143,19 +144,19 @@ def test_names_are_shown(plane: Plane, tree: Driver) -> None:
     assert "tag good" in plane.client.get(LINEAGE, params={"format": "dot"}).text
 
 
-def test_dot(plane: Plane, tree: Driver) -> None:
+def test_lineage_is_drawn_as_dot(plane: Plane, tree: Driver) -> None:
     answer = plane.client.get(LINEAGE, params={"format": "dot"})
     assert answer.headers["content-type"].startswith("text/vnd.graphviz")
     text = answer.text
     assert text.startswith('digraph "flights" {') and text.endswith("}\n")
     assert text.count("->") == len(FOLDED) - 1
     for line in text.splitlines():
-        # Outside of its strings there is nothing that somebody has written.
+        # Text of users occurs only inside quoted strings.
         assert "script" not in re.sub(r'"(?:[^"\\]|\\.)*"', "", line)
     assert "\x01" not in text
 
 
-def test_svg(plane: Plane, tree: Driver) -> None:
+def test_lineage_is_drawn_as_svg(plane: Plane, tree: Driver) -> None:
     answer = plane.client.get(LINEAGE, params={"format": "svg"})
     assert answer.headers["content-type"] == "image/svg+xml"
     assert "default-src 'none'" in answer.headers["content-security-policy"]
@@ -165,21 +166,21 @@ def test_svg(plane: Plane, tree: Driver) -> None:
     assert tags == {"svg", "title", "style", "path", "g", "circle", "text", "tspan"}
     assert len(list(root.iter(f"{space}circle"))) == len(FOLDED)
     assert len(list(root.iter(f"{space}path"))) == len(FOLDED) - 1
-    said = " ".join(element.text or "" for element in root.iter(f"{space}tspan"))
-    assert "fork by admin" in said and "<script>" in said
-    assert "upgrade by ada: round the delays" in said
+    texts = " ".join(element.text or "" for element in root.iter(f"{space}tspan"))
+    assert "fork by admin" in texts and "<script>" in texts
+    assert "upgrade by ada: round the delays" in texts
     for circle in root.iter(f"{space}circle"):
         assert 0 < float(circle.get("cy", "")) < float(root.get("height", ""))
 
 
-def test_nothing_to_draw_yet(plane: Plane) -> None:
+def test_lineage_without_snapshots_is_empty(plane: Plane) -> None:
     plane.application()
     assert plane.get(LINEAGE, fold=True)["nodes"] == []
     assert "no snapshots yet" in plane.client.get(LINEAGE, params={"format": "svg"}).text
     assert plane.client.get(LINEAGE, params={"format": "dot"}).status_code == 200
 
 
-def test_bad_questions(plane: Plane, tree: Driver) -> None:
+def test_invalid_requests_are_refused(plane: Plane, tree: Driver) -> None:
     for query in ({"format": "png"}, {"fold": "maybe"}):
         assert plane.client.get(LINEAGE, params=query).status_code == 422
     unfolded = plane.get(LINEAGE, limit=1)["next_cursor"]
@@ -187,8 +188,8 @@ def test_bad_questions(plane: Plane, tree: Driver) -> None:
     assert (refused.status_code, refused.json()["type"]) == (400, "urn:epochal:problem:invalid-cursor")
 
 
-@pytest.mark.long  # how runs are folded, the tests above say
-def test_a_hundred_thousand_epochs_are_a_few_lines(plane: Plane, tree: Driver) -> None:
+@pytest.mark.long  # folding itself is tested above
+def test_hundred_thousand_epochs_fold_into_few_nodes(plane: Plane, tree: Driver) -> None:
     branch, moment = tree.point.branch, now() + timedelta(seconds=1)
     with plane.control.database.writing() as session:
         row = session.get_one(Epoch, (branch, 20))

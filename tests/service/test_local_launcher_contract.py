@@ -1,4 +1,4 @@
-"""The local launcher does what every launcher does."""
+"""The launcher contract for the local launcher."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def launching(tmp_path: Path) -> Iterator[Launching]:
     made: list[LocalLauncher] = []
 
     def make(program: str) -> Launcher:
-        # The folder tells this test's drivers from others': they are found by their command.
+        # Drivers are found by their command line; the folder distinguishes the drivers of this test.
         command = (sys.executable, "-c", f"{program}\n# {tmp_path}")
         made.append(LocalLauncher(tmp_path / "logs", command))
         return made[-1]

@@ -1,5 +1,5 @@
-"""``epochal login`` at a real identity provider on a loopback socket, and commands afterwards at a control plane that
-verifies what it has signed."""
+"""``epochal login`` at a real identity provider on a loopback socket, and later commands at a control plane that
+verifies its tokens."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def url(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[str]:
-    """Of a control plane that takes the provider's tokens; nobody has logged in yet."""
+    """URL of a control plane that accepts the provider's tokens; no user has logged in yet."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("configuration")))
     monkeypatch.setenv("EPOCHAL_HOME", str(tmp_path_factory.mktemp("home")))
     for name in ("EPOCHAL_URL", "EPOCHAL_TOKEN"):
@@ -58,19 +58,19 @@ def log_in(provider: IdentityProvider, url: str, *further: str) -> str:
     return run("login", "--issuer", provider.url, "--client-id", CLIENT, "--url", url, *further)
 
 
-def test_who_has_logged_in_is_known_to_all_commands(url: str, provider: IdentityProvider) -> None:
+def test_login_is_used_by_all_commands(url: str, provider: IdentityProvider) -> None:
     provider.polls = ["authorization_pending", "authorization_pending"]
-    said = log_in(provider, url)
-    assert f"{provider.url}/enter" in said
-    assert "ABCD-EFGH" in said
+    output = log_in(provider, url)
+    assert f"{provider.url}/enter" in output
+    assert "ABCD-EFGH" in output
     assert provider.asked.count("/token") == 3
-    assert json.loads(run("ps", "--json"))["items"] == []  # without --url: the current context says where
+    assert json.loads(run("ps", "--json"))["items"] == []  # without --url, the current context supplies it
     with Client() as client:
         assert client.url == url
         assert client.applications.list() == []
 
 
-def test_logins_are_their_users_only(url: str, provider: IdentityProvider) -> None:
+def test_login_is_stored_readable_by_its_user_only(url: str, provider: IdentityProvider) -> None:
     log_in(provider, url)
     assert stat.S_IMODE(contexts_file().stat().st_mode) == 0o600
     assert stat.S_IMODE(contexts_file().parent.stat().st_mode) == 0o700
@@ -79,14 +79,14 @@ def test_logins_are_their_users_only(url: str, provider: IdentityProvider) -> No
     assert token not in run("context", "list", "--json") + run("context", "list")
 
 
-def test_a_login_is_shown_to_no_other_control_plane(url: str, provider: IdentityProvider) -> None:
+def test_login_is_sent_to_no_other_control_plane(url: str, provider: IdentityProvider) -> None:
     log_in(provider, url)
     assert locate(url).token is not None
     for other in ("http://127.0.0.1:1", url.replace("127.0.0.1", "localhost"), f"{url}0", "https://elsewhere.example"):
         assert locate(other).token is None
 
 
-def test_an_expired_token_is_renewed_once_by_however_many(url: str, provider: IdentityProvider) -> None:
+def test_expired_token_is_renewed_once_by_concurrent_callers(url: str, provider: IdentityProvider) -> None:
     log_in(provider, url)
     first = token_for(url)
     with changed_contexts() as contexts:
@@ -100,9 +100,7 @@ def test_an_expired_token_is_renewed_once_by_however_many(url: str, provider: Id
     assert json.loads(run("ps", "--json"))["items"] == []
 
 
-def test_a_login_that_was_taken_back_is_over_and_one_that_cannot_be_renewed_now_is_not(
-    url: str, provider: IdentityProvider
-) -> None:
+def test_revoked_login_ends_but_an_unavailable_issuer_does_not_end_it(url: str, provider: IdentityProvider) -> None:
     log_in(provider, url)
     with changed_contexts() as contexts:
         contexts.contexts[url].expires_at = time.time() - 1
@@ -118,7 +116,7 @@ def test_a_login_that_was_taken_back_is_over_and_one_that_cannot_be_renewed_now_
         run("ps")
 
 
-def test_who_logs_out_is_forgotten_here_and_there(url: str, provider: IdentityProvider) -> None:
+def test_logout_deletes_the_login_and_revokes_its_token(url: str, provider: IdentityProvider) -> None:
     log_in(provider, url)
     assert json.loads(run("logout", "--json")) == {"context": url, "revoked": True}
     assert provider.refresh_tokens == set()
@@ -127,7 +125,7 @@ def test_who_logs_out_is_forgotten_here_and_there(url: str, provider: IdentityPr
         run("logout")
 
 
-def test_several_control_planes(url: str, provider: IdentityProvider) -> None:
+def test_contexts_of_several_control_planes_are_switched(url: str, provider: IdentityProvider) -> None:
     log_in(provider, url, "--name", "one")
     log_in(provider, "https://two.example", "--name", "two")
     assert locate().url == "https://two.example"
@@ -139,7 +137,7 @@ def test_several_control_planes(url: str, provider: IdentityProvider) -> None:
         run("context", "use", "three")
 
 
-def test_a_context_means_a_project(url: str, provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_context_selects_a_project(url: str, provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     log_in(provider, url, "--name", "one")
     assert locate().project == "default"
     run("context", "use", "one", "--project", "pricing")
@@ -158,16 +156,16 @@ def test_a_context_means_a_project(url: str, provider: IdentityProvider, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("said", "why"), [("access_denied", "refused"), ("expired_token", "timed out"), ("server_error", "server_error")]
+    ("poll", "why"), [("access_denied", "refused"), ("expired_token", "timed out"), ("server_error", "server_error")]
 )
-def test_a_login_that_comes_to_nothing_says_why(url: str, provider: IdentityProvider, said: str, why: str) -> None:
-    provider.polls = [said]
+def test_failed_login_reports_its_cause(url: str, provider: IdentityProvider, poll: str, why: str) -> None:
+    provider.polls = [poll]
     with pytest.raises(Unauthenticated, match=why):
         log_in(provider, url)
     assert read_contexts().contexts == {}
 
 
-def test_who_is_told_to_asks_less_often(provider: IdentityProvider) -> None:
+def test_slow_down_answers_lengthen_the_polling_interval(provider: IdentityProvider) -> None:
     provider.polls = ["slow_down", "authorization_pending", "slow_down"]
     pauses: list[float] = []
     asking = Provider(provider.url, CLIENT)
@@ -176,17 +174,17 @@ def test_who_is_told_to_asks_less_often(provider: IdentityProvider) -> None:
 
 
 @pytest.mark.parametrize("issuer", ["http://id.example", "id.example", "ftp://127.0.0.1"])
-def test_nobody_logs_in_where_others_can_read_it(url: str, issuer: str) -> None:
+def test_login_requires_https(url: str, issuer: str) -> None:
     with pytest.raises(OptionError, match="https"):
         run("login", "--issuer", issuer, "--client-id", CLIENT, "--url", url)
 
 
-def test_a_client_that_the_provider_does_not_know_is_refused(url: str, provider: IdentityProvider) -> None:
+def test_client_unknown_to_the_provider_is_refused(url: str, provider: IdentityProvider) -> None:
     with pytest.raises(OptionError, match="invalid_client"):
         run("login", "--issuer", provider.url, "--client-id", "another", "--url", url)
 
 
-def test_a_file_that_nobody_can_read_says_which(url: str) -> None:
+def test_unreadable_contexts_file_is_named(url: str) -> None:
     contexts_file().parent.mkdir(parents=True)
     contexts_file().write_text("[")
     with pytest.raises(OptionError, match=r"contexts\.json"):

@@ -1,4 +1,4 @@
-"""Look-ups over a real socket, from real snapshots: which epoch answers, what a client is told when none can."""
+"""Look-ups over a real socket, from real snapshots: the epoch that answers, and the error if none can."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def driver(plane: Plane) -> StateDriver:
     return StateDriver(plane)
 
 
-def test_a_key_is_answered_with_the_epoch_that_it_is_from(plane: Plane, driver: StateDriver) -> None:
+def test_lookup_returns_the_value_and_its_epoch(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 2.5)]))
     driver.epoch((DELAYS, [route("JFK", "LAX", 2, None)]))
     assert get(plane, "JFK,LAX", min_epoch=2) == {
@@ -42,7 +42,7 @@ def test_a_key_is_answered_with_the_epoch_that_it_is_from(plane: Plane, driver: 
     }
 
 
-def test_the_short_way_and_the_ordinary_route_answer_alike(plane: Plane, driver: StateDriver) -> None:
+def test_fast_path_and_route_return_equal_answers(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 2.5), route("a/b", "ü,%", 2, 0.5)]))
     get(plane, "JFK,LAX", min_epoch=1)
     for key in ("JFK,LAX", "a%2Fb,%C3%BC%2C%25"):
@@ -59,7 +59,7 @@ def test_the_short_way_and_the_ordinary_route_answer_alike(plane: Plane, driver:
     assert 'epochal_lookup_seconds_count{application="flights"}' in text
 
 
-def test_without_a_good_token_nothing_is_answered(plane: Plane, driver: StateDriver) -> None:
+def test_lookups_require_a_valid_token(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 2.5)]))
     get(plane, "JFK,LAX", min_epoch=1)
     for token in (None, "ept_wrong"):
@@ -70,14 +70,14 @@ def test_without_a_good_token_nothing_is_answered(plane: Plane, driver: StateDri
         assert client.get(KEYS + "JFK,LAX").status_code == 200
 
 
-REFUSED = [
+INVALID_REQUESTS = [
     (KEYS + "JFK,SFO", 404, "key-not-found", "at epoch 1"),
     (KEYS + "JFK", 422, "invalid-key", "{origin},{destination}"),
     (KEYS + "JFK,LAX,1", 422, "invalid-key", "3 values"),
     ("/v1/applications/flights/state/streaks/keys/N1", 404, "not-found", "it has delays, visits.places"),
     ("/v1/applications/flights/state/hidden/keys/1", 404, "not-found", "queryable=True"),
-    ("/v1/applications/nobody/state/delays/keys/a,b", 404, "not-found", "nobody"),
-    ("/v1/applications/nobody/state", 404, "not-found", "nobody"),
+    ("/v1/applications/missing/state/delays/keys/a,b", 404, "not-found", "missing"),
+    ("/v1/applications/missing/state", 404, "not-found", "missing"),
     (KEYS + "JFK,LAX?epoch=9", 404, "not-found", "9"),
     (KEYS + "JFK,LAX?epoch=1&savepoint=x", 422, "invalid-input", "not both"),
     (KEYS + "JFK,LAX?epoch=1&isolation=read_uncommitted", 422, "invalid-input", "isolation"),
@@ -87,13 +87,13 @@ REFUSED = [
 ]
 
 
-def test_what_is_not_there_or_wrong_is_said(plane: Plane, driver: StateDriver) -> None:
+def test_missing_or_invalid_keys_are_reported(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 2.5)]), (HIDDEN, [{"k": 1, "v": 1}]))
     get(plane, "JFK,LAX", min_epoch=1)
-    for path, status, slug, said in REFUSED:
+    for path, status, slug, message in INVALID_REQUESTS:
         found_status, found_slug, detail = refused(plane, path)
         assert (found_status, found_slug) == (status, slug), f"{path}: {detail}"
-        assert said in detail, path
+        assert message in detail, path
 
 
 STATE = "/v1/applications/flights/state"
@@ -117,13 +117,13 @@ PARAMETERS = [
     ),
     ("POST", "/v1/applications/flights/stop?drain=true", ["drain"], "in the body"),
 ]
-"""Requests, the parameters that are refused, and what is to be done."""
+"""Requests, the parameters that are refused, and the fix that the message proposes."""
 
 
-def test_parameters_that_there_are_not_are_refused(plane: Plane, driver: StateDriver) -> None:
+def test_unknown_parameters_are_refused(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 2.5)]))
     get(plane, "JFK,LAX", min_epoch=1)
-    for method, path, names, said in PARAMETERS:
+    for method, path, names, message in PARAMETERS:
         body = (
             {"json": {"keys": [route("JFK", "LAX")]}} if "lookup" in path else {"json": {}} if method == "POST" else {}
         )
@@ -131,15 +131,15 @@ def test_parameters_that_there_are_not_are_refused(plane: Plane, driver: StateDr
         problem = answer.json()
         assert (answer.status_code, problem["type"]) == (422, "urn:epochal:problem:invalid-request"), path
         assert [error["field"] for error in problem["errors"]] == names, path
-        assert all(said in error["message"] for error in problem["errors"]), problem
-        with plane.as_bearer(None) as nobody:
-            assert nobody.request(method, path, **body).status_code == 401, path
+        assert all(message in error["message"] for error in problem["errors"]), problem
+        with plane.as_bearer(None) as anonymous:
+            assert anonymous.request(method, path, **body).status_code == 401, path
     assert plane.client.get("/healthz?anything=1").status_code == 200
     batch = {"keys": [route("JFK", "LAX")], "epoch": 1}
     assert plane.client.post(f"{STATE}/delays/lookup", json=batch).json()["values"] == [{"flights": 1, "worst": 2.5}]
 
 
-def test_before_the_first_commit_there_is_no_state(plane: Plane, driver: StateDriver) -> None:
+def test_state_is_empty_before_the_first_commit(plane: Plane, driver: StateDriver) -> None:
     assert plane.get("/v1/applications/flights/state")["items"] == []
     assert refused(plane, KEYS + "JFK,LAX")[1] == "not-found"
     driver.prepare((DELAYS, [route("JFK", "LAX", 1, 2.5)]))
@@ -147,7 +147,7 @@ def test_before_the_first_commit_there_is_no_state(plane: Plane, driver: StateDr
 
 
 @pytest.mark.claim("Thesis, 4.3.1")
-def test_uncommitted_reads_see_what_is_prepared(plane: Plane, driver: StateDriver) -> None:
+def test_uncommitted_reads_include_prepared_epochs(plane: Plane, driver: StateDriver) -> None:
     driver.epoch(
         (DELAYS, [route("JFK", "LAX", 1, 1.0), route("LGA", "ATL", 1, 1.0)]), (VISITS, [place("N1", "JFK", 1)])
     )
@@ -169,7 +169,7 @@ def test_uncommitted_reads_see_what_is_prepared(plane: Plane, driver: StateDrive
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_min_epoch_waits_and_then_gives_up(plane: Plane, driver: StateDriver, isolation: str) -> None:
+def test_min_epoch_waits_up_to_its_timeout(plane: Plane, driver: StateDriver, isolation: str) -> None:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 1.0)]))
     status, slug, _ = refused(plane, KEYS + "JFK,LAX", min_epoch=2, wait_seconds=0.1, isolation=isolation)
     assert (status, slug) == (409, "not-yet-committed")
@@ -180,7 +180,7 @@ def test_min_epoch_waits_and_then_gives_up(plane: Plane, driver: StateDriver, is
     later.join()
 
 
-def test_the_past_is_read_from_its_snapshot(plane: Plane, driver: StateDriver) -> None:
+def test_older_state_is_read_from_its_snapshot(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 1.0)]), (VISITS, [place("N1", "JFK", 1)]))
     driver.savepoint("first")
     driver.epoch((DELAYS, [route("JFK", "LAX", 2, 1.0)]), (VISITS, [place("N1", "LAX", 2), place("N1", "JFK")]))
@@ -199,7 +199,7 @@ def test_the_past_is_read_from_its_snapshot(plane: Plane, driver: StateDriver) -
     assert (answer["epoch"], answer["values"]) == (2, [{"flights": 2, "worst": 1.0}, None])
 
 
-def test_an_expired_snapshot_is_gone(plane: Plane) -> None:
+def test_expired_snapshot_is_refused(plane: Plane) -> None:
     plane.application(configuration={"retained_epochs": 2})
     driver = StateDriver(plane)
     for number in range(4):
@@ -208,26 +208,26 @@ def test_an_expired_snapshot_is_gone(plane: Plane) -> None:
     assert get(plane, "JFK,LAX", epoch=4)["value"]["flights"] == 3
 
 
-def test_a_batch_comes_from_one_epoch_in_the_order_asked_for(plane: Plane, driver: StateDriver) -> None:
+def test_batch_is_read_from_one_epoch_in_request_order(plane: Plane, driver: StateDriver) -> None:
     names = [f"A{number}" for number in range(2500)]
     path = "/v1/applications/flights/state/delays/lookup"
     done = threading.Event()
     seen: list[tuple[int, set[int]]] = []
 
-    def look() -> None:
+    def read() -> None:
         with plane.as_bearer(plane.token("viewer")) as client:
             while not done.is_set():
                 answer = client.post(path, json={"keys": [route(name, "X") for name in names]})
                 if answer.status_code == 200:
                     seen.append((answer.json()["epoch"], {value["flights"] for value in answer.json()["values"]}))
 
-    looking = threading.Thread(target=look)
-    looking.start()
+    reader = threading.Thread(target=read)
+    reader.start()
     for number in range(1, 8):
         driver.epoch((DELAYS, [route(name, "X", number, 0.5) for name in names]))
     answer = plane.post(path, 200, keys=[route("none", "X"), route("A7", "X"), route("A7", "X")], min_epoch=7)
     done.set()
-    looking.join()
+    reader.join()
     assert answer == {
         "table": "delays",
         "branch": driver.driver.point.branch,
@@ -244,22 +244,28 @@ WRONG_KEYS = [
     ({"origin": "JFK", "destination": "LAX", "x": 1}, "x unknown"),
     ({"origin": "JFK", "destination": 7}, "'destination' (string) takes a string, not 7"),
 ]
-NO_BATCHES = [{"keys": [{}] * 10_001}, {"keys": [], "unknown": 1}, {"keys": ["JFK"]}, {}, {"keys": [], "epoch": -1}]
+INVALID_BATCHES = [
+    {"keys": [{}] * 10_001},
+    {"keys": [], "unknown": 1},
+    {"keys": ["JFK"]},
+    {},
+    {"keys": [], "epoch": -1},
+]
 
 
-def test_a_batch_that_is_wrong_is_refused_and_a_wrong_key_named(plane: Plane, driver: StateDriver) -> None:
+def test_invalid_batch_is_refused_and_names_the_invalid_key(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 1.0)]))
     get(plane, "JFK,LAX", min_epoch=1)
     path = "/v1/applications/flights/state/delays/lookup"
-    for key, said in WRONG_KEYS:
+    for key, message in WRONG_KEYS:
         answer = plane.client.post(path, json={"keys": [route("JFK", "LAX"), key]})
         assert answer.status_code == 422 and answer.json()["type"].endswith(":invalid-key"), key
-        assert said in answer.json()["detail"], key
-    for body in NO_BATCHES:
+        assert message in answer.json()["detail"], key
+    for body in INVALID_BATCHES:
         assert plane.client.post(path, json=body).status_code == 422, body
 
 
-def test_a_value_that_did_not_change_is_not_sent_again(plane: Plane, driver: StateDriver) -> None:
+def test_unchanged_value_is_not_sent_again(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 1.0)]))
     get(plane, "JFK,LAX", min_epoch=1)
     tag = plane.client.get(KEYS + "JFK,LAX").headers["etag"]

@@ -1,4 +1,4 @@
-"""Batch look-ups and scans as an Arrow stream: the types of the state, exactly; errors as of any other request."""
+"""Batch look-ups and scans as Arrow streams: exact types of the state, and errors as problem documents."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROW = {
 
 
 @pytest.fixture
-def there(plane: Plane) -> Plane:
+def served(plane: Plane) -> Plane:
     plane.application()
     driver = StateDriver(plane, tables=(DELAYS, VALUES))
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 2.5)]), (VALUES, [{"k": 1, **ROW}, {"k": 2, "s": 0, "f": 1.0}]))
@@ -53,8 +53,8 @@ def client_of(plane: Plane) -> Client:
     return Client(plane.settings.url, plane.client.headers["authorization"].removeprefix("Bearer "))
 
 
-def test_values_have_their_own_types_and_the_order_of_the_keys(there: Plane) -> None:
-    with client_of(there) as client:
+def test_values_keep_their_types_and_the_order_of_the_keys(served: Plane) -> None:
+    with client_of(served) as client:
         state = client.application("flights").state("values")
         found = state.lookup_table([{"k": 2}, {"k": 9}, {"k": 1}, {"k": 1}])
         empty, nothing = state.lookup_table([]), state.lookup_table([{"k": 9}])
@@ -73,7 +73,7 @@ def test_values_have_their_own_types_and_the_order_of_the_keys(there: Plane) -> 
     none = {"_found": False, **nulls}
     assert found.to_pylist() == [{**nulls, "_found": True, "s": 0, "f": 1.0}, none, whole, whole]
     assert nothing.to_pylist() == [none]
-    branch = get(there, "JFK,LAX")["branch"]
+    branch = get(served, "JFK,LAX")["branch"]
     assert found.schema.metadata == {
         b"table": b"values",
         b"branch": branch.encode(),
@@ -85,31 +85,31 @@ def test_values_have_their_own_types_and_the_order_of_the_keys(there: Plane) -> 
     assert frame["s"].isna().tolist() == [False, True] and frame["m"][0] == ROW["m"]
 
 
-def test_whoever_does_not_name_it_gets_json_and_errors_are_problems(there: Plane) -> None:
+def test_arrow_is_sent_only_when_accepted_and_errors_are_problems(served: Plane) -> None:
     path = "/v1/applications/flights/state/delays/lookup"
     body = {"keys": [route("JFK", "LAX")]}
     for accept, type in (
         ("*/*", "application/json"),
         ("application/json, Application/Vnd.Apache.Arrow.Stream;q=0.9", ARROW_STREAM),
     ):
-        answer = there.client.post(path, json=body, headers={"Accept": accept})
+        answer = served.client.post(path, json=body, headers={"Accept": accept})
         assert (answer.status_code, answer.headers["content-type"]) == (200, type)
     for wrong, slug in (
         ({"keys": [{"origin": "JFK"}]}, "invalid-key"),
         ({"keys": [{}] * 10_001}, "invalid-request"),
         ({"keys": [], "epoch": 9}, "not-found"),
     ):
-        answer = there.client.post(path, json=wrong, headers={"Accept": ARROW_STREAM})
+        answer = served.client.post(path, json=wrong, headers={"Accept": ARROW_STREAM})
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.json()["type"].endswith(f":{slug}")
-    with there.as_bearer(None) as nobody:
-        assert nobody.post(path, json=body, headers={"Accept": ARROW_STREAM}).status_code == 401
-    with client_of(there) as client, pytest.raises(InvalidKey):
+    with served.as_bearer(None) as anonymous:
+        assert anonymous.post(path, json=body, headers={"Accept": ARROW_STREAM}).status_code == 401
+    with client_of(served) as client, pytest.raises(InvalidKey):
         client.application("flights").state("delays").lookup_table([{"origin": "JFK"}])
 
 
-def test_a_scan_in_columns_has_the_pages_of_the_scan_in_objects(there: Plane) -> None:
-    with client_of(there) as client:
+def test_arrow_scan_has_the_same_pages_as_the_json_scan(served: Plane) -> None:
+    with client_of(served) as client:
         for declared, options in (
             (DELAYS, {}),
             (DELAYS, {"epoch": 1}),
@@ -122,10 +122,10 @@ def test_a_scan_in_columns_has_the_pages_of_the_scan_in_objects(there: Plane) ->
                 objects.append(state.scan(limit=1, cursor=cursor, **options))
                 columns.append(state.scan_table(limit=1, cursor=cursor, **options))
             for page, rows in zip(objects, columns, strict=True):
-                said = {name.decode(): text.decode() for name, text in rows.schema.metadata.items()}
+                metadata = {name.decode(): text.decode() for name, text in rows.schema.metadata.items()}
                 further = {} if page.next_cursor is None else {"next_cursor": page.next_cursor}
                 origin = {"table": page.table, "branch": page.branch, "epoch": str(page.epoch)}
-                assert said == {**origin, "isolation": page.isolation, **further}
+                assert metadata == {**origin, "isolation": page.isolation, **further}
                 assert shown(declared, rows) == [{**row.key, **row.value} for row in page.items]
             assert [comparable(rows) for rows in state.scan_tables(limit=1, **options)] == [*map(comparable, columns)]
             types = columns[0].schema.remove_metadata()

@@ -1,5 +1,5 @@
-"""Keys that a path would not carry, through HTTP, the client and the command line: dots, slashes, nothing, hyphens,
-null."""
+"""Keys that a URL path cannot carry as they are, through HTTP, the client and the command line: dots, slashes, empty
+strings, hyphens, null."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def client(awkward: Plane) -> Client:
     return Client(awkward.settings.url, token=awkward.settings.admin_token_file.read_text().strip())
 
 
-def test_the_client_finds_every_key(client: Client) -> None:
+def test_client_finds_every_key(client: Client) -> None:
     state = client.application("flights").state("names")
     for name in AWKWARD:
         answer = state.get(name, min_epoch=1)
@@ -60,7 +60,7 @@ def test_the_client_finds_every_key(client: Client) -> None:
 
 
 def test_long_keys_are_scanned_page_by_page(plane: Plane) -> None:
-    """The cursor of a page has the last key of the page in it."""
+    """The cursor of a page contains the last key of the page."""
     plane.application()
     driver = StateDriver(plane, tables=(NAMES,))
     names = [letter * 5_000 for letter in "abc"]
@@ -71,7 +71,7 @@ def test_long_keys_are_scanned_page_by_page(plane: Plane) -> None:
     assert [row.key["name"] for row in state.scan_all(limit=1)] == names
 
 
-def test_a_key_in_the_query_answers_as_one_in_the_path(awkward: Plane, client: Client) -> None:
+def test_key_in_the_query_equals_key_in_the_path(awkward: Plane, client: Client) -> None:
     client.application("flights").state("names").get("a/b", min_epoch=1)
     state = "/v1/applications/flights/state/names/keys"
     in_path, in_query = awkward.client.get(f"{state}/a%2Fb"), awkward.client.get(state, params={"key": "a%2Fb"})
@@ -81,30 +81,30 @@ def test_a_key_in_the_query_answers_as_one_in_the_path(awkward: Plane, client: C
     assert again.status_code == 304
     assert awkward.client.get(state, params={"key": ".."}).json()["key"] == {"name": ".."}
     assert awkward.client.get(state).status_code == 422
-    with awkward.as_bearer(None) as nobody:
-        assert nobody.get(state, params={"key": ".."}).status_code == httpx.codes.UNAUTHORIZED
+    with awkward.as_bearer(None) as anonymous:
+        assert anonymous.get(state, params={"key": ".."}).status_code == httpx.codes.UNAUTHORIZED
 
 
-def test_an_application_and_a_table_are_called_keys(plane: Plane) -> None:
+def test_application_and_table_may_be_named_keys(plane: Plane) -> None:
     plane.application("keys")
     named = table("keys", StateKind.VALUE, "name string", "length int")
     StateDriver(plane, "keys", (named,)).epoch((named, [{"name": "a,b", "length": 3}]))
     path = "/v1/applications/keys/state/keys/keys/a%2Cb"
     assert plane.get(path, min_epoch=1)["value"] == {"length": 3}
-    assert plane.get(path, epoch=1)["value"] == {"length": 3}  # not on the short way
+    assert plane.get(path, epoch=1)["value"] == {"length": 3}  # not on the fast path
 
 
 def epochal(*arguments: str) -> tuple[int, str]:
-    words = StringIO()
-    with redirect_stdout(words), redirect_stderr(words):
+    output = StringIO()
+    with redirect_stdout(output), redirect_stderr(output):
         try:
             main(arguments)
         except SystemExit as ended:
-            return int(ended.code or 0), words.getvalue()
-    return 0, words.getvalue()
+            return int(ended.code or 0), output.getvalue()
+    return 0, output.getvalue()
 
 
-def test_the_command_takes_keys_that_look_like_options_after_two_hyphens(
+def test_command_accepts_keys_like_options_after_two_hyphens(
     awkward: Plane, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.application("flights").state("names").get(".", min_epoch=1)
@@ -112,20 +112,20 @@ def test_the_command_takes_keys_that_look_like_options_after_two_hyphens(
     monkeypatch.setenv("EPOCHAL_TOKEN", awkward.settings.admin_token_file.read_text().strip())
     monkeypatch.setenv("COLUMNS", "200")
     for name in (".", "..", "-", "--epoch"):
-        code, words = epochal("get", "flights", "names", "--", name)
-        assert (code, words.split()[0], words.split()[-1]) == (0, name, str(len(name)))
+        code, output = epochal("get", "flights", "names", "--", name)
+        assert (code, output.split()[0], output.split()[-1]) == (0, name, str(len(name)))
     assert epochal("get", "flights", "numbers", "--epoch", "1", "--", "-5")[1].split()[-1] == "-2.5"
     assert "-2.5" in epochal("scan", "flights", "numbers", "--", "-5")[1]
     for verb in ("get", "scan"):
-        code, words = epochal(verb, "flights", "numbers", "-5")
-        assert (code, f"epochal {verb} .. -- -5" in words) == (2, True), words
-    code, words = epochal("get", "flights", "numbers", "--epcoh", "1")
-    assert (code, "--epoch" in words, " -- " in words) == (2, True, False), words
+        code, output = epochal(verb, "flights", "numbers", "-5")
+        assert (code, f"epochal {verb} .. -- -5" in output) == (2, True), output
+    code, output = epochal("get", "flights", "numbers", "--epcoh", "1")
+    assert (code, "--epoch" in output, " -- " in output) == (2, True, False), output
 
 
 @pytest.fixture
 def with_nulls(plane: Plane) -> StateDriver:
-    """Two epochs; keys that are null in the first column, in the second, in both."""
+    """Two epochs; keys with null in the first column, in the second, and in both."""
     plane.application()
     driver = StateDriver(plane, tables=(ROUTES, PLACES))
     routes = [("JFK", None), (None, "2013-01-31"), (None, None), ("\0", None), ("JFK", "2013-01-31")]
@@ -143,7 +143,7 @@ def with_nulls(plane: Plane) -> StateDriver:
 ENCODED = {"JFK,%00": 2, "%00,2013-01-31": 4, "%00,%00": 6, "JFK,2013-01-31": 10}
 
 
-def test_null_in_a_path_in_the_query_and_in_a_body(plane: Plane, with_nulls: StateDriver) -> None:
+def test_null_keys_in_path_query_and_body(plane: Plane, with_nulls: StateDriver) -> None:
     state = "/v1/applications/flights/state/routes"
     for key, flights in ENCODED.items():
         answer = plane.get(f"{state}/keys/{key}")
@@ -168,7 +168,7 @@ def test_null_in_a_path_in_the_query_and_in_a_body(plane: Plane, with_nulls: Sta
     assert (problem.status_code, "'airport' takes no nulls" in problem.json()["detail"]) == (422, True)
 
 
-def test_nulls_come_first_in_scans_and_are_shown_in_differences(plane: Plane, with_nulls: StateDriver) -> None:
+def test_nulls_come_first_in_scans_and_appear_in_differences(plane: Plane, with_nulls: StateDriver) -> None:
     scan = "/v1/applications/flights/state/routes/scan"
     order = [(None, None), (None, "2013-01-31"), ("\0", None), ("JFK", None), ("JFK", "2013-01-31")]
 
@@ -197,7 +197,7 @@ def test_nulls_come_first_in_scans_and_are_shown_in_differences(plane: Plane, wi
     assert [tuple(row["key"].values()) for row in rows] == order
 
 
-def test_null_by_the_client_and_the_command_line(
+def test_null_keys_in_client_and_command_line(
     plane: Plane, with_nulls: StateDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = plane.settings.admin_token_file.read_text().strip()
@@ -212,8 +212,8 @@ def test_null_by_the_client_and_the_command_line(
         state.get("\0", None)
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
     monkeypatch.setenv("EPOCHAL_TOKEN", token)
-    code, words = epochal("get", "flights", "routes", "%00,2013-01-31")
-    assert (code, words.split()[:2], words.split()[-1]) == (0, ["null,", "2013-01-31"], "4")
+    code, output = epochal("get", "flights", "routes", "%00,2013-01-31")
+    assert (code, output.split()[:2], output.split()[-1]) == (0, ["null,", "2013-01-31"], "4")
     assert "6" in epochal("get", "flights", "routes", "%00,%00", "--history")[1]
-    code, words = epochal("scan", "flights", "routes", "%00")
-    assert (code, words.count("null"), "JFK" in words) == (0, 3, False), words
+    code, output = epochal("scan", "flights", "routes", "%00")
+    assert (code, output.count("null"), "JFK" in output) == (0, 3, False), output

@@ -1,4 +1,5 @@
-"""Windows and rows with a time to live over a real socket: listed by key, gone with the snapshot that says so."""
+"""Windows and rows with a time to live over a real socket: listed by key, removed with the snapshot in which they
+expire."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def clock(fire: int, now: int) -> EpochConditions:
 
 @pytest.fixture
 def driver(plane: Plane) -> StateDriver:
-    """The second epoch closes the first window; the third, which is not committed, the second."""
+    """The second epoch closes the first window; the third epoch, which is prepared but not committed, closes the
+    second."""
     plane.application()
     driver = StateDriver(plane, tables=(HOURLY, SEEN))
     driver.conditions = clock(30, 0)
@@ -73,7 +75,7 @@ def driver(plane: Plane) -> StateDriver:
     return driver
 
 
-def test_a_key_lists_its_windows_and_a_time_gives_one(plane: Plane, driver: StateDriver) -> None:
+def test_key_lists_its_windows_and_a_start_time_selects_one(plane: Plane, driver: StateDriver) -> None:
     two, three, four = ({"window_start": shown(60 * n), "flights": n + 1} for n in (1, 2, 3))
     one = {"window_start": shown(0), "flights": 1}
     for when, expected in (
@@ -88,8 +90,8 @@ def test_a_key_lists_its_windows_and_a_time_gives_one(plane: Plane, driver: Stat
             assert found["value"] == {"flights": entry["flights"]}
             assert found["key"] == {"city": "JFK", "window_start": entry["window_start"]}
         rows = plane.get(STATE + "hourly/scan", **when)["items"]
-        there = [row["key"] for row in rows if row["key"]["city"] == "JFK"]
-        assert there == [{"city": "JFK", "window_start": entry["window_start"]} for entry in expected]
+        listed = [row["key"] for row in rows if row["key"]["city"] == "JFK"]
+        assert listed == [{"city": "JFK", "window_start": entry["window_start"]} for entry in expected]
         keys = [{"city": "JFK", "window_start": shown(60 * n)} for n in range(4)]
         answer = plane.client.post(STATE + "hourly/lookup", json={"keys": keys, **when}).json()
         by_time = {entry["window_start"]: {"flights": entry["flights"]} for entry in expected}
@@ -98,7 +100,7 @@ def test_a_key_lists_its_windows_and_a_time_gives_one(plane: Plane, driver: Stat
     assert refused(plane, STATE + "hourly/keys/LAX")[1] == "key-not-found"
 
 
-def test_what_has_a_time_to_live_is_gone_when_it_is_over(plane: Plane, driver: StateDriver) -> None:
+def test_rows_are_removed_when_their_time_to_live_ends(plane: Plane, driver: StateDriver) -> None:
     assert plane.get(STATE + "seen.last/keys/N1")["value"] == {"place": "JFK"}
     uncommitted = {"isolation": "read_uncommitted"}
     assert refused(plane, STATE + "seen.last/keys/N1", **uncommitted)[1] == "key-not-found"
@@ -113,7 +115,7 @@ def test_what_has_a_time_to_live_is_gone_when_it_is_over(plane: Plane, driver: S
     assert [column["name"] for column in tables["hourly"]["sub_key"]] == ["window_start"]
 
 
-def test_histories_and_differences_say_that_it_expired(plane: Plane, driver: StateDriver) -> None:
+def test_histories_and_differences_show_expiry(plane: Plane, driver: StateDriver) -> None:
     driver.commit()
     plane.get(STATE + "seen.last/keys/N2", min_epoch=3)
     history = plane.get(STATE + "seen.last/history", key="N1")["items"]
@@ -143,7 +145,7 @@ def test_histories_and_differences_say_that_it_expired(plane: Plane, driver: Sta
     ]
 
 
-def test_clients_and_commands_list_windows(
+def test_client_and_command_list_windows(
     plane: Plane, driver: StateDriver, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = plane.settings.admin_token_file.read_text().strip()
@@ -169,7 +171,7 @@ def test_clients_and_commands_list_windows(
 
 
 @pytest.mark.by_turns(2)
-def test_an_export_has_the_clock_of_its_snapshot(plane: Plane, driver: StateDriver) -> None:
+def test_export_keeps_the_clock_of_its_snapshot(plane: Plane, driver: StateDriver) -> None:
     done = imported(plane, exported(plane, epoch=1), name="copy")
     assert done["state"] == "succeeded", done["error"]
     copy = "/v1/applications/copy/state/"
@@ -179,7 +181,7 @@ def test_an_export_has_the_clock_of_its_snapshot(plane: Plane, driver: StateDriv
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_replica_holds_what_the_committed_snapshot_shows_and_no_more(tmp_path: Path, seed: int) -> None:
+def test_replica_has_exactly_the_rows_of_the_committed_snapshot(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     branch = Branch(SnapshotStore(str(tmp_path / "store")), tables=(WINDOWS, SESSIONS))
     branch.clock = StateClock(event=BEGINNING, processing=0)
@@ -204,6 +206,6 @@ def test_a_replica_holds_what_the_committed_snapshot_shows_and_no_more(tmp_path:
             assert (at, replica.count()) == (head.key, (len(rows), head.key))
             assert sorted(key for key, _ in found) == sorted(map(format.encode_key, rows))
             with replica.environment.begin() as transaction:
-                # Rows that were written again leave entries behind, until the times that these had.
+                # A row that is written again leaves its earlier entry in the index until that time has passed.
                 assert transaction.stat(replica.times)["entries"] <= 24
         generations.close()

@@ -1,4 +1,4 @@
-"""State without a key over a real socket: lists of subtasks, and what all subtasks hold alike."""
+"""State without a key over a real socket: lists of subtasks, broadcast state, and partial state."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def driver(plane: Plane) -> StateDriver:
 
 
 @pytest.mark.parametrize("when", [{}, {"epoch": 2}, {"isolation": "read_uncommitted"}])
-def test_all_elements_of_the_subtasks_are_listed(plane: Plane, driver: StateDriver, when: dict[str, Any]) -> None:
+def test_scan_lists_all_elements_of_all_subtasks(plane: Plane, driver: StateDriver, when: dict[str, Any]) -> None:
     rows = plane.get(STATE + "batches.waiting/scan", **when)["items"]
     assert [(*row["key"].values(), row["value"]["id"]) for row in rows] == [
         (0, 0, 10),
@@ -111,7 +111,7 @@ def test_broadcast_state_is_looked_up_by_its_own_key(plane: Plane, driver: State
 
 
 @pytest.mark.parametrize("when", [{}, {"epoch": 2}, {"isolation": "read_uncommitted"}])
-def test_partial_state_shows_its_instances_and_what_they_have_together(
+def test_partial_state_shows_its_instances_and_the_merged_value(
     plane: Plane, driver: StateDriver, when: dict[str, Any]
 ) -> None:
     found = plane.get(STATE + "parts.sums/keys/gin", **when)
@@ -141,17 +141,17 @@ def test_partial_state_shows_its_instances_and_what_they_have_together(
     assert "only its program can merge" in looked_up("parts.own", {})["detail"]
 
 
-def of_program(id: str, function: str) -> StateTable:
+def declared_by_program(id: str, function: str) -> StateTable:
     """Partial state as a program declares it."""
     merged = (MergedColumns(function=function, columns={"value": "count"}),)
     sub_key, scope = "key string", StateScope.PARTIAL
     return table(id, StateKind.MAP, "_group int", "count bigint", sub_key=sub_key, scope=scope, reconcile=merged)
 
 
-def test_partial_state_of_a_program_shows_what_its_merge_is_built_in_for(plane: Plane) -> None:
-    """Null is a sum that has left 64 bits, in an instance or of all of them, and nothing else."""
+def test_partial_state_of_a_program_is_merged_by_built_in_functions(plane: Plane) -> None:
+    """Null means that the sum of an instance, or of all instances, exceeds 64 bits."""
     plane.application()
-    votes, limits = of_program("votes", SUM_OR_NULL), of_program("limits", ANY)
+    votes, limits = declared_by_program("votes", SUM_OR_NULL), declared_by_program("limits", ANY)
     driver = StateDriver(plane, tables=(votes, limits))
     parts = ((0, "a", 2), (1, "a", 3), (0, "b", 2**62), (1, "b", 2**62), (0, "c", None), (1, "c", 1), (1, "d", 5))
     rows = [{"_group": instance, "key": key, "count": count} for instance, key, count in parts]
@@ -164,7 +164,7 @@ def test_partial_state_of_a_program_shows_what_its_merge_is_built_in_for(plane: 
     assert batch["values"] == [{"count": 5}, None, {"count": None}, {"count": 5}]
 
 
-def test_its_past_and_its_differences(plane: Plane, driver: StateDriver) -> None:
+def test_state_without_a_key_has_history_and_differences(plane: Plane, driver: StateDriver) -> None:
     history = plane.get(STATE + "alerts.limits/history", key="gin")["items"]
     assert [(item["epoch"], item["new"]) for item in history] == [(2, {"most": 60}), (1, {"most": 50})]
     assert plane.get(STATE + "batches.waiting/keys/2,1", epoch=1)["value"] == {"id": 11}
@@ -189,7 +189,7 @@ def test_its_past_and_its_differences(plane: Plane, driver: StateDriver) -> None
 
 
 @pytest.mark.by_turns(2)
-def test_clients_and_people_see_the_scope(
+def test_client_and_command_show_the_scope(
     plane: Plane, driver: StateDriver, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = plane.settings.admin_token_file.read_text().strip()
@@ -220,7 +220,7 @@ def test_clients_and_people_see_the_scope(
 
 
 @pytest.mark.by_turns(2)
-def test_it_moves_with_its_application(plane: Plane, driver: StateDriver) -> None:
+def test_state_without_a_key_moves_with_its_application(plane: Plane, driver: StateDriver) -> None:
     done = imported(plane, exported(plane, epoch=1), name="copy")
     assert done["state"] == "succeeded", done["error"]
     copy = "/v1/applications/copy/state/"

@@ -1,4 +1,4 @@
-"""Look-ups of every kind and type of state, of tables as a whole, and through stop, restart, fork and damage."""
+"""Look-ups of every kind and type of state, lists of tables, and look-ups after stop, restart, fork and damage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def driver(plane: Plane) -> StateDriver:
     return StateDriver(plane)
 
 
-def test_map_state_is_addressed_as_a_whole_or_by_its_own_key(plane: Plane, driver: StateDriver) -> None:
+def test_map_state_is_read_whole_or_by_sub_key(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((VISITS, [place("N1", "JFK", 1), place("N1", "BOS", 2), place("N10", "LAX", 3)]))
     visits = "/v1/applications/flights/state/visits.places/keys/"
     whole = plane.get(visits + "N1", min_epoch=1)
@@ -56,7 +56,7 @@ def test_every_type_has_its_json_form(plane: Plane) -> None:
     moment = datetime(2013, 1, 31, 5, 15, tzinfo=UTC)
     key = {"i": -3, "b": True, "d": moment.date(), "m": Decimal("-1.50"), "t": moment, "y": b"\x00,\xff"}
     value = {"n": moment.replace(tzinfo=None), "f": float("inf"), "s": 7}
-    # One row has key and value columns of one name, which a real pipeline cannot declare: told apart by position only.
+    # Values get other names than key columns, since a pipeline cannot declare one name in both.
     renamed = TYPES.model_copy(
         update={"value": tuple(column.model_copy(update={"name": f"v_{column.name}"}) for column in TYPES.value)}
     )
@@ -120,7 +120,7 @@ def test_tables_are_listed_with_schema_rows_and_epoch(plane: Plane, driver: Stat
     assert rest["next_cursor"] is None
 
 
-def test_a_stopped_application_answers_also_after_a_restart_and_without_replicas(
+def test_stopped_application_answers_after_a_restart_without_replicas(
     plane: Plane, driver: StateDriver, serve: Callable[..., Any]
 ) -> None:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 1.0)]))
@@ -128,7 +128,7 @@ def test_a_stopped_application_answers_also_after_a_restart_and_without_replicas
     driver.driver.stop()
     assert plane.get("/v1/applications/flights")["state"] == "stopped"
     assert get(plane, "JFK,LAX", min_epoch=1)["value"]["flights"] == 1
-    # A second control plane on the same catalog and store, which has no replica yet: it follows from the store alone.
+    # A second control plane on the same catalog and store, without a replica: it reads the store only.
     from tests.service.conftest import free_port
 
     settings = plane.settings
@@ -144,7 +144,7 @@ def test_a_stopped_application_answers_also_after_a_restart_and_without_replicas
         assert client.get(KEYS + "JFK,LAX").json()["value"]["flights"] == 1
 
 
-def test_a_fork_has_its_parents_state_and_then_its_own(plane: Plane, driver: StateDriver) -> None:
+def test_fork_has_the_parent_state_and_then_its_own(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 1.0)]))
     driver.epoch((DELAYS, [route("JFK", "LAX", 2, 1.0)]))
     plane.post("/v1/applications/flights/fork", 201, name="other", epoch=1, parameters={"out": "/data/x"})
@@ -158,9 +158,7 @@ def test_a_fork_has_its_parents_state_and_then_its_own(plane: Plane, driver: Sta
     assert get(plane, "JFK,LAX", min_epoch=2)["value"]["flights"] == 2
 
 
-def test_a_damaged_snapshot_is_named_and_what_was_committed_before_goes_on_answering(
-    plane: Plane, driver: StateDriver
-) -> None:
+def test_damaged_snapshot_is_named_and_older_state_stays_readable(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 1.0)]))
     get(plane, "JFK,LAX", min_epoch=1)
     driver.prepare((DELAYS, [route("JFK", "LAX", 2, 1.0)]))
@@ -168,17 +166,17 @@ def test_a_damaged_snapshot_is_named_and_what_was_committed_before_goes_on_answe
     deltas = driver.store.read_manifest(driver.head).deltas
     (file,) = (delta.file for delta in deltas if delta.file.rows)
     path = Path(driver.store.location(file.path))
-    kept = path.read_bytes()
-    path.write_bytes(kept[:-3] + b"\x00\x00\x00")
+    original = path.read_bytes()
+    path.write_bytes(original[:-3] + b"\x00\x00\x00")
     assert file.path in refused(plane, KEYS + "JFK,LAX", isolation="read_uncommitted")[2]
     driver.commit()
     assert get(plane, "JFK,LAX")["epoch"] == 1
     assert file.path in refused(plane, KEYS + "JFK,LAX", epoch=2)[2]
-    path.write_bytes(kept)
+    path.write_bytes(original)
     assert get(plane, "JFK,LAX", min_epoch=2, wait_seconds=20)["value"]["flights"] == 2
 
 
-def test_a_deleted_application_takes_its_replicas_with_it(plane: Plane, driver: StateDriver) -> None:
+def test_deleting_an_application_deletes_its_replicas(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((DELAYS, [route("JFK", "LAX", 1, 1.0)]))
     get(plane, "JFK,LAX", min_epoch=1)
     plane.post("/v1/applications/flights/stop")
@@ -190,15 +188,15 @@ def test_a_deleted_application_takes_its_replicas_with_it(plane: Plane, driver: 
         time.sleep(0.05)
 
 
-def test_columns_that_an_average_is_kept_as_are_marked(
+def test_partial_columns_of_an_average_are_marked_internal(
     plane: Plane, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plane.application()
     mean = Quotient(name="mean", dividend="mean_sum", divisor="mean_count")
-    kept = table("means", StateKind.AGGREGATE, "k int", "n bigint, mean_sum bigint, mean_count bigint")
-    driver = StateDriver(plane, tables=(kept.model_copy(update={"shown": (mean,)}),))
+    original = table("means", StateKind.AGGREGATE, "k int", "n bigint, mean_sum bigint, mean_count bigint")
+    driver = StateDriver(plane, tables=(original.model_copy(update={"shown": (mean,)}),))
     for total in (7, 9):
-        driver.epoch((kept, [{"k": 1, "n": 2, "mean_sum": total, "mean_count": 2}]))
+        driver.epoch((original, [{"k": 1, "n": 2, "mean_sum": total, "mean_count": 2}]))
     keys = "/v1/applications/flights/state/means/keys/1"
     value = plane.get(keys, min_epoch=2)["value"]
     assert value == {"n": 2, "mean_sum": 9, "mean_count": 2, "mean": 4.5}

@@ -1,4 +1,4 @@
-"""Look-ups of windows that overlap, over a real socket: windows come out, of the panes that state has."""
+"""Look-ups of overlapping windows over a real socket: state has panes, and look-ups return windows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATE = "/v1/applications/flights/state/"
 VALUES = "flights bigint, total bigint, worst int"
 
 
-def kept(id: str, windows: GridWindows) -> StateTable:
+def window_table(id: str, windows: GridWindows) -> StateTable:
     mean = Quotient(name="mean", dividend="total", divisor="flights")
     partials = table(id, StateKind.AGGREGATE, "city string", VALUES).model_copy(
         update={"merges": merges_of(PLAN.parts), "shown": (mean,)}
@@ -34,11 +34,11 @@ def kept(id: str, windows: GridWindows) -> StateTable:
     return pane_table(partials, windows, windowing(windows, "2 minutes", "final"))
 
 
-SLIDING = kept("sliding", sliding("15 minutes", "10 minutes"))
-SO_FAR = kept("so_far", cumulative("30 minutes", "10 minutes"))
-PLAIN = kept("plain", tumbling("10 minutes"))
+SLIDING = window_table("sliding", sliding("15 minutes", "10 minutes"))
+SO_FAR = window_table("so_far", cumulative("30 minutes", "10 minutes"))
+PLAIN = window_table("plain", tumbling("10 minutes"))
 TOP = SLIDING.model_copy(update={"id": "top", "operator": "top", "merges": None})
-"""As of an operator whose panes are not merged by look-ups."""
+"""A table of an operator whose panes are not merged by look-ups."""
 BEGIN = datetime(2013, 1, 31, tzinfo=UTC)
 
 
@@ -57,8 +57,8 @@ def pane(city: str, minutes: int, *worsts: int) -> dict[str, Any]:
 
 def window(first: int, last: int, *worsts: int) -> dict[str, Any]:
     mean = {"mean": sum(worsts) / len(worsts)}
-    said = {"window_start": shown(first), "window_end": shown(last)}
-    return said | {"flights": len(worsts), "total": sum(worsts), "worst": max(worsts)} | mean
+    message = {"window_start": shown(first), "window_end": shown(last)}
+    return message | {"flights": len(worsts), "total": sum(worsts), "worst": max(worsts)} | mean
 
 
 def clock(fire: int) -> EpochConditions:
@@ -75,7 +75,7 @@ def driver(plane: Plane) -> StateDriver:
         (SLIDING, [pane("JFK", 0, 1), pane("JFK", 5, 2, 3), pane("JFK", 10, 4), pane("J", 10, 9), pane("JFKX", 10, 9)]),
         (SO_FAR, [pane("JFK", 0, 1), pane("JFK", 10, 2)]),
     )
-    driver.conditions = clock(17)  # closes what ended at 15 or before
+    driver.conditions = clock(17)  # closes windows that end at minute 15 or earlier
     driver.epoch((SLIDING, [pane("JFK", 20, 5, 6)]), (SO_FAR, [pane("JFK", 20, 7)]))
     plane.get(STATE + "sliding/keys/JFK", min_epoch=2)
     driver.conditions = clock(18)
@@ -83,7 +83,7 @@ def driver(plane: Plane) -> StateDriver:
     return driver
 
 
-def test_a_key_lists_its_open_windows_and_a_start_gives_one(plane: Plane, driver: StateDriver) -> None:
+def test_key_lists_its_open_windows_and_a_start_time_selects_one(plane: Plane, driver: StateDriver) -> None:
     early = [window(-10, 5, 1), window(0, 15, 1, 2, 3, 4), window(10, 25, 4)]
     for when, expected in (
         ({"epoch": 1}, early),
@@ -108,8 +108,7 @@ def test_a_key_lists_its_open_windows_and_a_start_gives_one(plane: Plane, driver
     assert (in_columns.status_code, in_columns.json()["type"].rpartition(":")[2]) == (422, "invalid-input")
 
 
-def test_what_shows_panes_says_so(plane: Plane, driver: StateDriver) -> None:
-    """Scans, histories and differences show what state has."""
+def test_scans_histories_and_differences_are_marked_as_panes(plane: Plane, driver: StateDriver) -> None:
     snapshots = "/v1/applications/flights/snapshots/1/diff"
     scan = plane.get(STATE + "sliding/scan", prefix="JFK")
     assert [row["key"]["pane_start"] for row in scan["items"]] == [shown(minutes) for minutes in (5, 10, 20)]
@@ -137,7 +136,7 @@ def scan_of(plane: Plane, table: str) -> dict[str, Any]:
     return dict(plane.get(STATE + f"{table}/scan"))
 
 
-def test_of_cumulative_windows_all_that_begin_together_are_listed(plane: Plane, driver: StateDriver) -> None:
+def test_cumulative_windows_with_one_start_are_all_listed(plane: Plane, driver: StateDriver) -> None:
     assert plane.get(STATE + "so_far/keys/JFK")["entries"] == [window(0, 20, 1, 2), window(0, 30, 1, 2, 7)]
     assert len(plane.get(STATE + f"so_far/keys/JFK,{shown(0)}")["entries"]) == 2
     keys = [{"city": "JFK", "window_start": shown(0)}]
@@ -145,7 +144,7 @@ def test_of_cumulative_windows_all_that_begin_together_are_listed(plane: Plane, 
     assert (value["window_end"], value["flights"]) == (shown(30), 3)
 
 
-def test_windows_say_from_which_epoch_a_column_counts(plane: Plane, driver: StateDriver) -> None:
+def test_windows_show_the_first_epoch_of_a_later_column(plane: Plane, driver: StateDriver) -> None:
     value = tuple(each.model_copy(update={"since": 4} if each.name == "total" else {}) for each in SLIDING.value)
     number = driver.epoch(tables=(SLIDING.model_copy(update={"value": value}),))
     one = f"{STATE}sliding/keys/JFK,{shown(20)}"
@@ -157,14 +156,14 @@ def test_windows_say_from_which_epoch_a_column_counts(plane: Plane, driver: Stat
         assert [answer.get("since") for answer in answers] == [since] * len(answers)
 
 
-def test_what_is_wrong_with_keys_is_said(plane: Plane, driver: StateDriver) -> None:
+def test_invalid_keys_are_reported(plane: Plane, driver: StateDriver) -> None:
     assert refused(plane, STATE + "sliding/keys/JFK,noon")[1] == "invalid-key"
     for key in ({"city": "JFK", "pane_start": shown(0)}, {"city": "JFK", "window_start": None}):
         answer = plane.client.post(STATE + "sliding/lookup", json={"keys": [key]})
         assert (answer.status_code, answer.json()["type"]) == (422, "urn:epochal:problem:invalid-key"), answer.text
 
 
-def test_clients_and_commands_list_windows(
+def test_client_and_command_list_windows(
     plane: Plane, driver: StateDriver, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = plane.settings.admin_token_file.read_text().strip()
@@ -175,7 +174,7 @@ def test_clients_and_commands_list_windows(
         assert value is not None and value["flights"] == 3
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
     monkeypatch.setenv("EPOCHAL_TOKEN", token)
-    for command, said in (
+    for command, message in (
         (["get", "flights", "sliding", "JFK"], "2013-01-31"),
         (["get", "flights", "sliding", "JFK", shown(10)], "2013-01-31"),
         (["scan", "flights", "sliding", "JFK"], "Rows are panes"),
@@ -183,4 +182,4 @@ def test_clients_and_commands_list_windows(
     ):
         with pytest.raises(SystemExit, match="0"):
             main(command)
-        assert said in capsys.readouterr().out
+        assert message in capsys.readouterr().out

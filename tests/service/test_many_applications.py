@@ -1,10 +1,9 @@
-"""What is asked again and again asks the catalog as often for many applications as for few."""
+"""Periodic reads of the catalog take the same number of statements for many applications as for few."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -21,17 +20,15 @@ from epochal.service.queries.snapshots import SnapshotDirectory
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.replicas.lag import ReplicaLags
 from epochal.service.runtime.replicas.serving import ServedReplicas
-from tests.kit.catalogs import new_sqlite_catalog
+from tests.service.sql_catalogs import url as url
 
 FEW, MORE = 2, 30
 MOMENT = datetime.now(UTC) - timedelta(hours=1)
 MADE = {"created_at": MOMENT, "created_by": "me"}
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    sqlite = request.param == "sqlite"
-    url = new_sqlite_catalog(tmp_path / "c.sqlite") if sqlite else request.getfixturevalue("postgresql_catalog_url")
+@pytest.fixture
+def database(url: str) -> Iterator[Database]:
     database = Database(url)
     with database.writing() as session:
         session.add(Artifact(sha256="a" * 64, filename="flights.py", bytes=1, uploaded_at=MOMENT, **MADE))
@@ -40,7 +37,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 
 def register(database: Database, names: list[str]) -> None:
-    """Applications that run, each with an epoch that is committed and one that is prepared."""
+    """Register running applications, each with a committed and a prepared epoch."""
     each: dict[Any, dict[str, Any]] = {
         Application: {"shadow": False, "updated_at": MOMENT, **MADE},
         Version: {"number": 1, "artifact": "a" * 64, "parameters": {}, "configuration": {}, **MADE},
@@ -76,7 +73,7 @@ def add_epochs(database: Database, branch: str, execution: str, *states: str, fi
             session.execute(insert(Epoch), [row])
 
 
-class NothingFollowed:
+class NoReplicas:
     def application(self, name: str) -> None:
         return None
 
@@ -94,31 +91,31 @@ def heads(database: Database) -> None:
 
 
 def lags(database: Database) -> None:
-    found = ReplicaLags(database, cast(ServedReplicas, NothingFollowed()))()
+    found = ReplicaLags(database, cast(ServedReplicas, NoReplicas()))()
     assert all(lag.epochs == 1 and lag.seconds > 3000 for lag in found.values())
 
 
-ASKED = [supervision, metrics, heads, lags]
+READS = [supervision, metrics, heads, lags]
 
 
-def test_the_catalog_is_asked_as_often_for_many_applications_as_for_few(database: Database) -> None:
+def test_number_of_statements_does_not_grow_with_applications(database: Database) -> None:
     statements: list[str] = []
     event.listen(database.engine, "before_cursor_execute", lambda *of: statements.append(of[2]))
     counted = []
     for names in ([f"app-{number}" for number in range(FEW)], [f"app-{number}" for number in range(FEW, MORE)]):
         register(database, names)
         found = {}
-        for ask in ASKED:
+        for read in READS:
             statements.clear()
-            ask(database)
-            found[ask.__name__] = len(statements)
+            read(database)
+            found[read.__name__] = len(statements)
         counted.append(found)
     assert counted[0] == counted[1] and min(counted[0].values()) > 0
 
 
-def test_where_applications_stand(database: Database) -> None:
-    """The latest committed epoch of a lineage, also where a branch has none of its own; of a parent, those before the
-    fork."""
+def test_heads_follow_the_lineage_of_each_application(database: Database) -> None:
+    """The head is the latest committed epoch of the lineage, also if the branch itself has none. Epochs of a parent
+    count up to the fork only."""
     register(database, ["first"])
     add_epochs(database, "first-1", "first", "committed", "committed", "aborted", "committed", first=3)
     with database.writing() as session:
@@ -126,7 +123,7 @@ def test_where_applications_stand(database: Database) -> None:
             ("fork", "first-1", 3),
             ("fork-of-it", "fork-1", 8),
             ("new", None, None),
-            ("gone", "first-1", 3),
+            ("deleted", "first-1", 3),
         ):
             add_application(session, name, parent, epoch)
     add_epochs(database, "fork-1", "first", "started", first=8)
@@ -145,20 +142,20 @@ def test_where_applications_stand(database: Database) -> None:
 
 
 def add_application(session: Any, name: str, parent: str | None, epoch: int | None) -> None:
-    deleted = MOMENT if name == "gone" else None
+    deleted = MOMENT if name == "deleted" else None
     row = {"id": name, "name": name, "branch": f"{name}-1", "shadow": False, "updated_at": MOMENT}
     session.execute(insert(Application), [{**row, "deleted_at": deleted, **MADE}])
     branch = {"id": f"{name}-1", "application": name, "kind": "fork", "parent_branch": parent, "parent_epoch": epoch}
     session.execute(insert(Branch), [{**branch, "attempt": 0, "owned": False, "last_attempt": 0, **MADE}])
 
 
-def test_how_long_ago_what_replicas_lack_was_committed(database: Database) -> None:
+def test_lag_of_a_replica_counts_from_its_first_missing_epoch(database: Database) -> None:
     register(database, ["first"])
     add_epochs(database, "first-1", "first", "committed", first=3)
 
-    class Followed:
+    class ReplicaAtEpochOne:
         def application(self, name: str) -> Any:
             return type("At", (), {"at": EpochKey("first-1", 1)})()
 
-    (lag,) = ReplicaLags(database, cast(ServedReplicas, Followed()))().values()
+    (lag,) = ReplicaLags(database, cast(ServedReplicas, ReplicaAtEpochOne()))().values()
     assert lag.epochs == 2 and lag.seconds > 3000

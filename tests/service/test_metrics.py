@@ -1,4 +1,4 @@
-"""``/metrics``: what is documented is exposed, and says of each application what has happened."""
+"""``/metrics``: exactly the documented metrics are exposed, with correct values for each application."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROW = re.compile(r"^\| `(epochal_\w+)` \| (\w+) \|([^|]*)\| (catalog|node) \|", 
 ONCE = Durations(counts=(0, 0, 1) + (0,) * 12, seconds=0.04)
 
 
-def a_report(number: int, **moment: object) -> DriverReport:
+def driver_report(number: int, **moment: object) -> DriverReport:
     totals = Totals(
         epochs=ONCE,
         steps={"E1": ONCE, "R": ONCE},
@@ -54,7 +54,7 @@ def a_report(number: int, **moment: object) -> DriverReport:
 
 
 def exposed(plane: Plane) -> list[Sample]:
-    """As nobody has asked yet: answers are kept for some seconds."""
+    """Samples of a new renderer, since answers are cached for some seconds."""
     text = Metrics(plane.control.database).render().decode()
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
@@ -64,13 +64,13 @@ def value(samples: list[Sample], name: str, **labels: str) -> float:
     return found
 
 
-def test_what_is_documented_is_exposed(plane: Plane) -> None:
+def test_exactly_the_documented_metrics_are_exposed(plane: Plane) -> None:
     plane.application()
     driver = plane.driver()
     driver.running()
     driver.epoch(sinks={"out": 2})
     driver.catalog.report(
-        a_report(
+        driver_report(
             1,
             sources={"in": SourceReport(records=7, files=2, read_until=datetime.now(UTC))},
             blocked_sinks={"out": datetime.now(UTC)},
@@ -100,20 +100,20 @@ def labels(cells: str) -> set[str]:
     return {label for label in cells.replace(" ", "").split(",") if label}
 
 
-def test_counters_go_on_across_attempts_and_end_with_the_application(plane: Plane) -> None:
+def test_counters_continue_across_attempts_and_end_with_the_application(plane: Plane) -> None:
     plane.application()
     first = plane.driver()
     first.running()
     first.epochs(2)
-    first.catalog.report(a_report(1))
-    first.catalog.report(a_report(3))
-    first.catalog.report(a_report(2, state_rows=9))  # it was overtaken
+    first.catalog.report(driver_report(1))
+    first.catalog.report(driver_report(3))
+    first.catalog.report(driver_report(2, state_rows=9))  # arrived after a later report
     first.catalog.finish(Failure(type="author-error", message="m"))
     second = plane.driver()
     second.running()
     second.catalog.open_epoch(3, second.head_key)
     second.catalog.abort_epoch(3, Failure(type="sink-unavailable", message="m"))
-    second.catalog.report(a_report(1))
+    second.catalog.report(driver_report(1))
 
     found = exposed(plane)
     assert value(found, "epochal_epoch_seconds_count", application="flights") == 2
@@ -141,34 +141,36 @@ def test_counters_go_on_across_attempts_and_end_with_the_application(plane: Plan
     assert not [sample for sample in exposed(plane) if "application" in sample.labels]
 
 
-def test_a_report_of_a_driver_that_was_replaced_is_refused(plane: Plane) -> None:
+def test_report_of_a_replaced_driver_is_refused(plane: Plane) -> None:
     plane.application()
     lost = plane.driver()
     lost.running()
     plane.control.ledger.attempt_ended(lost.execution, lost.attempt, "lost", Failure(type="t", message="m"))
-    plane.driver().catalog.report(a_report(1))
+    plane.driver().catalog.report(driver_report(1))
     with pytest.raises(Fenced):
-        lost.catalog.report(a_report(2))
+        lost.catalog.report(driver_report(2))
     assert value(exposed(plane), "epochal_epoch_seconds_count", application="flights") == 1
 
 
-def test_lag_goes_on_in_the_next_attempt(plane: Plane) -> None:
+def test_lag_continues_in_the_next_attempt(plane: Plane) -> None:
     plane.application()
     first = plane.driver()
     ago = datetime.now(UTC) - timedelta(seconds=90)
-    first.catalog.report(a_report(1, sources={"in": SourceReport(records=5, read_until=ago)}, idle_at=ago))
+    first.catalog.report(driver_report(1, sources={"in": SourceReport(records=5, read_until=ago)}, idle_at=ago))
     plane.control.ledger.attempt_ended(first.execution, first.attempt, "lost", Failure(type="t", message="m"))
-    plane.driver().catalog.report(a_report(1, sources={"in": SourceReport(records=8), "new": SourceReport(files=1)}))
+    plane.driver().catalog.report(
+        driver_report(1, sources={"in": SourceReport(records=8), "new": SourceReport(files=1)})
+    )
     found = exposed(plane)
     assert value(found, "epochal_source_lag_records", application="flights", source="in") == 8
     assert value(found, "epochal_source_lag_files", application="flights", source="new") == 1
     assert 90 <= value(found, "epochal_source_lag_seconds", application="flights", source="in") < 600
     assert value(found, "epochal_idle_timestamp_seconds", application="flights") == pytest.approx(ago.timestamp())
     seconds = [sample.labels["source"] for sample in found if sample.name == "epochal_source_lag_seconds"]
-    assert seconds == ["in"]  # of the other one it is not known
+    assert seconds == ["in"]  # unknown for the other source
 
 
-def test_operations_are_counted_once_as_they_end(plane: Plane) -> None:
+def test_ended_operations_are_counted_once(plane: Plane) -> None:
     ended = EndedOperations()
     moment = datetime.now(UTC)
 
@@ -179,7 +181,7 @@ def test_operations_are_counted_once_as_they_end(plane: Plane) -> None:
     plane.application()
     plane.driver().running()
     read(1)
-    assert not ended.ended  # the start was there before
+    assert not ended.ended  # the start precedes the first read
     assert plane.post("/v1/applications/flights/stop")["state"] == "running"
     read(2)
     plane.control.ledger.execution_ended(plane.get("/v1/applications/flights")["execution"], "stopped", None)
@@ -189,19 +191,19 @@ def test_operations_are_counted_once_as_they_end(plane: Plane) -> None:
     assert len(ended._seen) == 0
 
 
-def test_look_ups_are_counted_by_application_while_it_is_there(plane: Plane) -> None:
+def test_lookups_are_counted_for_existing_applications(plane: Plane) -> None:
     metrics = Metrics(plane.control.database, Node())
     plane.application()
     metrics.observe("GET", "/v1/applications/{name}/state/{table}/keys", 200, 0.0004, "flights")
-    metrics.observe("GET", "/v1/applications/{name}/state/{table}/keys", 200, 0.0004, "gone")
-    metrics.render()  # it learns which applications there are
+    metrics.observe("GET", "/v1/applications/{name}/state/{table}/keys", 200, 0.0004, "missing")
+    metrics.render()  # reads the list of applications
     text = metrics.render().decode()
     assert 'epochal_lookup_seconds_bucket{application="flights",le="0.00025"} 0.0' in text
     assert 'epochal_lookup_seconds_bucket{application="flights",le="0.0005"} 1.0' in text
-    assert 'application="gone"' not in text
+    assert 'application="missing"' not in text
 
 
-def test_replicas_that_nobody_brings_on_are_behind(plane: Plane) -> None:
+def test_stalled_replicas_report_their_lag(plane: Plane) -> None:
     plane.application()
     driver = plane.driver()
     driver.epochs(3)
@@ -213,7 +215,7 @@ def test_replicas_that_nobody_brings_on_are_behind(plane: Plane) -> None:
     lags = ReplicaLags(plane.control.database, replicas)
     assert lags()["flights"].epochs == 2 and lags()["flights"].seconds > 0
     places.clear()
-    assert lags()["flights"].epochs == 2  # kept for a while
+    assert lags()["flights"].epochs == 2  # cached
     assert ReplicaLags(plane.control.database, replicas)()["flights"].epochs == 3
 
 

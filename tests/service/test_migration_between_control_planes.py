@@ -1,4 +1,4 @@
-"""Export and import over HTTP, from one control plane into another, with real state."""
+"""Export and import over HTTP between two control planes, with real state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.service.lookups import DELAYS, StateDriver, route
 from tests.service.lost_answers import answer_lost
 
 
-def test_an_application_moves_with_its_state_and_its_history(plane: Plane, other: Plane) -> None:
+def test_import_has_the_state_and_the_history(plane: Plane, other: Plane) -> None:
     driver = with_state(plane)
     bundle = exported(plane, message="to the new cluster")
     done = imported(other, bundle, message="welcome")
@@ -54,7 +54,7 @@ def test_an_application_moves_with_its_state_and_its_history(plane: Plane, other
 
 
 @pytest.mark.by_turns(2)
-def test_the_new_application_goes_on_from_the_snapshot(plane: Plane, other: Plane) -> None:
+def test_imported_application_continues_from_the_snapshot(plane: Plane, other: Plane) -> None:
     with_state(plane)
     done = imported(other, exported(plane), name="copy", start=True, message="welcome")
     assert done["state"] == "succeeded", done["error"]
@@ -72,7 +72,7 @@ def test_the_new_application_goes_on_from_the_snapshot(plane: Plane, other: Plan
 
 
 @pytest.mark.by_turns(2)
-def test_an_increment_brings_what_came_since(plane: Plane, other: Plane) -> None:
+def test_incremental_bundle_adds_the_later_epochs(plane: Plane, other: Plane) -> None:
     driver = with_state(plane)
     first = exported(plane)
     driver.epoch((DELAYS, [route("JFK", "LAX", 50, 5.0)]))
@@ -89,7 +89,7 @@ def test_an_increment_brings_what_came_since(plane: Plane, other: Plane) -> None
 
 
 @pytest.mark.long
-def test_an_import_leaves_the_places_of_others_alone(plane: Plane, other: Plane) -> None:
+def test_import_refuses_sink_targets_of_other_applications(plane: Plane, other: Plane) -> None:
     with_state(plane)
     bundle = exported(plane)
     other.application("theirs", parameters={"out": "/new"}, start=False)
@@ -101,7 +101,7 @@ def test_an_import_leaves_the_places_of_others_alone(plane: Plane, other: Plane)
 
 
 @pytest.mark.long
-def test_a_bundle_comes_back_to_where_it_was_made(plane: Plane) -> None:
+def test_bundle_is_imported_where_it_was_exported(plane: Plane) -> None:
     with_state(plane)
     before = files(plane)
     done = imported(plane, exported(plane, epoch=2), name="copy")
@@ -111,17 +111,18 @@ def test_a_bundle_comes_back_to_where_it_was_made(plane: Plane) -> None:
 
 
 @pytest.mark.long
-def test_an_application_that_moved_comes_home(plane: Plane, other: Plane) -> None:
-    """Under the same name in both: whose epoch and whose version it was stays known."""
-    here = with_state(plane)
+def test_moved_application_is_imported_back(plane: Plane, other: Plane) -> None:
+    """The application has the same name in both; epochs and versions stay assigned to the control plane that made
+    them."""
+    local = with_state(plane)
     assert imported(other, exported(plane), start=True)["state"] == "succeeded"
-    there = StateDriver(other, tables=(DELAYS,))
-    there.epoch((DELAYS, [route("JFK", "LAX", 40, 9.0)]))
-    here.epoch((DELAYS, [route("JFK", "LAX", 4, 1.0)]))
+    remote = StateDriver(other, tables=(DELAYS,))
+    remote.epoch((DELAYS, [route("JFK", "LAX", 40, 9.0)]))
+    local.epoch((DELAYS, [route("JFK", "LAX", 4, 1.0)]))
 
     done = imported(plane, exported(other), name="home", parameters={"out": "/home"})
     assert done["state"] == "succeeded", done["error"]
-    assert done["result"]["parent"] == {"branch": there.driver.point.branch, "epoch": 4}
+    assert done["result"]["parent"] == {"branch": remote.driver.point.branch, "epoch": 4}
     assert value(plane, "home", "JFK", "LAX") == {"flights": 40, "worst": 9.0}
     assert value(plane, "home", "JFK", "LAX", epoch=3) == {"flights": 3, "worst": 1.0}
     assert value(plane, "flights", "JFK", "LAX") == {"flights": 4, "worst": 1.0}
@@ -133,14 +134,14 @@ def test_an_application_that_moved_comes_home(plane: Plane, other: Plane) -> Non
             .where(Epoch.epoch == 4)
         ).all()
     assert {branch: parameters["out"] for branch, parameters in found} == {
-        here.driver.point.branch: "/data/flights",
-        there.driver.point.branch: "/new",
+        local.driver.point.branch: "/data/flights",
+        remote.driver.point.branch: "/new",
     }
 
 
 @pytest.mark.long
-def test_nobody_adds_epochs_to_a_branch_that_was_written_here(plane: Plane, other: Plane) -> None:
-    """Not even a bundle that is right in itself: the increment of a copy of the whole control plane."""
+def test_import_adds_no_epochs_to_a_local_branch(plane: Plane, other: Plane) -> None:
+    """Applies even to a valid bundle: here the increment of a copy of the whole control plane."""
     driver = with_state(plane)
     assert imported(other, exported(plane))["state"] == "succeeded"
     driver.epoch((DELAYS, [route("JFK", "LAX", 50, 5.0)]))
@@ -154,7 +155,7 @@ def test_nobody_adds_epochs_to_a_branch_that_was_written_here(plane: Plane, othe
     assert "was written by this control plane, and has no snapshot" in done["error"]["detail"]
 
 
-def test_a_download_is_gone_on_with(plane: Plane) -> None:
+def test_download_is_resumed(plane: Plane) -> None:
     with_state(plane)
     bundle = exported(plane)
     id = plane.get("/v1/operations")["items"][0]["id"]
@@ -167,7 +168,7 @@ def test_a_download_is_gone_on_with(plane: Plane) -> None:
     assert (other.status_code, other.content) == (200, bundle)
 
 
-def test_uploads_are_listed_a_page_at_a_time(plane: Plane) -> None:
+def test_uploads_are_listed_in_pages(plane: Plane) -> None:
     announced = [plane.post("/v1/imports", 201, sha256=f"{number}" * 64, bytes=1)["id"] for number in range(3)]
     first = plane.get("/v1/imports", limit=2)
     rest = plane.get("/v1/imports", limit=2, cursor=first["next_cursor"])
@@ -176,7 +177,7 @@ def test_uploads_are_listed_a_page_at_a_time(plane: Plane) -> None:
 
 
 @pytest.mark.by_turns(2)
-def test_an_upload_arrives_in_parts_and_is_gone_on_with(plane: Plane, other: Plane) -> None:
+def test_upload_arrives_in_parts_and_is_resumed(plane: Plane, other: Plane) -> None:
     with_state(plane)
     bundle = exported(plane)
     announcement = {"sha256": hashlib.sha256(bundle).hexdigest(), "bytes": len(bundle)}
@@ -195,7 +196,7 @@ def test_an_upload_arrives_in_parts_and_is_gone_on_with(plane: Plane, other: Pla
 
 
 @pytest.mark.by_turns(2)
-def test_what_has_to_be_mapped_is_said(plane: Plane, other: Plane) -> None:
+def test_targets_that_need_a_mapping_are_reported(plane: Plane, other: Plane) -> None:
     with_state(plane)
     bundle = exported(plane)
     id = uploaded(other, bundle)
@@ -215,7 +216,7 @@ def test_what_has_to_be_mapped_is_said(plane: Plane, other: Plane) -> None:
     assert finished(other, other.post(path, keep=["out"]))["state"] == "succeeded"
 
 
-def test_a_taken_name_is_refused_before_anything_is_done(plane: Plane, other: Plane) -> None:
+def test_taken_name_is_refused_before_the_import_starts(plane: Plane, other: Plane) -> None:
     with_state(plane)
     other.application()
     id = uploaded(other, exported(plane))
@@ -224,7 +225,7 @@ def test_a_taken_name_is_refused_before_anything_is_done(plane: Plane, other: Pl
 
 
 @pytest.mark.long
-def test_a_store_that_is_full_leaves_nothing_behind(plane: Plane, other: Plane) -> None:
+def test_full_store_keeps_no_partial_import(plane: Plane, other: Plane) -> None:
     with_state(plane)
     bundle = exported(plane)
 
@@ -237,8 +238,8 @@ def test_a_store_that_is_full_leaves_nothing_behind(plane: Plane, other: Plane) 
     assert imported(other, bundle)["state"] == "succeeded"
 
 
-@pytest.mark.long  # killed at its steps: fault/test_going_back_and_moving.py
-def test_an_import_that_landed_without_an_answer_keeps_its_files(plane: Plane, other: Plane) -> None:
+@pytest.mark.long  # kills at each step: fault/test_rollback_and_move_kills.py
+def test_committed_import_with_a_lost_answer_keeps_its_files(plane: Plane, other: Plane) -> None:
     with_state(plane)
     with answer_lost(other.control.database, importing.WRITTEN) as lost:
         assert imported(other, exported(plane))["state"] == "succeeded"
@@ -246,8 +247,8 @@ def test_an_import_that_landed_without_an_answer_keeps_its_files(plane: Plane, o
     assert value(other, "flights", "JFK", "LAX") == {"flights": 3, "worst": 1.0}
 
 
-@pytest.mark.long  # killed at its steps: fault/test_going_back_and_moving.py
-def test_an_import_that_did_not_land_is_begun_again(plane: Plane, other: Plane) -> None:
+@pytest.mark.long  # kills at each step: fault/test_rollback_and_move_kills.py
+def test_import_that_was_not_committed_is_repeated(plane: Plane, other: Plane) -> None:
     with_state(plane)
     with answer_lost(other.control.database, importing.WRITTEN, lands=False) as lost:
         assert imported(other, exported(plane))["state"] == "succeeded"
@@ -257,7 +258,7 @@ def test_an_import_that_did_not_land_is_begun_again(plane: Plane, other: Plane) 
 
 @pytest.mark.long  # a store on HDFS: contract/test_hdfs_snapshots.py
 @pytest.mark.server
-def test_from_a_local_store_into_hdfs(plane: Plane, tmp_path: Path, hdfs_server: HdfsServer) -> None:
+def test_import_from_a_local_store_into_hdfs(plane: Plane, tmp_path: Path, hdfs_server: HdfsServer) -> None:
     with_state(plane)
     address = hdfs_server.url.removeprefix("http://")
     store = f"webhdfs://{hdfs_server.user}@{address}{hdfs_server.create_folder()}"
@@ -274,7 +275,7 @@ def test_from_a_local_store_into_hdfs(plane: Plane, tmp_path: Path, hdfs_server:
             assert value(far, "flights", "JFK", "LAX", min_epoch=4) == {"flights": 8, "worst": 1.0}
 
 
-def test_exports_of_what_is_not_there(plane: Plane) -> None:
+def test_exports_of_missing_snapshots_are_refused(plane: Plane) -> None:
     plane.application()
     answer = plane.client.post(EXPORT, json={})
     assert answer.status_code == 409 and "nothing to export" in answer.json()["detail"]
@@ -284,7 +285,7 @@ def test_exports_of_what_is_not_there(plane: Plane) -> None:
     assert plane.client.get("/v1/imports/none").status_code == 404
 
 
-def test_readers_may_neither_take_away_nor_bring(plane: Plane) -> None:
+def test_viewers_may_neither_export_nor_import(plane: Plane) -> None:
     with_state(plane, epochs=1)
     exported(plane)
     id = plane.get("/v1/operations")["items"][0]["id"]

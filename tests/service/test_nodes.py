@@ -1,4 +1,4 @@
-"""Nodes: who serves a catalog, for people and for drivers."""
+"""Nodes of a catalog, as listed for users and for drivers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.service.conftest import Plane, serving
 HERE = Machine("here", "boot-1")
 
 
-def node(id: str, internal_url: str | None, host: str = "elsewhere", boot: str = "boot-9") -> Node:
+def node(id: str, internal_url: str | None, host: str = "remote", boot: str = "boot-9") -> Node:
     role: Literal["query", "control"] = "query" if internal_url is None else "control"
     return Node(id, role, host, boot, 1, f"http://{host}:8765", internal_url, "0.1.0")
 
 
-def test_drivers_call_the_one_that_answers_first_and_no_loopback_address_of_another_machine() -> None:
+def test_driver_urls_omit_loopback_addresses_of_other_machines() -> None:
     nodes = [
         node("1", "http://node-2:8766"),
         node("2", "http://127.0.0.1:8766"),
@@ -51,16 +51,16 @@ def test_drivers_call_the_one_that_answers_first_and_no_loopback_address_of_anot
     assert driver_urls([], "http://node-1:8766", HERE) == ("http://node-1:8766",)
 
 
-def test_a_control_plane_at_loopback_is_out_of_reach_of_drivers_on_other_machines() -> None:
+def test_loopback_control_plane_is_unreachable_from_other_machines() -> None:
     alone = node("1", "http://127.0.0.1:8766", "here", "boot-1")
     beside = node("2", "http://127.0.0.1:9766", "here", "boot-1")
     assert out_of_reach([alone, beside, node("3", None)]) == []
-    elsewhere = node("4", "http://node-2:8766")
-    assert out_of_reach([alone, elsewhere, beside]) == [alone, beside]
-    assert out_of_reach([elsewhere, node("5", "http://node-3:8766", "node-3")]) == []
+    remote = node("4", "http://node-2:8766")
+    assert out_of_reach([alone, remote, beside]) == [alone, beside]
+    assert out_of_reach([remote, node("5", "http://node-3:8766", "node-3")]) == []
 
 
-def test_who_is_out_of_reach_is_said_at_the_start_and_by_the_doctor(
+def test_unreachable_control_plane_is_reported_at_start_and_by_doctor(
     settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serving(settings):
@@ -84,7 +84,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgresql_catalog_url"))
 
 
-def test_a_node_is_there_is_gone_and_is_forgotten(url: str) -> None:
+def test_node_is_listed_expires_and_is_removed(url: str) -> None:
     database = Database(url)
     first, second = NodeHeartbeat(database, node("1", "http://a"), 0.02), NodeHeartbeat(database, node("2", None), 60)
 
@@ -108,14 +108,14 @@ def test_a_node_is_there_is_gone_and_is_forgotten(url: str) -> None:
         with database.reading() as session:
             return session.query(NodeRow).count()
 
-    eventually(lambda: rows() == 1)  # the first one's next heartbeat
+    eventually(lambda: rows() == 1)  # removed by the next heartbeat of the first node
     second.close()
     first.close()
     assert rows() == 0
     database.close()
 
 
-def test_a_control_plane_is_listed_and_drivers_hear_of_others(plane: Plane) -> None:
+def test_control_planes_are_listed_and_sent_to_drivers(plane: Plane) -> None:
     (own,) = plane.get("/v1/nodes")["items"]
     assert (own["role"], own["state"], own["url"]) == ("control", "alive", plane.settings.url)
     plane.application()
@@ -136,7 +136,7 @@ def test_a_control_plane_is_listed_and_drivers_hear_of_others(plane: Plane) -> N
         assert [found.role for found in client.nodes.list()] == ["control", "control", "query"]
 
 
-def test_nodes_by_the_command_line(
+def test_nodes_command_lists_nodes(
     plane: Plane, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)

@@ -1,4 +1,4 @@
-"""In the author's own process: ``Pipeline.run`` and ``Pipeline.show``, and what ``dev`` does when a file is saved."""
+"""``Pipeline.run`` and ``Pipeline.show`` in the process of the author, and reloading by ``epochal dev``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def counts(out: Path, bound: int | None = 30, rate: float | None = None) -> Pipe
 
 
 @pytest.mark.by_turns(2)
-def test_run_goes_on_from_its_directory_and_shows_its_epochs(spark: SparkSession, tmp_path: Path) -> None:
+def test_run_continues_from_its_directory_and_shows_its_epochs(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = counts(tmp_path / "out")
     kept = {"directory": tmp_path / "kept", "configuration": {"max_records_per_epoch": 10, **QUICK}}
     first = pipeline.run(epochs=1, **kept)  # type: ignore[arg-type]
@@ -51,7 +51,7 @@ def test_run_goes_on_from_its_directory_and_shows_its_epochs(spark: SparkSession
         pipeline.run(configuration={"parallelism": "many"})
 
 
-def test_run_and_show_refuse_what_submit_refuses(spark: SparkSession, tmp_path: Path) -> None:
+def test_run_and_show_refuse_the_same_pipelines_as_submit(spark: SparkSession, tmp_path: Path) -> None:
     def wrong(*, column: str = "k", **sink: Any) -> Pipeline:
         pipeline = Pipeline("wrong")
         rows = pipeline.read("rows", generator.source({"k": "id % 3"}, bound=30)).with_columns(v=column)
@@ -69,7 +69,7 @@ def test_run_and_show_refuse_what_submit_refuses(spark: SparkSession, tmp_path: 
     assert not (tmp_path / "out").exists()
 
 
-def test_the_authors_session_stays_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+def test_run_does_not_change_the_session_of_the_author(spark: SparkSession, tmp_path: Path) -> None:
     before = spark.conf.get("spark.sql.shuffle.partitions")
     counts(tmp_path / "out").run(epochs=1, configuration={"parallelism": 3, **QUICK})
     assert spark.conf.get("spark.sql.shuffle.partitions") == before
@@ -88,7 +88,7 @@ def test_show_prints_a_sample_and_writes_nothing(
 
 
 @pytest.mark.by_turns(2)
-def test_a_source_without_rows_is_named(
+def test_show_names_a_source_without_rows(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "in").mkdir()
@@ -114,31 +114,33 @@ rows.key_by("k").process(Twice, name="twice").write("out", console.sink())
 """
 
 
-def test_dev_runs_each_version_and_goes_on_after_errors(
+def test_dev_runs_each_version_and_continues_after_errors(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file, words = tmp_path / "dev.py", StringIO()
+    file, text = tmp_path / "dev.py", StringIO()
     configuration = Configuration.model_validate(QUICK)
-    output = Output(False, Console(file=words, width=80), Console(file=words, width=80))
+    output = Output(False, Console(file=text, width=80), Console(file=text, width=80))
     development = Development(file, {}, 5, 100, spark, configuration, output)
 
     def version(code: str) -> tuple[bool, str]:
         file.write_text(code)
-        words.seek(0)
-        words.truncate()
-        return development.run(), words.getvalue()
+        text.seek(0)
+        text.truncate()
+        return development.run(), text.getvalue()
 
-    ran, said = version(CODE.replace("FACTOR", "2"))
-    assert ran and "sink out  2 rows" in said and "10" in said
+    ran, output_text = version(CODE.replace("FACTOR", "2"))
+    assert ran and "sink out  2 rows" in output_text and "10" in output_text
     assert version("x = (") == (False, "error: dev.py, line 1: '(' was never closed: x = (\n")
-    ran, said = version(CODE)
-    assert not ran and "NameError: name 'FACTOR' is not defined" in said
+    ran, output_text = version(CODE)
+    assert not ran and "NameError: name 'FACTOR' is not defined" in output_text
     assert [record for record in caplog.records if record.name.startswith("epochal.engine.coordinator")] == []
-    ran, said = version(CODE.replace("FACTOR", "20"))
-    assert ran and "100" in said
+    ran, output_text = version(CODE.replace("FACTOR", "20"))
+    assert ran and "100" in output_text
 
 
-def test_dev_says_one_document_a_line(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dev_prints_one_document_a_line(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "dev.py"
     development = Development(file, {}, 1, 100, spark, Configuration.model_validate(QUICK), Output.make(as_json=True))
     file.write_text(CODE.replace("FACTOR", "1"))
@@ -150,12 +152,12 @@ def test_dev_says_one_document_a_line(spark: SparkSession, tmp_path: Path, capsy
     assert second["error"]["type"] == "invalid-artifact"
 
 
-def test_a_saved_file_is_noticed_also_when_it_is_replaced(tmp_path: Path) -> None:
+def test_dev_notices_saved_and_replaced_files(tmp_path: Path) -> None:
     file = tmp_path / "dev.py"
     file.write_text("1")
     saves = saved(file)
     next(saves)
-    file.write_text("2")  # while a version is worked on
+    file.write_text("2")  # saved while a version runs
     next(saves)
 
     def replace() -> None:
@@ -170,7 +172,7 @@ def test_a_saved_file_is_noticed_also_when_it_is_replaced(tmp_path: Path) -> Non
 
 
 @pytest.mark.by_turns(3)
-def test_a_run_of_bounded_files_ends_with_all_windows_or_goes_on_next_time(spark: SparkSession, tmp_path: Path) -> None:
+def test_run_of_bounded_files_drains_or_continues_next_time(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     pipeline = Pipeline("visits")
     schema = "k string, at timestamp"

@@ -1,13 +1,11 @@
-"""The one worker: what a control plane did not end the next one begins again, and what is cancelled is swept."""
+"""Workers of operations: one control plane continues what another did not finish, and cancelled work is cleaned up."""
 
 from __future__ import annotations
 
 import errno
 import os
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,95 +20,92 @@ from epochal.service.runtime import operations
 from epochal.service.runtime.operations import OperationWorker
 from tests.kit.waiting import eventually
 from tests.service.operation_workers import (
-    CATALOGS,
     Checked,
+    EndlessRun,
     Named,
     Request,
-    Unending,
-    answered,
-    asked_for,
     begin,
-    claim_is_over,
     claims,
     control_plane,
-    opened,
+    expire_claim,
     operation,
+    queued_operation,
+    verified,
     worker_of,
 )
+from tests.service.sql_catalogs import database as database
+from tests.service.sql_catalogs import url as url
 
 
-@pytest.fixture(params=CATALOGS)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    yield from opened(request, tmp_path)
-
-
-def test_of_what_must_be_alone_all_control_planes_carry_out_one(database: Database) -> None:
-    """An import leaves alone what it finds in the store: another one must not be about to take that back."""
-    here, there = claims(database, "here"), claims(database, "there")
-    first = here.begin("import", "somebody", lambda session: (None, Named(name="first")), "default").id
-    second = here.begin("import", "somebody", lambda session: (None, Named(name="second")), "default").id
-    held = here.claim(["export", "import"])
+def test_exclusive_operations_run_one_at_a_time_over_all_control_planes(database: Database) -> None:
+    """An import keeps files that it finds in the store; a concurrent import could delete them."""
+    holder_a, holder_b = claims(database, "holder_a"), claims(database, "holder_b")
+    first = holder_a.begin("import", "somebody", lambda session: (None, Named(name="first")), "default").id
+    second = holder_a.begin("import", "somebody", lambda session: (None, Named(name="second")), "default").id
+    held = holder_a.claim(["export", "import"])
     assert held is not None and held.id == first
-    assert there.claim(["export", "import"]) is None
-    claim_is_over(database, first)
-    taken = there.claim(["import"])
+    assert holder_b.claim(["export", "import"]) is None
+    expire_claim(database, first)
+    taken = holder_b.claim(["import"])
     assert taken is not None and taken.id == first
     taken.fail(Conflict("no"))
-    following = here.claim(["import"])
+    following = holder_a.claim(["import"])
     assert following is not None and following.id == second
 
 
-def test_what_nobody_claims_is_carried_out(database: Database) -> None:
-    id = asked_for(database)
-    worker_of(database, answered).work_off("store")
+def test_unclaimed_operation_is_carried_out(database: Database) -> None:
+    id = queued_operation(database)
+    worker_of(database, verified).work_off("store")
     ended = operation(database, id)
     assert (ended.state, ended.result, ended.created_by) == ("succeeded", {"checked": "flights"}, "somebody")
     assert (ended.claim_holder, ended.claim_until) == (None, None)
 
 
-def test_a_claim_is_taken_over_when_it_is_over_or_its_process_is_gone(database: Database) -> None:
-    id = asked_for(database)
-    killed = OperationWorker(database)._claims._holder.replace("@", "@0")  # an earlier process with its id
+def test_claim_is_taken_over_after_expiry_or_death_of_its_process(database: Database) -> None:
+    id = queued_operation(database)
+    killed = OperationWorker(database)._claims._holder.replace("@", "@0")  # an earlier process with the same process id
     for holder in ("elsewhere/boot/1@1/x", killed):
         assert claims(database, holder).claim(["verify"]) is not None
         if holder != killed:
-            worker_of(database, answered).work_off("store")
+            worker_of(database, verified).work_off("store")
             assert operation(database, id).state == "running"
-            claim_is_over(database, id)
-    worker_of(database, answered).work_off("store")
+            expire_claim(database, id)
+    worker_of(database, verified).work_off("store")
     assert operation(database, id).state == "succeeded"
 
 
-def test_one_operation_on_the_store_at_a_time(database: Database) -> None:
-    under_way = asked_for(database)
+def test_second_operation_on_the_store_is_refused(database: Database) -> None:
+    running = queued_operation(database)
     for kind in ("verify", "collect"):
-        with pytest.raises(Conflict, match=f"verify {under_way}"):
+        with pytest.raises(Conflict, match=f"verify {running}"):
             claims(database, "me").begin(kind, "another", lambda session: (None, Request()), "default")  # type: ignore[arg-type]
 
 
-def test_a_control_plane_that_ends_in_order_hands_over_at_once(database: Database) -> None:
-    unending = Unending()
-    with control_plane(database, unending) as worker:
+def test_control_plane_releases_its_claims_at_shutdown(database: Database) -> None:
+    endless = EndlessRun()
+    with control_plane(database, endless) as worker:
         id = begin(worker)
-        assert unending.begun.wait(20)
+        assert endless.begun.wait(20)
     left = operation(database, id)
     assert (left.state, left.claim_holder) == ("running", None)
-    with control_plane(database, answered):
+    with control_plane(database, verified):
         eventually(lambda: operation(database, id).state == "succeeded")
 
 
-def test_what_nobody_rings_for_is_found(database: Database) -> None:
-    """A hint of another control plane's may be lost."""
-    with control_plane(database, answered) as worker:
-        eventually(lambda: not worker._lanes["store"].service._event.is_set())  # it has looked, and waits
-        id = asked_for(database)
+def test_operation_is_found_without_a_hint(database: Database) -> None:
+    """Hints of other control planes can be lost."""
+    with control_plane(database, verified) as worker:
+        eventually(
+            lambda: not worker._lanes["store"].service._event.is_set()
+        )  # the worker has looked for work, and waits
+        id = queued_operation(database)
         eventually(lambda: operation(database, id).state == "succeeded", seconds=operations.TIDY_SECONDS / 2)
 
 
-def test_a_process_whose_claim_was_taken_over_ends_its_work(database: Database) -> None:
-    id = asked_for(database)
+def test_process_whose_claim_was_taken_over_stops_its_work(database: Database) -> None:
+    id = queued_operation(database)
     slow = claims(database, "slow").claim(["verify"])
-    claim_is_over(database, id)
+    expire_claim(database, id)
     successor = claims(database, "successor").claim(["verify"])
     assert slow is not None and successor is not None and successor.id == id
     for late in (slow.renew, lambda: slow.succeed(Checked(checked="no")), slow.release, slow.check):
@@ -121,10 +116,8 @@ def test_a_process_whose_claim_was_taken_over_ends_its_work(database: Database) 
     assert claims(database, "slow").claim(["verify"]) is None
 
 
-def test_a_claim_that_cannot_be_renewed_ends_the_work_before_another_may_begin_it(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    id = asked_for(database)
+def test_work_stops_before_an_unrenewed_claim_expires(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    id = queued_operation(database)
     claim = claims(database, "cut off").claim(["verify"])
     assert claim is not None
     claim.check()
@@ -135,15 +128,15 @@ def test_a_claim_that_cannot_be_renewed_ends_the_work_before_another_may_begin_i
     assert until is not None and until > now()
 
 
-def test_what_is_cancelled_ends_and_is_swept_and_says_by_whom(database: Database) -> None:
-    unending, swept = Unending(), list[str]()
-    worker = worker_of(database, unending, lambda claim, request: swept.append(claim.id))
+def test_cancelled_operation_ends_is_swept_and_names_the_user(database: Database) -> None:
+    endless, swept = EndlessRun(), list[str]()
+    worker = worker_of(database, endless, lambda claim, request: swept.append(claim.id))
     worker.open()
     try:
         id = begin(worker)
-        assert unending.begun.wait(20)
-        asked = worker.cancel(id, "me")
-        assert asked.cancel_requested_at is not None and asked.state in ("running", "cancelled")
+        assert endless.begun.wait(20)
+        cancelled = worker.cancel(id, "me")
+        assert cancelled.cancel_requested_at is not None and cancelled.state in ("running", "cancelled")
         eventually(lambda: operation(database, id).state == "cancelled")
         assert worker.cancel(id, "me").state == "cancelled"
     finally:
@@ -156,22 +149,22 @@ def test_what_is_cancelled_ends_and_is_swept_and_says_by_whom(database: Database
     )
 
 
-def test_a_cancel_that_is_too_late_for_the_process_is_swept_by_the_next_one(database: Database) -> None:
-    id = asked_for(database)
+def test_cancelled_operation_of_a_killed_process_is_swept_by_the_next(database: Database) -> None:
+    id = queued_operation(database)
     claims(database, "killed").claim(["verify"])
     claims(database, "another").cancel(id, "me")
-    claim_is_over(database, id)
+    expire_claim(database, id)
     swept: list[str] = []
 
     def never(claim: Claim, request: Request) -> Checked:
-        raise AssertionError("it is cancelled")
+        raise AssertionError("the operation is cancelled")
 
     worker_of(database, never, lambda claim, request: swept.append(claim.id)).work_off("store")
     assert operation(database, id).state == "cancelled" and swept == [id]
 
 
-def test_work_that_ends_just_as_it_is_cancelled_is_cancelled(database: Database) -> None:
-    id = asked_for(database)
+def test_operation_that_ends_while_it_is_cancelled_is_cancelled(database: Database) -> None:
+    id = queued_operation(database)
     swept: list[str] = []
 
     def cancelled_meanwhile(claim: Claim, request: Request) -> Checked:
@@ -183,15 +176,15 @@ def test_work_that_ends_just_as_it_is_cancelled_is_cancelled(database: Database)
     assert (ended.state, ended.result, swept) == ("cancelled", None, [id])
 
 
-def test_what_cannot_be_swept_now_is_swept_later_or_has_failed(database: Database) -> None:
-    id = asked_for(database)
+def test_failed_sweep_is_repeated_or_fails_the_operation(database: Database) -> None:
+    id = queued_operation(database)
     claims(database, "another").cancel(id, "me")
     troubles: list[Exception] = [CatalogUnavailable("not now"), EnvironmentProblem("the store is read-only")]
 
     def sweep(claim: Claim, request: Request) -> None:
         raise troubles.pop(0)
 
-    worker = worker_of(database, answered, sweep)
+    worker = worker_of(database, verified, sweep)
     with pytest.raises(CatalogUnavailable):
         worker.work_off("store")
     assert operation(database, id).state == "running"
@@ -200,10 +193,10 @@ def test_what_cannot_be_swept_now_is_swept_later_or_has_failed(database: Databas
     assert operation(database, id).state == "failed" and error is not None and "read-only" in error["detail"]
 
 
-def test_work_that_fails_says_why_and_what_nobody_expected_does_not(database: Database) -> None:
+def test_expected_errors_are_reported_and_unexpected_ones_are_hidden(database: Database) -> None:
     troubles = [
         EnvironmentProblem("the disk is full"),
-        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/a/full/place"),
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/full/folder"),
         ZeroDivisionError("secret"),
     ]
 
@@ -213,16 +206,16 @@ def test_work_that_fails_says_why_and_what_nobody_expected_does_not(database: Da
     worker = worker_of(database, failing)
     for expected in (
         "the disk is full",
-        "There is no space left for /a/full/place. The verify was tried. Make room there",
+        "There is no space left for /full/folder. The verify was tried. Make room there",
         "The verify failed; the control plane's log says why",
     ):
-        id = asked_for(database)
+        id = queued_operation(database)
         worker.work_off("store")
         error = operation(database, id).error
         assert error is not None and error["detail"].startswith(expected)
 
 
-def test_progress_is_kept(database: Database) -> None:
+def test_progress_is_stored_while_the_operation_runs(database: Database) -> None:
     seen: list[str | None] = []
 
     def saying(claim: Claim, request: Request) -> Checked:
@@ -230,35 +223,35 @@ def test_progress_is_kept(database: Database) -> None:
         seen.append(operation(database, claim.id).progress)
         return Checked(checked="")
 
-    id = asked_for(database)
+    id = queued_operation(database)
     worker_of(database, saying).work_off("store")
     assert seen == ["one of two"] and operation(database, id).progress is None
 
 
 def test_running_operations_of_a_kind_are_found_oldest_first(database: Database) -> None:
-    id = asked_for(database)
+    id = queued_operation(database)
     with database.reading() as session:
         assert [row.id for row in OperationRepository(session).running("verify")] == [id]
 
 
-def test_what_is_cancelled_elsewhere_ends_with_the_next_renewal(
+def test_cancel_by_another_control_plane_takes_effect_at_renewal(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operations, "RENEW_SECONDS", 0.05)
-    unending, swept = Unending(), list[str]()
-    worker = worker_of(database, unending, lambda claim, request: swept.append(claim.id))
+    endless, swept = EndlessRun(), list[str]()
+    worker = worker_of(database, endless, lambda claim, request: swept.append(claim.id))
     worker.open()
     try:
         id = begin(worker)
-        assert unending.begun.wait(20)
-        assert worker_of(database, unending).cancel(id, "me").state == "running"  # of another control plane
+        assert endless.begun.wait(20)
+        assert worker_of(database, endless).cancel(id, "me").state == "running"  # by another control plane
         eventually(lambda: operation(database, id).state == "cancelled")
     finally:
         worker.close()
     assert swept == [id]
 
 
-def test_of_many_operations_each_is_carried_out_by_one_of_many_control_planes(database: Database) -> None:
+def test_each_operation_is_carried_out_by_one_control_plane(database: Database) -> None:
     with database.writing() as session:
         added = [OperationRepository(session).add("verify", None, None, {}, "me").id for _ in range(12)]
     start = threading.Barrier(3)
@@ -277,8 +270,8 @@ def test_of_many_operations_each_is_carried_out_by_one_of_many_control_planes(da
     assert {operation(database, id).state for id in added} == {"succeeded"}
 
 
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_what_somebody_is_about_to_claim_is_skipped(database: Database) -> None:
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_operation_locked_by_another_claim_is_skipped(database: Database) -> None:
     with database.writing() as session:
         oldest, next = (OperationRepository(session).add("verify", None, None, {}, "me").id for _ in range(2))
     with database.writing() as session:
@@ -290,17 +283,17 @@ def test_what_somebody_is_about_to_claim_is_skipped(database: Database) -> None:
     assert claim is not None and claim.id == oldest
 
 
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_of_two_control_planes_that_begin_to_work_on_the_store_one_does(database: Database) -> None:
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_concurrent_operations_on_the_store_are_refused(database: Database) -> None:
     both = threading.Barrier(2)
 
     def begin(kind: str) -> str | None:
-        def wish(session: Any) -> tuple[None, Request]:
-            both.wait(20)  # each is within its transaction
+        def make_request(session: Any) -> tuple[None, Request]:
+            both.wait(20)  # both are inside their transactions
             return None, Request()
 
         try:
-            return claims(database, kind).begin(kind, "me", wish, "default").id  # type: ignore[arg-type]
+            return claims(database, kind).begin(kind, "me", make_request, "default").id  # type: ignore[arg-type]
         except Conflict:
             return None
 

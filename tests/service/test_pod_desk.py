@@ -1,4 +1,4 @@
-"""The local socket between the two processes of a control plane: either may end at any time."""
+"""The local socket between the two processes of a control plane, either of which can terminate at any time."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ def desk(tmp_path: Path) -> Any:
     desk.close()
 
 
-def held(desk: PodDesk) -> PodDeskClient:
+def registered_client(desk: PodDesk) -> PodDeskClient:
     desk.expect("one")
     desk.identify("one", ONE.reference)
     return PodDeskClient(desk._folder)
 
 
-def test_a_waiting_pod_gets_its_work_when_it_is_given(desk: PodDesk) -> None:
-    client = held(desk)
+def test_waiting_pod_receives_its_work(desk: PodDesk) -> None:
+    client = registered_client(desk)
     threading.Timer(0.2, lambda: desk.give("one", WORK)).start()
     assert asyncio.run(client.work("one", ONE, True, 30.0)) == WORK
     assert desk.is_ready("one") and desk.has_begun("one")
 
 
-def test_a_waiting_pod_is_refused_when_it_is_forgotten(desk: PodDesk) -> None:
-    client = held(desk)
+def test_waiting_pod_is_refused_when_it_is_removed(desk: PodDesk) -> None:
+    client = registered_client(desk)
     threading.Timer(0.2, lambda: desk.forget("one")).start()
     with pytest.raises(NotFound):
         asyncio.run(client.work("one", ONE, True, 30.0))
 
 
-def test_a_caller_waits_for_the_answer(desk: PodDesk) -> None:
-    client = held(desk)
+def test_caller_waits_for_the_answer(desk: PodDesk) -> None:
+    client = registered_client(desk)
     draft = client.draft("one")
     draft.write_bytes(b"answer")
     threading.Timer(0.2, lambda: asyncio.run(client.answer("one", ONE, draft))).start()
@@ -71,8 +71,8 @@ asyncio.run(client.work("one", one, True, 600.0))
 """
 
 
-def test_the_state_outlives_a_caller_that_is_killed(desk: PodDesk) -> None:
-    client = held(desk)
+def test_state_survives_a_killed_caller(desk: PodDesk) -> None:
+    client = registered_client(desk)
     command = [sys.executable, "-c", CALLER, str(desk._folder), "team-a", "one", "uid-one", "epochal-builder"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"calls\n"
@@ -85,9 +85,9 @@ def test_the_state_outlives_a_caller_that_is_killed(desk: PodDesk) -> None:
 def test_pods_of_a_terminated_control_plane_are_refused(tmp_path: Path) -> None:
     desk = PodDesk(tmp_path / "pods")
     desk.open()
-    client = held(desk)
+    client = registered_client(desk)
     asyncio.run(client.check("one", ONE))
-    (tmp_path / "pods.sock").rename(tmp_path / "left.sock")  # a process that is killed leaves its socket
+    (tmp_path / "pods.sock").rename(tmp_path / "left.sock")  # a killed process leaves its socket
     desk.close()
     (tmp_path / "left.sock").rename(tmp_path / "pods.sock")
     with pytest.raises(NotFound):
@@ -101,7 +101,7 @@ def test_pods_of_a_terminated_control_plane_are_refused(tmp_path: Path) -> None:
     successor.close()
 
 
-def test_another_pod_and_one_that_is_being_created_are_refused(desk: PodDesk) -> None:
+def test_other_pods_and_pods_without_a_uid_are_refused(desk: PodDesk) -> None:
     desk.expect("one")
     client = PodDeskClient(desk._folder)
     with pytest.raises(LauncherUnavailable):

@@ -1,9 +1,10 @@
-"""The control plane on PostgreSQL: what a second process, real concurrency and another dialect could break."""
+"""The control plane on PostgreSQL: a second process, real concurrency, and another SQL dialect."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,25 +19,23 @@ from epochal.service.catalog.database import Database
 from epochal.service.domain.settings import Settings
 from tests.kit.waiting import eventually
 
-# These run here on PostgreSQL, too.
+# These tests run on PostgreSQL as well.
 from tests.service.conftest import free_port
 from tests.service.test_idempotency import (  # noqa: F401
     test_a_key_is_valid_for_one_request_of_one_token,
     test_a_repeated_call_is_answered_without_effect,
     test_one_of_several_concurrent_calls_with_a_key_takes_effect,
 )
-from tests.service.test_revisions import test_a_revision_outlives_epochs_and_ends_with_every_change  # noqa: F401
+from tests.service.test_revisions import test_revision_changes_with_each_change_but_not_with_epochs  # noqa: F401
 from tests.service.test_webhooks import (  # noqa: F401
-    Receiver,
-    _no_pauses,
-    hook,
-    seen,
-    test_a_restart_loses_nothing,
     test_epochs_and_failures_are_delivered_in_order_and_signed,
-    test_the_oldest_of_too_many_are_given_up_and_counted,
+    test_failed_delivery_is_repeated_and_redirects_are_not_followed,
+    test_oldest_deliveries_over_the_limit_are_dropped_and_counted,
+    test_restart_loses_no_event,
     test_webhooks_are_listed_and_deleted_without_their_secrets,
-    test_what_is_not_taken_is_delivered_again_and_redirects_are_not_followed,
 )
+from tests.service.webhook_receivers import Receiver, add_webhook, status_of
+from tests.service.webhook_receivers import _no_pauses as _no_pauses
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -61,7 +60,7 @@ def local(settings: Settings) -> Settings:
     return settings
 
 
-def test_the_whole_way(plane: Plane) -> None:
+def test_application_runs_forks_and_stops_on_postgresql(plane: Plane) -> None:
     plane.application(configuration={"retained_epochs": 3})
     driver = plane.driver()
     driver.running()
@@ -100,7 +99,7 @@ def test_the_whole_way(plane: Plane) -> None:
     assert plane.driver().point.branch == fork["parent"]["branch"]
 
 
-def test_odd_bytes_are_refused_not_stored(plane: Plane) -> None:
+def test_null_characters_are_refused(plane: Plane) -> None:
     plane.application(start=False)
     assert plane.client.get("/v1/applications/a%00b").status_code == 404
     assert plane.client.get("/v1/operations/a%00b").status_code == 404
@@ -110,8 +109,8 @@ def test_odd_bytes_are_refused_not_stored(plane: Plane) -> None:
 
 
 @pytest.mark.by_turns(2)
-def test_a_driver_and_a_person_at_once_do_not_lock_each_other_out(plane: Plane) -> None:
-    """Heartbeats, epochs, savepoints and a stop at the same time: nothing is refused but what has to be."""
+def test_driver_and_user_do_not_deadlock(plane: Plane) -> None:
+    """Heartbeats, epochs, savepoints and a stop run concurrently without unexpected errors."""
     plane.application()
     driver = plane.driver()
     driver.running()
@@ -145,38 +144,25 @@ def test_a_driver_and_a_person_at_once_do_not_lock_each_other_out(plane: Plane) 
     assert states == {"start": "succeeded", "savepoint": "succeeded", "stop": "succeeded"}
 
 
-def test_of_two_starts_at_once_one_wins(plane: Plane) -> None:
-    plane.application(start=False)
-    statuses: list[int] = []
-
-    def start() -> None:
+def four_concurrent_posts(plane: Plane, path: str, **body: Any) -> list[httpx.Response]:
+    def post(_: int) -> httpx.Response:
         client = plane.as_bearer(plane.settings.admin_token_file.read_text().strip())
-        statuses.append(client.post("/v1/applications/flights/start", timeout=30).status_code)
+        return client.post(path, timeout=30, **body)
 
-    threads = [threading.Thread(target=start) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(post, range(4)))
 
-    assert sorted(statuses) == [202, 409, 409, 409]
+
+def test_concurrent_starts_succeed_once(plane: Plane) -> None:
+    plane.application(start=False)
+    answers = four_concurrent_posts(plane, "/v1/applications/flights/start")
+    assert sorted(answer.status_code for answer in answers) == [202, 409, 409, 409]
     assert len(plane.get("/v1/applications/flights/executions")["items"]) == 1
 
 
-def test_of_two_applications_with_one_name_one_wins(plane: Plane) -> None:
+def test_concurrent_applications_with_one_name_are_created_once(plane: Plane) -> None:
     body = {"name": "flights", "artifact": plane.artifact(), "parameters": {"out": "/x"}, "start": False}
-    answers: list[httpx.Response] = []
-
-    def create() -> None:
-        client = plane.as_bearer(plane.settings.admin_token_file.read_text().strip())
-        answers.append(client.post("/v1/applications", json=body, timeout=30))
-
-    threads = [threading.Thread(target=create) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
+    answers = four_concurrent_posts(plane, "/v1/applications", json=body)
     assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409]
     problems = {answer.json()["type"] for answer in answers if answer.status_code == 409}
     assert problems == {"urn:epochal:problem:name-taken"}
@@ -190,15 +176,15 @@ def test_two_control_planes_deliver_each_event_once_and_in_order(
         update={"data": tmp_path / "other", "port": free_port(), "store": plane.settings.store_url}
     )
     with serve(other):
-        id = hook(plane, receiver, kinds=["epoch.committed"])
+        id = add_webhook(plane, receiver, kinds=["epoch.committed"])
         plane.application()
         plane.driver().epochs(30)
-        eventually(lambda: len(receiver.taken) >= 30 and seen(plane, id)["waiting"] == 0)
-    assert [event["data"]["epoch"] for event in receiver.taken] == list(range(1, 31))
+        eventually(lambda: len(receiver.accepted) >= 30 and status_of(plane, id)["waiting"] == 0)
+    assert [event["data"]["epoch"] for event in receiver.accepted] == list(range(1, 31))
 
 
-def test_two_control_planes_on_one_catalog(plane: Plane, serve: Callable[..., Any], tmp_path: Path) -> None:
-    """A driver that was started through one goes on through the other; tokens are good at both."""
+def test_two_control_planes_share_one_catalog(plane: Plane, serve: Callable[..., Any], tmp_path: Path) -> None:
+    """A driver that was started through one continues through the other. Tokens are valid at both."""
     plane.application()
     driver = plane.driver()
     driver.running()
@@ -216,8 +202,8 @@ def test_two_control_planes_on_one_catalog(plane: Plane, serve: Callable[..., An
             driver.epoch()
 
 
-def test_a_database_that_is_gone_without_a_word_is_not_waited_for_long(postgresql_url: str) -> None:
-    """Unless the URL says how long."""
+def test_silent_database_is_detected_within_the_connect_timeout(postgresql_url: str) -> None:
+    """A timeout in the URL takes precedence."""
     longer = make_url(postgresql_url).update_query_dict({"connect_timeout": "7"})
     for url, seconds in ((postgresql_url, 5), (longer.render_as_string(hide_password=False), 7)):
         database = Database(url)
@@ -229,10 +215,11 @@ def test_a_database_that_is_gone_without_a_word_is_not_waited_for_long(postgresq
         assert parameters["tcp_user_timeout"] == "10000" and parameters["keepalives_idle"] == "5"
 
 
-def test_connections_that_the_server_has_ended_are_found_when_they_are_used(
+def test_connections_closed_by_the_server_are_replaced(
     postgresql_catalog_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a pause by asking them; otherwise by the first call, which fails, and takes all of them with it."""
+    """After a pause the connection is checked; otherwise the first call fails, and closes all connections of the
+    pool."""
     drivers, others = Database(postgresql_catalog_url, 4, urgent=True), Database(postgresql_catalog_url, 4)
 
     theirs = "pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
@@ -240,7 +227,7 @@ def test_connections_that_the_server_has_ended_are_found_when_they_are_used(
     def end_all() -> None:
         with drivers.reading() as one, drivers.reading() as other:
             one.execute(text("SELECT 1")), other.execute(text("SELECT 1"))
-        # Each look in a transaction of its own: within one PostgreSQL shows the same all the time.
+        # Each query needs its own transaction: within one, PostgreSQL returns the same activity.
         eventually(lambda: _scalar(others, f"SELECT count(pg_terminate_backend(pid)) FROM {theirs}") == 0)
 
     end_all()

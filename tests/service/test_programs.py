@@ -1,6 +1,6 @@
-"""Programs as other artifacts are: forked, rolled back, upgraded after a preflight, exported, imported.
+"""Programs as artifacts: forked, rolled back, upgraded after a preflight, exported, imported.
 
-What each call answers, and what state is there, is compared with the class as it is, one call after the other.
+Answers and state are compared with those of the plain class, called sequentially.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def moved(*accounts: str) -> list[Call]:
     return [("moved", {"account": account}) for account in accounts]
 
 
-FIRST = [*paid(10, 5), *paid(7, account="ann"), *drawn(20, 12), *moved("eva", "ann")]
-THEN = [*drawn(3, 1), *paid(1, account="bob"), *moved("eva", "bob", "nobody")]
+FIRST_CALLS = [*paid(10, 5), *paid(7, account="ann"), *drawn(20, 12), *moved("eva", "ann")]
+LATER_CALLS = [*drawn(3, 1), *paid(1, account="bob"), *moved("eva", "bob", "nobody")]
 
 
 @contextmanager
@@ -87,91 +87,98 @@ def plane(tmp_path: Path) -> Iterator[Plane]:
 
 @pytest.fixture
 def accounts(plane: Plane, tmp_path: Path) -> ServedProgram:
-    """Stopped, after the first calls."""
+    """A stopped application, after the first calls."""
     accounts = ServedProgram(plane, tmp_path)
     accounts.create(CODE)
     with accounts.running():
-        assert accounts.call(*FIRST, request_ids="first-") == plainly(accounts.file, FIRST)
+        assert accounts.call(*FIRST_CALLS, request_ids="first-") == plainly(accounts.file, FIRST_CALLS)
     return accounts
 
 
 def check_state(application: ServedProgram, calls: Sequence[Call]) -> None:
-    """That of the class after these calls."""
+    """Compare the state with that of the class after these calls."""
     names = ("eva", "ann", "bob")
-    asked = [*moved(*names), *(call for name in names for call in paid(0, account=name))]
-    answers = [value for value, _ in plainly(application.file, [*calls, *asked])[-len(asked) :]]
+    queries = [*moved(*names), *(call for name in names for call in paid(0, account=name))]
+    answers = [value for value, _ in plainly(application.file, [*calls, *queries])[-len(queries) :]]
     moves, balances = answers[:3], answers[3:]
     assert application.state("moves") == {name: each for name, each in zip(names, moves, strict=True) if each}
-    together = application.together("moves", names)
-    assert [0 if value is None else value["count"] for value in together] == moves
+    merged = application.merged("moves", names)
+    assert [0 if value is None else value["count"] for value in merged] == moves
     for name, each in zip(names, moves, strict=True):
         parts = application.parts("moves", name)
         assert sum(parts.values()) == each
-        assert not each or application.found("moves", name) == ({"count": each}, parts)
+        assert not each or application.merged_and_parts("moves", name) == ({"count": each}, parts)
     assert application.state("balances") == {name: each for name, each in zip(names, balances, strict=True) if each}
 
 
-def answered_after(application: ServedProgram, before: Sequence[Call], calls: Sequence[Call]) -> None:
-    """Running, after ``before``: what these calls answer, and leave."""
+def check_calls(application: ServedProgram, before: Sequence[Call], calls: Sequence[Call]) -> None:
+    """Compare the answers to ``calls``, and the state afterwards, with those of the class after ``before`` and
+    ``calls``."""
     assert application.call(*calls) == plainly(application.file, [*before, *calls])[len(before) :]
     check_state(application, [*before, *calls])
 
 
-def test_a_fork_goes_on_from_its_savepoint(plane: Plane, accounts: ServedProgram, tmp_path: Path) -> None:
+def test_fork_continues_from_its_savepoint(plane: Plane, accounts: ServedProgram, tmp_path: Path) -> None:
     made = plane.post(f"{accounts.path}/savepoints", name="noon")
     assert made["state"] == "succeeded"
     with accounts.running():
-        answered_after(accounts, FIRST, THEN)
+        check_calls(accounts, FIRST_CALLS, LATER_CALLS)
 
     plane.post(f"{accounts.path}/fork", 201, name="forked", savepoint="noon", start=False)
     forked = ServedProgram(plane, tmp_path, "forked")
     others = [*paid(100, account="bob"), *drawn(99, account="bob"), *moved("bob", "eva")]
     with forked.running():
-        check_state(forked, FIRST)
-        answered_after(forked, FIRST, others)
-    check_state(accounts, [*FIRST, *THEN])
+        check_state(forked, FIRST_CALLS)
+        check_calls(forked, FIRST_CALLS, others)
+    check_state(accounts, [*FIRST_CALLS, *LATER_CALLS])
 
 
-def test_a_rollback_makes_the_calls_after_it_once_more(plane: Plane, accounts: ServedProgram) -> None:
-    """They were durable before they were answered, and are the same calls: who asks again gets the same answers."""
+def test_rollback_repeats_the_later_calls(plane: Plane, accounts: ServedProgram) -> None:
+    """Calls are durable before they are answered, and the same calls are made: repeated requests get the same
+    answers."""
     plane.post(f"{accounts.path}/savepoints", name="noon")
     with accounts.running():
-        answers = accounts.call(*THEN, request_ids="then-")
+        answers = accounts.call(*LATER_CALLS, request_ids="then-")
     left = plane.get(accounts.path)["branch"]
-    check_state(accounts, [*FIRST, *THEN])
+    check_state(accounts, [*FIRST_CALLS, *LATER_CALLS])
 
     target = {"savepoint": "noon"}
     confirm = plane.post(f"{accounts.path}/rollback", 200, dry_run=True, **target)["confirm"]
     assert plane.post(f"{accounts.path}/rollback", **target, confirm=confirm)["state"] == "succeeded"
     assert plane.get(accounts.path)["branch"] != left
     with accounts.running():
-        assert accounts.call(*THEN, request_ids="then-") == answers
-        check_state(accounts, [*FIRST, *THEN])
-        assert accounts.call(*FIRST, request_ids="first-") == plainly(accounts.file, FIRST)
-        check_state(accounts, [*FIRST, *THEN])
+        assert accounts.call(*LATER_CALLS, request_ids="then-") == answers
+        check_state(accounts, [*FIRST_CALLS, *LATER_CALLS])
+        assert accounts.call(*FIRST_CALLS, request_ids="first-") == plainly(accounts.file, FIRST_CALLS)
+        check_state(accounts, [*FIRST_CALLS, *LATER_CALLS])
 
 
 @pytest.mark.long
-def test_a_bundle_goes_on_elsewhere(accounts: ServedProgram, plane: Plane, tmp_path: Path) -> None:
+def test_imported_bundle_continues_in_another_control_plane(
+    accounts: ServedProgram, plane: Plane, tmp_path: Path
+) -> None:
     bundle = exported(plane, accounts.name)
     with control_plane(tmp_path / "two") as other:
         assert imported(other, bundle, parameters={}, name="moved")["state"] == "succeeded"
-        there = ServedProgram(other, tmp_path, "moved")
-        with there.running():
-            check_state(there, FIRST)
-            again = [*FIRST, *THEN]  # the inbox is a new one: the same ids are other calls there
-            assert there.call(*again, request_ids="first-") == plainly(there.file, [*FIRST, *again])[len(FIRST) :]
+        imported_program = ServedProgram(other, tmp_path, "moved")
+        with imported_program.running():
+            check_state(imported_program, FIRST_CALLS)
+            again = [*FIRST_CALLS, *LATER_CALLS]  # the inbox is new: equal ids denote new calls
+            assert (
+                imported_program.call(*again, request_ids="first-")
+                == plainly(imported_program.file, [*FIRST_CALLS, *again])[len(FIRST_CALLS) :]
+            )
 
 
-BODY = CODE.replace("if balance < amount:", "if balance < amount + 1:  # one has to stay")
+CHANGED_BODY = CODE.replace("if balance < amount:", "if balance < amount + 1:  # one has to stay")
 
 
-def test_another_body_of_a_method_is_taken_and_state_goes_on(accounts: ServedProgram) -> None:
-    report = accounts.preflight(BODY)
+def test_changed_method_body_is_accepted_and_state_is_kept(accounts: ServedProgram) -> None:
+    report = accounts.preflight(CHANGED_BODY)
     assert report["ok"] and not report["comparison"]["warnings"]
     assert {part["verdict"] for part in report["comparison"]["entries"]} == {"same"}
     assert {part["verdict"] for part in report["comparison"]["tables"]} == {"same"}
-    version = accounts.upgrade(BODY)
+    version = accounts.upgrade(CHANGED_BODY)
     assert version["number"] == 2
     with accounts.running():
         assert accounts.call(*drawn(3, 2)) == [(None, "ValueError: eva has 3"), (1, None)]
@@ -185,17 +192,17 @@ def changed(*pairs: tuple[str, str]) -> str:
     return code
 
 
-GONE = "Entry 'moved' is removed: it cannot be called, and waiting calls are not answered."
-NO_MOVED = CODE[: CODE.index("    @entry\n    def moved")]
-REFUSED: dict[str, tuple[str, list[str]]] = {
-    "another type of a state element": (
+MOVED_REMOVED = "Entry 'moved' is removed: it cannot be called, and waiting calls are not answered."
+WITHOUT_MOVED = CODE[: CODE.index("    @entry\n    def moved")]
+INCOMPATIBLE: dict[str, tuple[str, list[str]]] = {
+    "type of a state element": (
         changed(
             ("balances: Partitioned[Map[str, int]]", "balances: Partitioned[Map[str, float]]"),
             ("balance: int = self.balances.get(account, 0)", "balance: int = round(self.balances.get(account, 0.0))"),
         ),
         ["State table 'balances': column 'value' cannot become double from bigint"],
     ),
-    "another class of a state element": (
+    "class of a state element": (
         changed(("Partial[Counter[str]]", "Partial[Map[str, int]]"), ("add(account)", "add(account, 1)"))
         .replace(
             "moves: int = Global(self.moves).count(account)", "moves: int | None = Global(self.moves).get(account)"
@@ -203,7 +210,7 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
         .replace("return sum(Collection(moves))", "return len(Collection(moves))"),
         ["State table 'moves': column 'count' is not declared any more", "--allow-dropped-state moves.count"],
     ),
-    "another distribution": (
+    "distribution of a state element": (
         changed(
             ("moves: Partial[", "moves: Partitioned["),
             ("Global(self.moves).count(account)", "self.moves.count(account)"),
@@ -211,52 +218,53 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
         ),
         ["State table 'moves': partial state cannot become keyed state"],
     ),
-    "another name of a state element": (
+    "name of a state element": (
         changed(("balances", "accounts")),
         ["State table 'balances' is not declared any more", "--allow-dropped-state balances"],
     ),
-    "another name of an entry": (
+    "name of an entry": (
         changed(("def moved", "def times_moved")),
         [
-            GONE + " Entry 'times_moved' takes the same arguments: keep 'moved' until all callers use the new name.",
+            MOVED_REMOVED
+            + " Entry 'times_moved' takes the same arguments: keep 'moved' until all callers use the new name.",
             "State table 'moved_answers' is not declared any more",
             "--allow-dropped-state moved_answers",
         ],
     ),
-    "no entry any more": (
-        NO_MOVED,
-        [GONE],
+    "removed entry": (
+        WITHOUT_MOVED,
+        [MOVED_REMOVED],
     ),
 }
 
 
-def test_preflight_says_by_name_what_cannot_be(accounts: ServedProgram) -> None:
-    for what, (code, expected) in REFUSED.items():
+def test_preflight_names_incompatible_changes(accounts: ServedProgram) -> None:
+    for change, (code, expected) in INCOMPATIBLE.items():
         report = accounts.preflight(code)
-        assert not report["ok"], what
-        said = " ".join(report["comparison"]["problems"])
+        assert not report["ok"], change
+        problems = " ".join(report["comparison"]["problems"])
         for text in expected:
-            assert text in said, (what, said)
-    renamed, _ = REFUSED["another name of an entry"]
+            assert text in problems, (change, problems)
+    renamed, _ = INCOMPATIBLE["name of an entry"]
     answer = accounts.plane.client.post(f"{accounts.path}/versions", json={"artifact": accounts.upload(renamed)})
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:epochal:problem:incompatible-state")
     accounts.file.write_text(CODE)
     with accounts.running():
-        answered_after(accounts, FIRST, THEN)
+        check_calls(accounts, FIRST_CALLS, LATER_CALLS)
 
 
-TAKEN: dict[str, tuple[str, list[str]]] = {
-    "another entry": (
+COMPATIBLE: dict[str, tuple[str, list[str]]] = {
+    "additional entry": (
         CODE
         + "\n    @entry\n    def has(self, account: str) -> bool:\n        return self.balances.contains(account)\n",
         [],
     ),
-    "a state element more": (
+    "additional state element": (
         changed(("    moves: Partial", "    names: Partitioned[Map[str, str]]\n    moves: Partial"))
         + "\n    @entry\n    def name(self, account: str, name: str) -> None:\n        self.names.put(account, name)\n",
         ["Operator 'names' is new and begins with empty state."],
     ),
-    "another parameter": (
+    "additional parameter": (
         changed(
             ("def moved(self, account: str)", "def moved(self, account: str, times: int)"),
             ("return sum(Collection(moves))", "return times * sum(Collection(moves))"),
@@ -266,8 +274,8 @@ TAKEN: dict[str, tuple[str, list[str]]] = {
 }
 
 
-def test_preflight_says_by_name_what_is_to_be_known(accounts: ServedProgram) -> None:
-    for what, (code, expected) in TAKEN.items():
+def test_preflight_names_changes_with_warnings(accounts: ServedProgram) -> None:
+    for change, (code, expected) in COMPATIBLE.items():
         report = accounts.preflight(code)
-        assert report["ok"], (what, report["comparison"]["problems"])
-        assert report["comparison"]["warnings"] == expected, what
+        assert report["ok"], (change, report["comparison"]["problems"])
+        assert report["comparison"]["warnings"] == expected, change

@@ -58,7 +58,7 @@ BEGINNINGS = ("", "/projects/a", "/projects/b", "/projects/default", "/projects/
 def test_other_projects_are_unreachable_by_any_path(
     plane: Plane, a: Project, b: Project, names: int, beginnings: int
 ) -> None:
-    """Every route, as everybody who has no role in ``b``, with what is in ``b`` in every place that a caller fills."""
+    """Request every route as callers without a role in ``b``, with names and ids of ``b`` in every parameter."""
     b.application(SECRET)
     driver = plane.driver(f"b.{SECRET}")
     driver.epochs(2)
@@ -83,15 +83,16 @@ def test_other_projects_are_unreachable_by_any_path(
     calls = 0
     for method, path in routes():
         for url in ways(path, ids, NAMES[:names], BEGINNINGS[:beginnings]):
-            for who, client in callers.items():
-                answer = client.request(method, url, timeout=8, **sent(path))
+            for caller, client in callers.items():
+                answer = client.request(method, url, timeout=8, **arguments_of(path))
                 calls += 1
-                where = f"{method} {url} as {who}: {answer.status_code} {answer.text[:300]}"
-                said = answer.text.replace(url, "")
-                told = [secret for secret in secrets if secret in said and secret not in f"{url} {sent(path)}"]
+                where = f"{method} {url} as {caller}: {answer.status_code} {answer.text[:300]}"
+                text = answer.text.replace(url, "")
+                sent = f"{url} {arguments_of(path)}"
+                leaked = [secret for secret in secrets if secret in text and secret not in sent]
                 if path == "/v1/audit":
-                    told = []  # it has what they have asked for here
-                assert told == [], where
+                    leaked = []  # the audit log contains the caller's own requests
+                assert leaked == [], where
                 if "{" in path.removeprefix("/v1/projects/{project}"):
                     assert answer.status_code in (403, 404, 409, 422) or harmless(method, path, answer), where
     outsider.close()
@@ -104,7 +105,7 @@ def test_other_projects_are_unreachable_by_any_path(
 
 
 def harmless(method: str, path: str, answer: httpx.Response) -> bool:
-    """To delete an artifact that is not there is done already."""
+    """Deleting a missing artifact succeeds."""
     return method == "DELETE" and path.endswith("/artifacts/{sha256}") and answer.status_code == 204
 
 
@@ -118,12 +119,12 @@ def routes() -> Iterator[tuple[str, str]]:
 
 
 def ways(path: str, ids: dict[str, list[str]], names: Sequence[str], beginnings: Sequence[str]) -> Iterator[str]:
-    """Paths by which somebody could try to reach what is in ``b``."""
+    """Paths that could reach resources of ``b``."""
     for beginning in beginnings if path.split("/")[2] in OF_PROJECTS else [""]:
         for name in names if "{name}" in path else [""]:
             for filled in combinations(path.replace("{name}", name), ids):
                 if path == "/v1/events" and beginning in ("", "/projects/a", "/projects/default"):
-                    continue  # a stream without end, of what is one's own
+                    continue  # an endless stream of the caller's own events
                 yield "/v1" + beginning + filled.removeprefix("/v1")
 
 
@@ -136,8 +137,8 @@ def combinations(path: str, ids: dict[str, list[str]]) -> Iterator[str]:
         yield from combinations(path.replace(match[0], value, 1), ids)
 
 
-def sent(path: str) -> dict[str, Any]:
-    """A body and a query that the endpoint takes, naming what is in ``b``."""
+def arguments_of(path: str) -> dict[str, Any]:
+    """A valid body and query for the endpoint that name resources of ``b``."""
     if path.endswith(("/diff", "/diff/{table}")):
         return {"params": {"to": f"{SECRET}:1"}}
     if path == "/v1/operations":
@@ -158,14 +159,14 @@ def sent(path: str) -> dict[str, Any]:
 def test_fast_lookups_check_the_role_in_the_project(
     plane: Plane, a: Project, b: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short: list[bytes] = []
+    fast_path_applications: list[bytes] = []
     found = FastLookups._found
 
-    def noting(self: FastLookups, place: Any, *rest: Any, **more: Any) -> Any:
-        short.append(place.application.encode())
+    def recording(self: FastLookups, place: Any, *rest: Any, **more: Any) -> Any:
+        fast_path_applications.append(place.application.encode())
         return found(self, place, *rest, **more)
 
-    monkeypatch.setattr(FastLookups, "_found", noting)
+    monkeypatch.setattr(FastLookups, "_found", recording)
     b.application("flights")
     driver = StateDriver(plane, "b.flights", tables=(DELAYS,))
     driver.epoch((DELAYS, [route("JFK", "LAX", 3, 1.0)]))
@@ -174,15 +175,15 @@ def test_fast_lookups_check_the_role_in_the_project(
     outsider = plane.as_bearer(plane.token("viewer", "outsider"))
     for path in paths:
         eventually(lambda path=path: b.client.get(path).status_code == 200)
-        again = [b.client.get(path) for _ in range(3)]  # the same head, from the second on without being parsed
+        again = [b.client.get(path) for _ in range(3)]  # equal headers, from the cache from the second request on
         assert [answer.json()["value"]["flights"] for answer in again] == [3, 3, 3]
-    assert set(short) == {b"b.flights"}
-    short.clear()
+    assert set(fast_path_applications) == {b"b.flights"}
+    fast_path_applications.clear()
     for path in [*paths, a.url(f"applications/b.flights/{key}"), a.url(f"applications/flights/{key}")]:
         for client in (a.client, outsider):
             for _ in range(3):
                 assert client.get(path).status_code in (403, 404), path
-    assert b"b.flights" not in short
+    assert b"b.flights" not in fast_path_applications
     for path in (f"/v1/applications/flights/{key}", f"/v1/projects/default/applications/flights/{key}"):
         assert plane.client.get(path).status_code == 404
     outsider.close()
@@ -192,12 +193,12 @@ def test_query_nodes_check_the_role_in_the_project(plane: Plane, a: Project, b: 
     b.application("flights", start=False)
     transport = httpx.ASGITransport(create_query_app(plane.control))
 
-    async def asked(path: str, by: Project) -> httpx.Response:
+    async def response_to(path: str, by: Project) -> httpx.Response:
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return await client.get(path, headers={"authorization": by.client.headers["authorization"]})
 
     for path in (b.url("applications/flights"), "/v1/applications/b.flights"):
-        of_a, of_b = (asyncio.run(asked(path, each)) for each in (a, b))
+        of_a, of_b = (asyncio.run(response_to(path, each)) for each in (a, b))
         assert (of_a.status_code, of_b.status_code) == (403, 200)
         assert (of_b.json()["name"], of_b.json()["project"]) == ("flights", "b")
 

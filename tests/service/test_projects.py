@@ -1,4 +1,4 @@
-"""Projects: what belongs to one is seen, changed and used by those only who have a role there."""
+"""Projects: resources of a project are visible to, changed and used by callers with a role in it only."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_life_cycle_of_an_application_in_a_project(plane: Plane, a: Project) -> 
 
 
 def test_names_in_bodies_and_queries_belong_to_the_project_of_the_path(plane: Plane, a: Project, b: Project) -> None:
-    """However another project's application is written, it is not there."""
+    """Every spelling of an application of another project is refused."""
     b.application("flights")
     plane.driver("b.flights").epochs(2)
     a.application("orders")
@@ -107,7 +107,7 @@ def test_artifacts_are_usable_only_in_their_project(plane: Plane, a: Project, b:
 
     assert a.client.delete(a.url(f"artifacts/{sha256}")).status_code == 204
     assert b.get(f"artifacts/{sha256}")["sha256"] == sha256
-    # Who has the bytes may use them; that others have them already is not said.
+    # An upload of equal content is allowed, and does not reveal that another project has it.
     text = "# " + json.dumps({"sinks": {"out": "files:{out}"}, "content": SECRET})
     again = a.client.post(a.url("artifacts"), params={"filename": "own.py"}, content=text.encode())
     assert (again.status_code, again.json()["filename"]) == (201, "own.py")
@@ -236,7 +236,7 @@ def test_quotas_limit_a_project(plane: Plane) -> None:
         small.application("third", configuration={"parallelism": 100})
 
 
-def test_the_default_project_can_have_quotas(plane: Plane) -> None:
+def test_default_project_can_have_quotas(plane: Plane) -> None:
     plane.application()
     assert plane.get("/v1/projects/default")["created_at"] is None
     answer = plane.client.put("/v1/projects/default", json={"quotas": {"applications": 1}})
@@ -263,7 +263,7 @@ def test_webhooks_receive_events_of_their_project_only(plane: Plane, a: Project,
 
 
 def first_events(client: httpx.Client, path: str, count: int, last: str) -> list[tuple[str, Any]]:
-    """Ids and data of so many events after ``last``."""
+    """Ids and data of the first ``count`` events after ``last``."""
     found: list[tuple[str, Any]] = []
     id = ""
     with client.stream("GET", path, headers={"Last-Event-ID": last}) as answer:
@@ -337,26 +337,26 @@ def test_command_line_with_a_project(plane: Plane, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
     monkeypatch.setenv("EPOCHAL_TOKEN", str(plane.client.headers["authorization"]).removeprefix("Bearer "))
 
-    def said(*words: str) -> Any:
+    def run_json(*words: str) -> Any:
         done = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
         assert done.exit_code == 0, done.output
         return json.loads(done.stdout)
 
-    assert said("project", "create", "pricing", "--applications", "3")["quotas"]["applications"] == 3
+    assert run_json("project", "create", "pricing", "--applications", "3")["quotas"]["applications"] == 3
     file = plane.settings.data / "orders.py"
     file.write_text('# {"sinks": {"out": "files:{out}"}}')
-    wanted = plane.settings.data / "application.yaml"
-    wanted.write_text("name: orders\nproject: pricing\ncode: orders.py\nparameters: {out: /o}\nstate: stopped\n")
-    said("apply", "-f", str(wanted))
-    assert [each["name"] for each in said("--project", "pricing", "ps")["items"]] == ["orders"]
-    assert said("ps") == {"items": []}
-    assert said("--project", "pricing", "show", "orders")["project"] == "pricing"
-    assert {each["name"]: each["use"]["applications"] for each in said("project", "list")["items"]} == {
+    description = plane.settings.data / "application.yaml"
+    description.write_text("name: orders\nproject: pricing\ncode: orders.py\nparameters: {out: /o}\nstate: stopped\n")
+    run_json("apply", "-f", str(description))
+    assert [each["name"] for each in run_json("--project", "pricing", "ps")["items"]] == ["orders"]
+    assert run_json("ps") == {"items": []}
+    assert run_json("--project", "pricing", "show", "orders")["project"] == "pricing"
+    assert {each["name"]: each["use"]["applications"] for each in run_json("project", "list")["items"]} == {
         "default": 0,
         "pricing": 1,
     }
-    assert said("project", "set", "pricing", "--running", "1")["quotas"]["applications"] is None
+    assert run_json("project", "set", "pricing", "--running", "1")["quotas"]["applications"] is None
     shown = CliRunner().invoke(app, ["project", "show", "pricing"], catch_exceptions=False)
     assert shown.stdout.split("\n")[:3] == ["pricing", "  applications 1", "  running 0 of 1"]
-    said("--project", "pricing", "delete", "orders", "--yes")
-    assert said("project", "delete", "pricing") == {"deleted": "pricing"}
+    run_json("--project", "pricing", "delete", "orders", "--yes")
+    assert run_json("project", "delete", "pricing") == {"deleted": "pricing"}

@@ -1,4 +1,4 @@
-"""What holds for every call: problems, pagination, limits."""
+"""Rules for all calls: problems, pagination, limits."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def every_error() -> list[type[errors.EpochalError]]:
-    found, looking = [], [errors.EpochalError]
-    while looking:
-        looking += (error := looking.pop()).__subclasses__()
+    found, pending = [], [errors.EpochalError]
+    while pending:
+        pending += (error := pending.pop()).__subclasses__()
         found.append(error)
     return found
 
@@ -49,7 +49,7 @@ def test_unknown_paths_and_methods_are_problems(plane: Plane) -> None:
     assert answer.headers["allow"]
 
 
-def test_what_is_no_http_request_is_a_problem(plane: Plane) -> None:
+def test_malformed_http_request_is_a_problem(plane: Plane) -> None:
     with socket.create_connection(("127.0.0.1", plane.settings.port), timeout=30) as connection:
         connection.sendall("GET /v1/größe HTTP/1.1\r\n\x00\r\n\r\n".encode())
         head, _, body = b"".join(iter(lambda: connection.recv(4096), b"")).partition(b"\r\n\r\n")
@@ -85,16 +85,16 @@ def test_invalid_requests_name_their_fields(plane: Plane, content: bytes, fields
 @pytest.mark.parametrize(
     "path", ["/v1/applications/%00", "/v1/applications/a%00b/epochs", "/v1/operations/%F0%9F%8D%8E"]
 )
-def test_odd_names_are_not_found(plane: Plane, path: str) -> None:
+def test_names_with_special_characters_are_not_found(plane: Plane, path: str) -> None:
     assert plane.client.get(path).status_code == 404
 
 
 @pytest.mark.parametrize("limit", [0, 501, "x"])
-def test_bad_limits_are_refused(plane: Plane, limit: Any) -> None:
+def test_invalid_limits_are_refused(plane: Plane, limit: Any) -> None:
     assert plane.client.get("/v1/applications", params={"limit": limit}).status_code == 422
 
 
-def test_unforeseen_errors_show_nothing_but_an_id(plane: Plane, caplog: pytest.LogCaptureFixture) -> None:
+def test_unexpected_errors_show_only_an_id(plane: Plane, caplog: pytest.LogCaptureFixture) -> None:
     with plane.control.database.writing() as session:
         session.execute(text("ALTER TABLE operations RENAME COLUMN progress TO other"))
         session.execute(text("UPDATE alembic_version SET version_num = version_num"))
@@ -111,7 +111,7 @@ def test_unforeseen_errors_show_nothing_but_an_id(plane: Plane, caplog: pytest.L
     assert body["request"] == "my-request" and "my-request" in caplog.text and "1234" in caplog.text
 
 
-def test_a_catalog_that_is_away_is_503_without_details(plane: Plane, caplog: pytest.LogCaptureFixture) -> None:
+def test_unavailable_catalog_is_a_503_without_details(plane: Plane, caplog: pytest.LogCaptureFixture) -> None:
     with plane.control.database.writing() as session:
         session.execute(text("ALTER TABLE artifacts RENAME TO elsewhere"))
     answer = plane.client.get("/v1/artifacts")
@@ -120,14 +120,14 @@ def test_a_catalog_that_is_away_is_503_without_details(plane: Plane, caplog: pyt
     assert "artifacts" not in answer.json()["detail"] and answer.headers["retry-after"] == "1"
 
 
-def test_request_ids_are_kept_when_they_are_safe(plane: Plane) -> None:
+def test_valid_request_ids_are_returned(plane: Plane) -> None:
     assert plane.client.get("/healthz", headers={"X-Request-Id": "abc-1"}).headers["x-request-id"] == "abc-1"
     assert (
         plane.client.get("/healthz", headers={"X-Request-Id": "a b<script>"}).headers["x-request-id"] != "a b<script>"
     )
 
 
-def test_bodies_are_limited_declared_or_not(settings: Settings, serve: Callable[..., Any]) -> None:
+def test_bodies_are_limited_with_and_without_a_declared_length(settings: Settings, serve: Callable[..., Any]) -> None:
     small = settings.model_copy(update={"limits": Limits(body_bytes=1000, artifact_bytes=2000)})
     with serve(small) as (_, token):
         headers = {"Authorization": f"Bearer {token}"}
@@ -147,7 +147,7 @@ def test_bodies_are_limited_declared_or_not(settings: Settings, serve: Callable[
 
 @pytest.mark.parametrize("key", ["", "Idempotency-Key: k\r\n"])
 @pytest.mark.parametrize("framing", ["Content-Length: 100", "Transfer-Encoding: chunked"])
-def test_a_body_that_was_cut_off_is_not_taken_for_a_whole_one(plane: Plane, framing: str, key: str) -> None:
+def test_truncated_body_is_refused(plane: Plane, framing: str, key: str) -> None:
     announced = plane.post("/v1/imports", 201, bytes=100, sha256="0" * 64)
     part = b"# the first line\n"
     body = part if framing.startswith("Content-Length") else b"%x\r\n%s\r\n" % (len(part), part)
@@ -167,7 +167,7 @@ def test_a_body_that_was_cut_off_is_not_taken_for_a_whole_one(plane: Plane, fram
 
 
 def writes_answered(plane: Plane) -> Counter[str]:
-    """Calls that were no GET, by status."""
+    """Number of calls other than GET, by status."""
     found: Counter[str] = Counter()
     for line in plane.client.get("/metrics").text.splitlines():
         if line.startswith("epochal_request_seconds_count") and 'method="GET"' not in line:
@@ -175,7 +175,7 @@ def writes_answered(plane: Plane) -> Counter[str]:
     return found
 
 
-def walk(plane: Plane, path: str, limit: int) -> list[Any]:
+def all_items(plane: Plane, path: str, limit: int) -> list[Any]:
     """All items, page by page."""
     items: list[Any] = []
     cursor = None
@@ -219,7 +219,7 @@ def test_every_list_is_paged_completely_and_in_order(plane: Plane) -> None:
         assert whole["next_cursor"] is None
         assert expected is None or len(whole["items"]) == expected, path
         for limit in (1, 2, 3):
-            assert walk(plane, path, limit) == whole["items"], path
+            assert all_items(plane, path, limit) == whole["items"], path
 
 
 def test_epochs_and_lineage_are_paged_across_branches(plane: Plane) -> None:
@@ -232,7 +232,7 @@ def test_epochs_and_lineage_are_paged_across_branches(plane: Plane) -> None:
     child.running()
     child.epochs(2)
 
-    assert [item["epoch"] for item in walk(plane, "/v1/applications/copy/epochs", 2)] == [5, 4, 3, 2, 1]
+    assert [item["epoch"] for item in all_items(plane, "/v1/applications/copy/epochs", 2)] == [5, 4, 3, 2, 1]
     nodes: list[Any] = []
     query: dict[str, Any] = {"limit": 2}
     while "cursor" not in query or query["cursor"] is not None:

@@ -1,4 +1,4 @@
-"""Standing queries over HTTP: refused before they are written, numbered, given to the driver, shown from snapshots."""
+"""Standing queries over HTTP: validation, numbering, commands for the driver, and lists read from snapshots."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def epoch(plane: Plane, driver: Driver, queries: ActiveQueries, *changes: Change
 
 
 def carried_out(plane: Plane, driver: Driver, before: ActiveQueries, since: int = BEGINNING) -> ActiveQueries:
-    """As the engine does it: all commands that wait, in one epoch. ``since``: of the queries that begin with it."""
+    """Carry out all waiting commands in one epoch, as the engine does. ``since``: the start of added queries."""
     found, commands = before, []
     for directive in driver.running():
         assert directive.kind == "query"
@@ -73,11 +73,11 @@ def carried_out(plane: Plane, driver: Driver, before: ActiveQueries, since: int 
     return found
 
 
-def test_a_query_is_added_listed_and_dropped(plane: Plane, driver: Driver) -> None:
+def test_query_is_added_listed_and_dropped(plane: Plane, driver: Driver) -> None:
     assert plane.get(PATH) == {"items": [], "epoch": None}
-    asked = [plane.post(PATH, query=COUNT), plane.post(PATH, query=COUNT, expires_after="7 days")]
+    operations = [plane.post(PATH, query=COUNT), plane.post(PATH, query=COUNT, expires_after="7 days")]
     active = carried_out(plane, driver, ActiveQueries())
-    found = [plane.get(f"/v1/operations/{each['id']}") for each in asked]
+    found = [plane.get(f"/v1/operations/{each['id']}") for each in operations]
     assert [(each["state"], each["result"]["query"], each["result"]["epoch"]) for each in found] == [
         ("succeeded", 1, 1),
         ("succeeded", 2, 1),
@@ -90,16 +90,16 @@ def test_a_query_is_added_listed_and_dropped(plane: Plane, driver: Driver) -> No
     active = carried_out(plane, driver, active)
     assert [item["id"] for item in plane.get(PATH)["items"]] == [2]
     assert plane.client.get(f"{PATH}/1").status_code == 404
-    # An id is the number of a command, and never used again: 3 was the drop.
+    # An id is the number of a command, and is never reused: 3 was the drop.
     plane.post(PATH, query=COUNT)
     carried_out(plane, driver, active)
     assert [item["id"] for item in plane.get(PATH)["items"]] == [2, 4]
 
 
-def test_a_query_expires_by_the_clock_of_the_database(
+def test_query_expires_by_the_clock_of_the_database(
     plane: Plane, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With which epoch time is compared; the clock of a control plane's machine may differ."""
+    """Epoch times are compared with this clock; the clock of a control plane may differ."""
     moment = datetime(2031, 1, 1, tzinfo=UTC)
     monkeypatch.setattr(queries, "database_now", lambda session: moment)
     plane.post(PATH, query=COUNT, expires_after="7 days")
@@ -108,7 +108,7 @@ def test_a_query_expires_by_the_clock_of_the_database(
     assert expires_at is not None and as_datetime(expires_at) == moment + timedelta(days=7)
 
 
-def test_a_refusal_says_why_and_where_and_nothing_is_written(plane: Plane, driver: Driver) -> None:
+def test_refused_query_reports_reason_and_position(plane: Plane, driver: Driver) -> None:
     answer = plane.client.post(PATH, json={"query": "SELECT count(*) AS n WHERE country = 'SE' WINDOW '5 minutes'"})
     problem = answer.json()
     assert (answer.status_code, problem["type"]) == (422, "urn:epochal:problem:query-refused")
@@ -127,12 +127,14 @@ def test_a_refusal_says_why_and_where_and_nothing_is_written(plane: Plane, drive
         ({"query": "x" * 5_000}, 422, "query-refused"),
     ],
 )
-def test_what_cannot_be_asked(plane: Plane, driver: Driver, body: dict[str, Any], status: int, slug: str) -> None:
+def test_invalid_query_requests_are_refused(
+    plane: Plane, driver: Driver, body: dict[str, Any], status: int, slug: str
+) -> None:
     answer = plane.client.post(PATH, json=body)
     assert (answer.status_code, answer.json()["type"]) == (status, f"urn:epochal:problem:{slug}")
 
 
-def test_as_many_queries_as_the_application_allows(plane: Plane, driver: Driver) -> None:
+def test_number_of_queries_is_limited_by_the_application(plane: Plane, driver: Driver) -> None:
     plane.post(PATH, query=COUNT)
     plane.post(PATH, query=COUNT)
     carried_out(plane, driver, ActiveQueries())
@@ -140,18 +142,18 @@ def test_as_many_queries_as_the_application_allows(plane: Plane, driver: Driver)
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:epochal:problem:conflict")
 
 
-def test_an_application_without_standing_queries_takes_none(plane: Plane) -> None:
+def test_application_without_standing_queries_refuses_them(plane: Plane) -> None:
     plane.application()
     plane.driver().running()
     answer = plane.client.post(PATH, json={"query": COUNT})
     assert (answer.status_code, "stream.standing_queries(..)" in answer.json()["detail"]) == (404, True)
 
 
-def test_a_command_of_an_application_that_stops_is_not_carried_out(plane: Plane, driver: Driver) -> None:
-    asked = plane.post(PATH, query=COUNT)
+def test_waiting_commands_fail_when_the_application_stops(plane: Plane, driver: Driver) -> None:
+    operations = plane.post(PATH, query=COUNT)
     (directive,) = driver.running()
     driver.catalog.complete(directive.id, None, Failure(type="conflict", message="It does not fit."))
-    assert plane.get(f"/v1/operations/{asked['id']}")["error"]["detail"] == "conflict: It does not fit."
+    assert plane.get(f"/v1/operations/{operations['id']}")["error"]["detail"] == "conflict: It does not fit."
     later = plane.post(PATH, query=COUNT)
     driver.catalog.finish(None)
     assert plane.get(f"/v1/operations/{later['id']}")["state"] == "failed"
@@ -159,30 +161,30 @@ def test_a_command_of_an_application_that_stops_is_not_carried_out(plane: Plane,
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:epochal:problem:conflict")
 
 
-def test_a_command_is_answered_with_the_decision_of_its_epoch(plane: Plane, driver: Driver) -> None:
-    """The driver may end before it can say anything, for good."""
-    asked = [plane.post(PATH, query=COUNT), plane.post(PATH, query=COUNT)]
+def test_commands_are_decided_by_the_commit_of_their_epoch(plane: Plane, driver: Driver) -> None:
+    """The driver may terminate before it reports the result."""
+    operations = [plane.post(PATH, query=COUNT), plane.post(PATH, query=COUNT)]
     waits = plane.post(PATH, query=COUNT)
     refusal = {"type": "conflict", "message": "There are too many."}
     detail = {"added": [1], "carried_out": [1, 2], "refused": {"2": refusal}}
     epoch(plane, driver, ActiveQueries(through=2), Change(kind="queries", detail=detail))
-    done, refused = (plane.get(f"/v1/operations/{each['id']}") for each in asked)
+    done, refused = (plane.get(f"/v1/operations/{each['id']}") for each in operations)
     assert (done["state"], done["result"]["query"], done["result"]["epoch"]) == ("succeeded", 1, 1)
     assert (refused["state"], refused["error"]["detail"]) == ("failed", "conflict: There are too many.")
     assert [directive.arguments["number"] for directive in driver.running()] == [3]
     driver.catalog.finish(None)
-    assert plane.get(f"/v1/operations/{asked[0]['id']}") == done
+    assert plane.get(f"/v1/operations/{operations[0]['id']}") == done
     assert plane.get(f"/v1/operations/{waits['id']}")["state"] == "failed"
 
 
-def test_the_command_line_asks_and_shows(plane: Plane, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_line_adds_and_lists_queries(plane: Plane, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     from epochal.cli.main import app
 
     monkeypatch.setenv("EPOCHAL_URL", str(plane.client.base_url))
     monkeypatch.setenv("EPOCHAL_TOKEN", plane.client.headers["authorization"].removeprefix("Bearer "))
     runner = CliRunner()
-    asked = runner.invoke(app, ["query", "add", "flights", COUNT, "--no-wait"])
-    assert asked.exit_code == 0, asked.output
+    operations = runner.invoke(app, ["query", "add", "flights", COUNT, "--no-wait"])
+    assert operations.exit_code == 0, operations.output
     carried_out(plane, driver, ActiveQueries())
     listed = runner.invoke(app, ["query", "list", "flights", "--json"])
     assert listed.exit_code == 0, listed.output
@@ -192,7 +194,7 @@ def test_the_command_line_asks_and_shows(plane: Plane, driver: Driver, monkeypat
 
 
 @pytest.mark.parametrize("kind", ["drop", "pause", "resume"])
-def test_a_query_is_changed_by_who_has_added_it_and_by_administrators(plane: Plane, driver: Driver, kind: str) -> None:
+def test_query_is_changed_only_by_its_owner_and_by_admins(plane: Plane, driver: Driver, kind: str) -> None:
     ada, bob = (plane.as_bearer(plane.token("author", name)) for name in ("ada", "bob"))
     with ada, bob:
         assert ada.post(PATH, json={"query": COUNT}).status_code == 202
@@ -206,11 +208,11 @@ def test_a_query_is_changed_by_who_has_added_it_and_by_administrators(plane: Pla
         assert [directive.arguments["by"] for directive in driver.running()] == ["ada", "admin"]
 
 
-def test_a_rollback_goes_back_to_the_queries_of_its_snapshot_and_uses_no_id_again(plane: Plane, driver: Driver) -> None:
+def test_rollback_restores_the_queries_and_reuses_no_id(plane: Plane, driver: Driver) -> None:
     plane.post(PATH, query=COUNT)
-    kept = carried_out(plane, driver, ActiveQueries())
+    active = carried_out(plane, driver, ActiveQueries())
     plane.post(PATH, query=COUNT)
-    carried_out(plane, driver, kept)
+    carried_out(plane, driver, active)
     assert [item["id"] for item in plane.get(PATH)["items"]] == [1, 2]
     waiting = plane.post(f"{PATH}/1/drop")
     rollback = "/v1/applications/flights/rollback"
@@ -218,19 +220,19 @@ def test_a_rollback_goes_back_to_the_queries_of_its_snapshot_and_uses_no_id_agai
     plane.post(rollback, epoch=1, confirm=confirm)
     driver.catalog.finish(None)
 
-    # What its driver was asked to and has not done is not done later, on the other branch.
+    # A command that the driver has not carried out fails; it is not carried out on the other branch.
     assert plane.get(f"/v1/operations/{waiting['id']}")["state"] == "failed"
     successor = plane.driver()
     assert successor.point.branch != driver.point.branch
     assert successor.running() == []
     assert [item["id"] for item in plane.get(PATH)["items"]] == [1]
-    # 2 was a query on the branch that was left, and 3 the drop: nobody has ever had 4.
+    # Id 2 was a query of the previous branch, and 3 the drop, so 4 is the next id.
     plane.post(PATH, query=COUNT)
-    carried_out(plane, successor, kept)
+    carried_out(plane, successor, active)
     assert [item["id"] for item in plane.get(PATH)["items"]] == [1, 4]
 
 
-def test_a_fork_begins_with_the_queries_of_its_snapshot_and_goes_its_own_way(plane: Plane, driver: Driver) -> None:
+def test_fork_starts_with_the_queries_of_its_snapshot(plane: Plane, driver: Driver) -> None:
     plane.post(PATH, query=COUNT)
     active = carried_out(plane, driver, ActiveQueries())
     plane.post("/v1/applications/flights/fork", 201, name="copy", parameters={"out": "/data/copy"}, epoch=1)
@@ -246,7 +248,7 @@ def test_a_fork_begins_with_the_queries_of_its_snapshot_and_goes_its_own_way(pla
     assert [item["id"] for item in plane.get(PATH)["items"]] == [1]
 
 
-def test_the_command_line_says_from_which_epoch_and_window_on(
+def test_command_line_shows_the_first_epoch_and_window(
     plane: Plane, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from epochal.cli.main import app
@@ -255,18 +257,18 @@ def test_the_command_line_says_from_which_epoch_and_window_on(
     monkeypatch.setenv("EPOCHAL_TOKEN", plane.client.headers["authorization"].removeprefix("Bearer "))
     epoch(plane, driver, ActiveQueries())
     driver.catalog.open_epoch(2, driver.head_key)
-    asked = plane.post(PATH, query=COUNT)
-    assert asked["progress"] == "waiting for the epoch after 2, which is running"
+    operations = plane.post(PATH, query=COUNT)
+    assert operations["progress"] == "waiting for the epoch after 2, which is running"
     driver.catalog.abort_epoch(2, Failure(type="test", message="It is over."))
     driver._next = 3
 
     with ThreadPoolExecutor(1) as other:
-        said = other.submit(CliRunner().invoke, app, ["query", "add", "flights", COUNT])
+        submitted = other.submit(CliRunner().invoke, app, ["query", "add", "flights", COUNT])
         eventually(lambda: len(driver.running()) == 2)
         carried_out(plane, driver, ActiveQueries(), since=1_704_067_201_000_000)
-        done = said.result(30)
+        done = submitted.result(30)
     assert done.exit_code == 0, done.output
-    words = " ".join(done.output.split())
-    assert "Query 2 of flights runs from epoch 3 on." in words
-    assert "It answers windows from 2024-01-01 00:05:00 – 00:10:00 (UTC) on" in words
+    text = " ".join(done.output.split())
+    assert "Query 2 of flights runs from epoch 3 on." in text
+    assert "It answers windows from 2024-01-01 00:05:00 – 00:10:00 (UTC) on" in text
     assert plane.get(f"{PATH}/2")["first_window"] == {"start": "2024-01-01T00:05:00Z", "end": "2024-01-01T00:10:00Z"}

@@ -1,4 +1,4 @@
-"""A query node as processes, beside a control plane that commits: look-ups while one after another of them dies."""
+"""A query node as processes, beside a control plane that commits epochs: look-ups while its processes are killed."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tests.service.problems import check_problem
 
 if TYPE_CHECKING:
     from epochal.service.domain.settings import Settings
-    from tests.service.conftest import Plane
+    from tests.service.conftest import Driver, Plane
 
 KEY = "/v1/applications/flights/state/delays/keys/JFK,LAX"
 
 
 class Node:
-    """It hears at once of what is committed: on the data directory of the control plane, or, with a ``home`` of its
-    own, as on another machine, by the catalog's PostgreSQL."""
+    """A query node. It shares the data directory of the control plane and is notified locally, or has its own
+    ``home``, as on another machine, and is notified through PostgreSQL."""
 
     def __init__(self, plane: Plane, home: Path | None = None) -> None:
         environment = {**os.environ, "EPOCHAL_HOME": str(home or plane.settings.data)}
@@ -46,19 +46,19 @@ class Node:
             command += ["--store", plane.settings.store_url]
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
-        self.said = json.loads("".join(iter(self.process.stdout.readline, "}\n")) + "}")
+        self.started_as = json.loads("".join(iter(self.process.stdout.readline, "}\n")) + "}")
         self.headers = {"authorization": plane.client.headers["authorization"]}
 
     def get(self, path: str = KEY, **query: Any) -> httpx.Response:
-        """Over a connection of its own, so that any worker answers it, as often as a worker that dies cuts it off."""
+        """Send the request over a new connection, so that any worker may answer. Repeat it if the worker dies."""
         while True:
             try:
-                return httpx.get(self.said["url"] + path, params=query, headers=self.headers, timeout=30)
+                return httpx.get(self.started_as["url"] + path, params=query, headers=self.headers, timeout=30)
             except httpx.TransportError:
                 time.sleep(0.01)
 
     def processes(self) -> dict[str, list[int]]:
-        """By the module that they run."""
+        """Process ids by the module that they run."""
         found: dict[str, list[int]] = {"query_app": [], "query_applier": []}
         children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         for child in " ".join(path.read_text() for path in children).split():
@@ -68,7 +68,7 @@ class Node:
 
 
 @pytest.mark.by_turns(2)
-def test_its_processes_load_neither_spark_nor_pipelines_nor_verbs_and_a_control_plane_loads_no_spark() -> None:
+def test_query_node_and_control_plane_do_not_import_spark() -> None:
     program = (
         "import sys, epochal.service.query_applier; print(*sys.modules); "
         "import epochal.service.query_app; print(*sys.modules); import epochal.service.app; print(*sys.modules)"
@@ -100,21 +100,21 @@ def node(plane: Plane, driver: StateDriver) -> Iterator[Node]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are found in /proc")
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
 @pytest.mark.by_turns(3)
-def test_a_query_node_answers_while_its_processes_die(plane: Plane, driver: StateDriver, node: Node) -> None:
+def test_query_node_answers_while_its_processes_are_killed(plane: Plane, driver: StateDriver, node: Node) -> None:
     replicas = plane.settings.replicas_directory
     assert not (replicas / "another-start-of-this-machine.1").exists()
     eventually(lambda: node.get("/readyz").status_code == 200)
 
-    # Each epoch is seen by whichever worker is asked, as soon as it is committed.
+    # Every worker reads each epoch as soon as it is committed.
     for flights in range(2, 12):
         number = driver.epoch((DELAYS, [route("JFK", "LAX", flights, 1.0)]))
         for _ in range(4):
             answer = node.get(min_epoch=number).json()
             assert (answer["epoch"], answer["value"]["flights"]) == (number, flights)
 
-    # A worker dies: the other one answers, and another takes its place.
+    # A worker dies: the other one answers, and it is replaced.
     before = node.processes()
     assert [len(before["query_app"]), len(before["query_applier"])] == [2, 1]
     os.kill(before["query_app"][0], signal.SIGKILL)
@@ -122,7 +122,7 @@ def test_a_query_node_answers_while_its_processes_die(plane: Plane, driver: Stat
         assert node.get().json()["epoch"] == number
     eventually(lambda: len(node.processes()["query_app"]) == 2 and before["query_app"][0] not in node.processes())
 
-    # The applier dies: workers go on with what is there, and follow again.
+    # The applier dies: workers continue with the existing replicas, and follow again.
     os.kill(before["query_applier"][0], signal.SIGKILL)
     assert node.get().json()["epoch"] == number
     number = driver.epoch((DELAYS, [route("JFK", "LAX", 99, 1.0)]))
@@ -130,7 +130,7 @@ def test_a_query_node_answers_while_its_processes_die(plane: Plane, driver: Stat
     assert node.get(min_epoch=number).json()["value"]["flights"] == 99
     assert node.processes()["query_applier"] != before["query_applier"]
 
-    # A column that an upgrade adds has its epoch in the answers of each worker.
+    # All workers return the epoch from which an added column counts.
     partial = DELAYS.value[1].model_copy(update={"name": "added", "since": number + 1})
     upgraded = DELAYS.model_copy(update={"value": (*DELAYS.value, partial)})
     assert "since" not in node.get().json()
@@ -140,9 +140,9 @@ def test_a_query_node_answers_while_its_processes_die(plane: Plane, driver: Stat
         assert node.get(min_epoch=number, wait_seconds=20).json()["since"] == {"added": number}
     assert "since" not in node.get(epoch=number - 1).json()
 
-    # What else it answers, and what it does not.
+    # Other endpoints of a query node, and endpoints that it refuses.
     token = plane.token("viewer")
-    with Client(node.said["url"], token) as client:
+    with Client(node.started_as["url"], token) as client:
         application = client.application("flights")
         assert application.state("delays").get("JFK", "LAX").value["flights"] == 99
         assert [row.value["flights"] for row in application.state("delays").scan().items] == [99]
@@ -150,7 +150,7 @@ def test_a_query_node_answers_while_its_processes_die(plane: Plane, driver: Stat
         assert application.get().head.epoch == number
         shown = subprocess.run(
             [COMMAND, "show", "flights", "--json"],
-            env={**os.environ, "EPOCHAL_URL": node.said["url"], "EPOCHAL_TOKEN": token},
+            env={**os.environ, "EPOCHAL_URL": node.started_as["url"], "EPOCHAL_TOKEN": token},
             stdout=subprocess.PIPE,
             check=True,
         )
@@ -163,16 +163,16 @@ def test_a_query_node_answers_while_its_processes_die(plane: Plane, driver: Stat
     problem = check_problem(node.get("/v1/tokens"), 421, "misdirected-request")
     assert plane.settings.public_url in problem["detail"]
     (listed,) = [item for item in node.get("/v1/nodes").json()["items"] if item["role"] == "query"]
-    assert (listed["url"], listed["state"], listed["process"]) == (node.said["url"], "alive", node.process.pid)
+    assert (listed["url"], listed["state"], listed["process"]) == (node.started_as["url"], "alive", node.process.pid)
     metrics = node.get("/metrics").text
     assert f'epochal_request_seconds_count{{method="GET",path="{_template()}",status="200"}}' in metrics
     assert "epochal_applications" not in metrics
 
-    # A token that was deleted is not accepted for long, by no worker.
+    # All workers refuse a deleted token after a short time.
     node.headers = {"authorization": f"Bearer {token}"}
     assert node.get().status_code == 200
-    (mine,) = [item for item in plane.get("/v1/tokens")["items"] if item["name"] == "a-viewer"]
-    assert plane.client.delete(f"/v1/tokens/{mine['id']}").status_code == 204
+    (viewer_token,) = [item for item in plane.get("/v1/tokens")["items"] if item["name"] == "a-viewer"]
+    assert plane.client.delete(f"/v1/tokens/{viewer_token['id']}").status_code == 204
     eventually(lambda: all(node.get().status_code == 401 for _ in range(6)))
 
     children = [child for group in node.processes().values() for child in group]
@@ -188,8 +188,8 @@ def test_a_query_node_answers_while_its_processes_die(plane: Plane, driver: Stat
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.server
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are found in /proc")
-def test_a_query_node_on_postgresql_answers_while_its_processes_die_and_after_a_rollback(
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
+def test_query_node_on_postgresql_survives_kills_and_a_rollback(
     settings: Settings, postgresql_catalog_url: str, tmp_path: Path
 ) -> None:
     with started(settings.model_copy(update={"database": postgresql_catalog_url})) as plane:
@@ -201,7 +201,7 @@ def test_a_query_node_on_postgresql_answers_while_its_processes_die_and_after_a_
             eventually(lambda: node.get("/readyz").status_code == 200)
 
             def follows(flights: int) -> int:
-                """Both workers answer from the epoch that is committed now, and from none before it."""
+                """Check that both workers answer from the epoch committed last."""
                 number = driver.epoch((DELAYS, [route("JFK", "LAX", flights, 1.0)]))
                 for _ in range(6):
                     answer = node.get(min_epoch=number, wait_seconds=20).json()
@@ -223,7 +223,7 @@ def test_a_query_node_on_postgresql_answers_while_its_processes_die_and_after_a_
                 eventually(lambda: [len(found) for found in node.processes().values()] == [2, 1])
                 assert node.processes()[module] != before[module]
 
-            # Look-ups go on with the epoch that a rollback goes back to, and with what comes after it.
+            # Look-ups continue with the epoch of a rollback, and with later epochs.
             plane.post("/v1/applications/flights/stop")
             driver.driver.stop()
             target = {"epoch": 3}
@@ -237,7 +237,7 @@ def test_a_query_node_on_postgresql_answers_while_its_processes_die_and_after_a_
             driver = StateDriver(plane)
             assert follows(1000) == driver.next_epoch - 1
 
-            # The catalog's connections break, as when the database fails over.
+            # Connections to the catalog break, as when the database fails over.
             with closing(Database(postgresql_catalog_url)) as database, database.reading() as session:
                 session.execute(
                     text(
@@ -245,7 +245,7 @@ def test_a_query_node_on_postgresql_answers_while_its_processes_die_and_after_a_
                         "WHERE datname = current_database() AND pid <> pg_backend_pid()"
                     )
                 )
-            eventually(lambda: is_heard(driver.driver))
+            eventually(lambda: heartbeat_succeeds(driver.driver))
             follows(2000)
             (listed,) = [item for item in node.get("/v1/nodes").json()["items"] if item["role"] == "query"]
             assert (listed["state"], listed["process"]) == ("alive", node.process.pid)
@@ -258,8 +258,8 @@ def test_a_query_node_on_postgresql_answers_while_its_processes_die_and_after_a_
                 node.process.communicate()
 
 
-def is_heard(driver: StateDriver) -> bool:
-    """A heartbeat is sent once: where a connection to the catalog was lost, the next one is heard."""
+def heartbeat_succeeds(driver: Driver) -> bool:
+    """A heartbeat is not repeated after a lost connection to the catalog; the next one succeeds."""
     try:
         return driver.running() == []
     except CatalogUnavailable:

@@ -1,4 +1,4 @@
-"""Secrets that come in where they should not: each is planted by every way in, and looked for in every way out."""
+"""Secrets in unexpected places: planted in every input, and searched for in every output."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from epochal.secrets import redact, secret
 from tests.service.conftest import Plane
 
 IN_A_VARIABLE, IN_A_FILE, IN_A_URL = "pl4nted-variable", 'pl4nted"file', "pl4nted-url"
-OF_A_RECEIVER = "whsec_pl4nted-receiver-of-webhooks"
+WEBHOOK_SECRET = "whsec_pl4nted-receiver-of-webhooks"
 
 
 @pytest.fixture
 def logged() -> Iterator[io.StringIO]:
-    """All that is logged by anybody, in both formats."""
+    """All log records, in both formats."""
     stream, root = io.StringIO(), logging.getLogger()
     handlers = [logging.StreamHandler(stream), logging.StreamHandler(stream)]
     for handler, formatter in zip(handlers, (TextFormatter(), JsonFormatter()), strict=True):
@@ -38,17 +38,17 @@ def planted(plane: Plane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> li
     (tmp_path / "password").write_text(IN_A_FILE + "\n")
     assert secret(f"file:{tmp_path / 'password'}").reveal() == IN_A_FILE
     admin = plane.settings.admin_token_file.read_text().strip()
-    return [IN_A_VARIABLE, IN_A_FILE, json.dumps(IN_A_FILE)[1:-1], IN_A_URL, OF_A_RECEIVER, admin]
+    return [IN_A_VARIABLE, IN_A_FILE, json.dumps(IN_A_FILE)[1:-1], IN_A_URL, WEBHOOK_SECRET, admin]
 
 
-def test_what_is_secret_comes_out_nowhere(plane: Plane, planted: list[str], logged: io.StringIO) -> None:
+def test_secrets_appear_in_no_answer_and_no_log(plane: Plane, planted: list[str], logged: io.StringIO) -> None:
     plane.application()
     driver = plane.driver()
     plane_token, driver_token = plane.post("/v1/tokens", 201, name="ci", role="viewer")["token"], driver.ticket.token
     planted += [plane_token, driver_token]
-    said = f"cannot log in to kafka://ann:{IN_A_URL}@host with {IN_A_VARIABLE}, {IN_A_FILE}, {driver_token}"
-    failure = Failure(type="author-error", message=said, step="sink", traceback=f"Traceback\n  {said}")
-    hook = {"url": "http://192.0.2.1/", "kinds": ["epoch.committed"], "secret": OF_A_RECEIVER}
+    message = f"cannot log in to kafka://ann:{IN_A_URL}@host with {IN_A_VARIABLE}, {IN_A_FILE}, {driver_token}"
+    failure = Failure(type="author-error", message=message, step="sink", traceback=f"Traceback\n  {message}")
+    hook = {"url": "http://192.0.2.1/", "kinds": ["epoch.committed"], "secret": WEBHOOK_SECRET}
 
     answers = [
         plane.client.delete(f"/v1/tokens/{plane_token}"),
@@ -68,9 +68,9 @@ def test_what_is_secret_comes_out_nowhere(plane: Plane, planted: list[str], logg
     driver.catalog.finish(failure)
     plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "failed", failure)
     try:
-        raise ValueError(said)
+        raise ValueError(message)
     except ValueError:
-        logging.getLogger("epochal").exception("failed: %s", said)
+        logging.getLogger("epochal").exception("failed: %s", message)
 
     application = "/v1/applications/flights"
     paths = [
@@ -91,7 +91,7 @@ def test_what_is_secret_comes_out_nowhere(plane: Plane, planted: list[str], logg
     assert found == {}
 
 
-def test_what_is_no_secret_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_text_is_not_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EPOCHAL_SECRET_EMPTY", "")
     monkeypatch.setenv("EPOCHAL_SECRET_SHORT", "no")
     for text in ("no such file: /data/no", "http://host:8765/v1", "ann@example.com", "epd_ and ept_ are tokens"):

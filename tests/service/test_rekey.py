@@ -1,4 +1,4 @@
-"""Rekeys in the background, with a builder that writes what Spark would: what lands, what is cleared away."""
+"""Background re-keying, with a builder that writes what Spark would write: committed results and cleanup."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.service.lost_answers import answer_lost
 
 
 class RekeyingBuilder(StandInBuilder):
-    """Writes a snapshot of the same files as the one before. ``meanwhile`` happens beside."""
+    """Copies the files of the previous snapshot. Calls ``meanwhile`` before it returns."""
 
     def __init__(self, store: SnapshotStore, meanwhile: Callable[[], object]) -> None:
         self.store = store
@@ -43,14 +43,14 @@ class RekeyingBuilder(StandInBuilder):
         artifact: Path,
         parameters: Mapping[str, Any],
         configuration: Any,
-        wanted: RekeyOf,
+        target: RekeyOf,
         meanwhile: Any,
     ) -> ManifestReference:
-        self.accepted.append(wanted.acceptance)
-        before = self.store.read_manifest(wanted.head)
-        place = {"branch": wanted.at.branch, "epoch": wanted.at.epoch, "parent": wanted.head}
+        self.accepted.append(target.acceptance)
+        before = self.store.read_manifest(target.head)
+        place = {"branch": target.at.branch, "epoch": target.at.epoch, "parent": target.head}
         more = {"max_parallelism": configuration.max_parallelism, "attempt": 0}
-        deltas = [self._copied(delta, wanted.at) for delta in before.deltas]
+        deltas = [self._copied(delta, target.at) for delta in before.deltas]
         reference = self.store.write_manifest(before.model_copy(update={**place, **more, "deltas": tuple(deltas)}))
         self.meanwhile()
         return reference
@@ -62,7 +62,7 @@ class RekeyingBuilder(StandInBuilder):
 
 
 class Rekeys:
-    """Of an application that is stopped after two epochs, with a worker of its own: the plane's has ended."""
+    """Re-keys an application that was stopped after two epochs, with its own worker in place of the plane's."""
 
     def __init__(self, plane: Plane) -> None:
         self.plane = plane
@@ -77,7 +77,7 @@ class Rekeys:
         self.before = plane.get("/v1/applications/flights")
         self.files = snapshot_files(self.store)
 
-    def asked_for(self, **more: Any) -> str:
+    def queue(self, **more: Any) -> str:
         with self.plane.control.database.writing() as session:
             application = ApplicationRepository(session).named("flights")
             arguments = {"request": {"max_parallelism": 16, **more}, "branches": []}
@@ -96,7 +96,7 @@ class Rekeys:
         return str(self.plane.get(f"/v1/operations/{id}")["state"])
 
     def check_moved(self, id: str) -> None:
-        """All that the head needs is there, and nothing else of a try."""
+        """Check that the store has the files of the new head, and no others of any try."""
         after = self.plane.get("/v1/applications/flights")
         assert self.plane.get(f"/v1/operations/{id}")["result"] == {
             "version": 2,
@@ -117,26 +117,26 @@ def rekeys(plane: Plane) -> Rekeys:
     return Rekeys(plane)
 
 
-def test_it_moves_the_application_and_ends(rekeys: Rekeys) -> None:
-    id = rekeys.asked_for()
+def test_rekey_moves_the_application_to_a_new_branch(rekeys: Rekeys) -> None:
+    id = rekeys.queue()
     rekeys.run()
     assert rekeys.state(id) == "succeeded"
     rekeys.check_moved(id)
     rekeys.plane.check_counters()
 
 
-def test_a_version_that_has_not_run_is_accepted_again(rekeys: Rekeys) -> None:
-    """The snapshot keeps the state tables of the version that made it."""
+def test_acceptance_of_a_version_that_has_not_run_is_kept(rekeys: Rekeys) -> None:
+    """The snapshot has the state tables of the version that wrote it."""
     acceptance = {"changed": ["delays"], "partial": []}
-    id = rekeys.asked_for(acceptance=acceptance)
+    id = rekeys.queue(acceptance=acceptance)
     rekeys.run()
     rekeys.check_moved(id)
     assert rekeys.accepted == [Acceptance.model_validate(acceptance)]
     assert rekeys.plane.get("/v1/applications/flights/versions")["items"][0]["acceptance"] == acceptance
 
 
-def test_a_commit_that_landed_without_an_answer_keeps_its_files(rekeys: Rekeys) -> None:
-    id = rekeys.asked_for()
+def test_committed_rekey_with_a_lost_answer_keeps_its_files(rekeys: Rekeys) -> None:
+    id = rekeys.queue()
     with answer_lost(rekeys.plane.control.database, points.MOVED) as lost, pytest.raises(OutcomeUnknown):
         rekeys.run()
     assert lost == [points.MOVED]
@@ -144,8 +144,8 @@ def test_a_commit_that_landed_without_an_answer_keeps_its_files(rekeys: Rekeys) 
     rekeys.check_moved(id)
 
 
-def test_a_commit_that_was_lost_is_tried_again_on_another_branch(rekeys: Rekeys) -> None:
-    id = rekeys.asked_for()
+def test_rekey_that_was_not_committed_is_repeated_on_a_new_branch(rekeys: Rekeys) -> None:
+    id = rekeys.queue()
     with answer_lost(rekeys.plane.control.database, points.MOVED, lands=False), pytest.raises(OutcomeUnknown):
         rekeys.run()
     assert rekeys.plane.get("/v1/applications/flights") == rekeys.before
@@ -156,12 +156,12 @@ def test_a_commit_that_was_lost_is_tried_again_on_another_branch(rekeys: Rekeys)
         assert len(session.get_one(Operation, id).arguments["branches"]) == 2
 
 
-def test_what_changed_meanwhile_refuses_it_and_nothing_is_left(rekeys: Rekeys) -> None:
-    id = rekeys.asked_for()
+def test_rekey_fails_after_a_concurrent_change_and_removes_its_files(rekeys: Rekeys) -> None:
+    id = rekeys.queue()
     plane = rekeys.plane
 
     def meanwhile() -> None:
-        with plane.control.database.writing() as session:  # an upgrade is refused meanwhile
+        with plane.control.database.writing() as session:  # an upgrade is refused while a rekey runs
             row = session.get_one(Operation, id)
             row.kind = "trial"
         plane.post("/v1/applications/flights/versions", 201, configuration={"parallelism": 3})
@@ -172,16 +172,16 @@ def test_what_changed_meanwhile_refuses_it_and_nothing_is_left(rekeys: Rekeys) -
     assert snapshot_files(rekeys.store) == rekeys.files
 
 
-def test_a_rekey_that_is_cancelled_leaves_application_and_store_as_they_were(rekeys: Rekeys) -> None:
-    id = rekeys.asked_for()
+def test_cancelled_rekey_changes_neither_application_nor_store(rekeys: Rekeys) -> None:
+    id = rekeys.queue()
     rekeys.run(lambda: rekeys.plane.post(f"/v1/operations/{id}/cancel"))
     assert rekeys.state(id) == "cancelled"
     assert rekeys.plane.get("/v1/applications/flights") == rekeys.before
     assert snapshot_files(rekeys.store) == rekeys.files
 
 
-def test_meanwhile_the_application_can_neither_be_started_nor_changed(rekeys: Rekeys) -> None:
-    id = rekeys.asked_for()
+def test_application_cannot_be_started_or_changed_during_a_rekey(rekeys: Rekeys) -> None:
+    id = rekeys.queue()
     client = rekeys.plane.client
     for path, body in (
         ("start", {}),

@@ -1,4 +1,4 @@
-"""Backups restored after everything was destroyed, made under load; and where a restore is refused."""
+"""Restores after complete loss, from backups made under load, and restores that are refused."""
 
 from __future__ import annotations
 
@@ -37,11 +37,9 @@ from tests.service.conftest import Plane, free_port
 
 
 @pytest.mark.by_turns(2)
-def test_after_everything_was_destroyed_applications_go_on_exactly_once_where_sinks_are_not_ahead(
-    settings: Settings, tmp_path: Path
-) -> None:
-    """``behind`` ran no further after the backup; ``ahead`` did: its sink shows epochs that nobody knows any more."""
-    inputs, place = tmp_path / "in", tmp_path / "backups"
+def test_restored_applications_continue_exactly_once(settings: Settings, tmp_path: Path) -> None:
+    """``behind`` stopped at the backup. ``ahead`` continued, so its sink shows epochs that the catalog has lost."""
+    inputs, folder = tmp_path / "in", tmp_path / "backups"
     lives.write_inputs(inputs, 12)
     with started(settings) as plane:
         for name in ("behind", "ahead"):
@@ -57,15 +55,15 @@ def test_after_everything_was_destroyed_applications_go_on_exactly_once_where_si
         thread = threading.Thread(target=load)
         thread.start()
         running.wait(30)
-        backed_up(plane, place)
+        backed_up(plane, folder)
         thread.join()
         lives.live(plane, "ahead", inputs, tmp_path / "ahead", 2)
         old_token = settings.admin_token_file.read_text().strip()
         old_cursors = plane.control.cursor_key.get()
-    assert is_sound(place)
+    assert is_sound(folder)
     shutil.rmtree(settings.data)
 
-    report = restored(settings, place)
+    report = restored(settings, folder)
     database = Database(settings.database_url)
     assert old_cursors != CursorKey(database).get()
     database.close()
@@ -78,7 +76,7 @@ def test_after_everything_was_destroyed_applications_go_on_exactly_once_where_si
             Client(settings.url, old_token).applications.list()
         with plane.control.database.reading() as session:
             assert all(row.attempt > LEAP for row in session.scalars(select(Branch)))
-            with pytest.raises(EventsExpired):  # those of the lost time are not there
+            with pytest.raises(EventsExpired):  # events of the lost time are missing
                 EventRepository(session).position("ahead", LEAP)
             executions = session.scalars(select(Execution)).all()
             assert {row.state for row in executions} == {"failed"}
@@ -94,20 +92,18 @@ def test_after_everything_was_destroyed_applications_go_on_exactly_once_where_si
 
 
 @pytest.mark.by_turns(2)
-def test_an_application_whose_sinks_are_ahead_goes_on_on_a_new_branch_when_somebody_has_confirmed_it(
-    settings: Settings, tmp_path: Path
-) -> None:
-    inputs, place, out = tmp_path / "in", tmp_path / "backups", tmp_path / "out"
+def test_sink_ahead_of_the_restore_requires_a_confirmed_rollback(settings: Settings, tmp_path: Path) -> None:
+    inputs, folder, out = tmp_path / "in", tmp_path / "backups", tmp_path / "out"
     lives.write_inputs(inputs, 8)
     with started(settings) as plane:
         plane.application(parameters={"out": str(out)})
         lives.live(plane, "flights", inputs, out, 3)
-        backed_up(plane, place)
+        backed_up(plane, folder)
         lives.live(plane, "flights", inputs, out, 2)
     shutil.rmtree(settings.data)
-    restored(settings, place)
+    restored(settings, folder)
     with started(settings) as plane:
-        left = plane.get("/v1/applications/flights")["branch"]
+        old_branch = plane.get("/v1/applications/flights")["branch"]
         plane.post("/v1/applications/flights/start")
         with pytest.raises(SinkAhead, match="epochal rollback flights --epoch 3"):
             lives.live(plane, "flights", inputs, out)
@@ -123,33 +119,33 @@ def test_an_application_whose_sinks_are_ahead_goes_on_on_a_new_branch_when_someb
         assert refused.json()["type"].endswith("rollback-not-confirmed")
         aside = plane.post("/v1/applications/flights/rollback", 200, epoch=3, dry_run=True, move_aside=True)
         done = plane.post("/v1/applications/flights/rollback", 202, epoch=3, move_aside=True, confirm=aside["confirm"])
-        assert done["state"] == "succeeded" and done["result"]["branch"] != left
+        assert done["state"] == "succeeded" and done["result"]["branch"] != old_branch
         plane.check_counters()
         plane.post("/v1/applications/flights/start")
         lives.live(plane, "flights", inputs, out)
         again = plane.post("/v1/applications/flights/rollback", 200, epoch=6, dry_run=True)
-        assert again["lost"] is None  # the new branch is from after the restore
-    # Epochs 4 and 5 of the lost time are aside, their numbers are not used again, and nothing is missing or twice.
+        assert again["lost"] is None  # the new branch was made after the restore
+    # Lost epochs 4 and 5 are moved aside, their numbers are not reused, and no row is missing or duplicated.
     assert lives.shown(out) == {1: [1], 2: [3], 3: [6], 6: [10], 7: [15], 8: [21], 9: [28], 10: [36]}
 
 
 @pytest.mark.by_turns(2)
-def test_of_two_sinks_only_the_one_that_is_ahead_shows_what_was_lost(settings: Settings, tmp_path: Path) -> None:
-    """The other one was restored together with the catalog. Both go on on the new branch, exactly once."""
-    inputs, place, out, copy = (tmp_path / name for name in ("in", "backups", "out", "copy"))
+def test_only_the_sink_ahead_of_the_restore_shows_lost_epochs(settings: Settings, tmp_path: Path) -> None:
+    """The other sink was restored together with the catalog. Both continue on the new branch, exactly once."""
+    inputs, folder, out, copy = (tmp_path / name for name in ("in", "backups", "out", "copy"))
     lives.write_inputs(inputs, 8)
     sinks = {lives.SINK: "files:{out}", lives.COPY: "files:{copy}"}
     with started(settings) as plane:
         artifact = plane.artifact(sinks)
         plane.application(artifact=artifact, parameters={"out": str(out), "copy": str(copy)})
         lives.live(plane, "flights", inputs, out, 3, copy)
-        backed_up(plane, place)
+        backed_up(plane, folder)
         shutil.copytree(copy, tmp_path / "as-it-was")
         lives.live(plane, "flights", inputs, out, 2, copy)
     shutil.rmtree(settings.data)
     shutil.rmtree(copy)
     (tmp_path / "as-it-was").rename(copy)
-    restored(settings, place)
+    restored(settings, folder)
     with started(settings) as plane:
         plane.post("/v1/applications/flights/start")
         with pytest.raises(SinkAhead, match="already holds epoch 5"):
@@ -167,18 +163,18 @@ def test_of_two_sinks_only_the_one_that_is_ahead_shows_what_was_lost(settings: S
 
 
 @pytest.mark.by_turns(2)
-def test_what_the_store_still_has_of_after_the_backup_is_not_lost(settings: Settings, tmp_path: Path) -> None:
-    """Only the catalog was destroyed: its manifests say what was decided, and sinks recognise what they show."""
-    inputs, place, out = tmp_path / "in", tmp_path / "backups", tmp_path / "out"
+def test_restore_recovers_later_epochs_from_the_store(settings: Settings, tmp_path: Path) -> None:
+    """Only the catalog was destroyed: manifests in the store record decisions, and sinks recognise what they show."""
+    inputs, folder, out = tmp_path / "in", tmp_path / "backups", tmp_path / "out"
     lives.write_inputs(inputs, 8)
     with started(settings) as plane:
         plane.application(parameters={"out": str(out)})
         lives.live(plane, "flights", inputs, out, 3)
-        backed_up(plane, place)
+        backed_up(plane, folder)
         lives.live(plane, "flights", inputs, out, 3)
     for name in ("catalog.sqlite", "catalog.sqlite-wal", "catalog.sqlite-shm"):
         (settings.data / name).unlink(missing_ok=True)
-    report = restored(settings, place, start=True)
+    report = restored(settings, folder, start=True)
     (row,) = report.applications
     assert (row.epoch, row.newer, row.started) == (6, 3, True)
     assert report.copied_files == 0
@@ -190,41 +186,41 @@ def test_what_the_store_still_has_of_after_the_backup_is_not_lost(settings: Sett
     assert lives.shown(out) == {number: [number * (number + 1) // 2] for number in range(1, 9)}
 
 
-def test_a_restore_over_a_living_installation_is_refused(settings: Settings, tmp_path: Path) -> None:
-    place = tmp_path / "backups"
+def test_restore_over_a_running_installation_is_refused(settings: Settings, tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
     with started(settings) as plane:
         plane.application()
         plane.driver().epochs(2)
-        backed_up(plane, place)
+        backed_up(plane, folder)
         with pytest.raises(Conflict, match="is not empty: it has rows in"):
-            restored(settings, place)
-        elsewhere = settings.model_copy(update={"database": f"sqlite:///{tmp_path / 'other.sqlite'}"})
+            restored(settings, folder)
+        other_catalog = settings.model_copy(update={"database": f"sqlite:///{tmp_path / 'other.sqlite'}"})
         with pytest.raises(Conflict, match="is in use"):
-            Restore(elsewhere, Backups(str(place)), quiet_seconds=3600).run()
+            Restore(other_catalog, Backups(str(folder)), quiet_seconds=3600).run()
         assert plane.get("/v1/applications/flights")["head"]["epoch"] == 2
     with started(Settings(data=tmp_path / "strange", port=free_port())) as strange:
-        theirs = elsewhere.model_copy(update={"store": strange.settings.store_url})
+        conflicting = other_catalog.model_copy(update={"store": strange.settings.store_url})
         with pytest.raises(Conflict, match="belongs to another catalog"):
-            restored(theirs, place)
+            restored(conflicting, folder)
 
 
-def test_the_catalog_from_before_a_restore_does_not_start_again(settings: Settings, tmp_path: Path) -> None:
-    place = tmp_path / "backups"
+def test_catalog_replaced_by_a_restore_does_not_start(settings: Settings, tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
     with started(settings) as plane:
         plane.application()
-        backed_up(plane, place)
-    elsewhere = settings.model_copy(update={"database": f"sqlite:///{tmp_path / 'other.sqlite'}"})
-    restored(elsewhere, place)
+        backed_up(plane, folder)
+    other_catalog = settings.model_copy(update={"database": f"sqlite:///{tmp_path / 'other.sqlite'}"})
+    restored(other_catalog, folder)
     with pytest.raises(StoreMismatch, match="taken over by a restored catalog"):
         claim_store(Database(settings.database_url), SnapshotStore(settings.store_url))
-    with started(elsewhere):
+    with started(other_catalog):
         pass
     with pytest.raises(Conflict, match="after this backup was made"):
-        restored(settings.model_copy(update={"database": f"sqlite:///{tmp_path / 'third.sqlite'}"}), place)
+        restored(settings.model_copy(update={"database": f"sqlite:///{tmp_path / 'third.sqlite'}"}), folder)
 
 
 @pytest.mark.by_turns(2)
-def test_from_sqlite_into_postgresql_and_back(settings: Settings, tmp_path: Path, postgresql_url: str) -> None:
+def test_restore_from_sqlite_into_postgresql_and_back(settings: Settings, tmp_path: Path, postgresql_url: str) -> None:
     inputs, first, second = tmp_path / "in", tmp_path / "first", tmp_path / "second"
     lives.write_inputs(inputs, 4)
     with started(settings) as plane:
@@ -237,7 +233,7 @@ def test_from_sqlite_into_postgresql_and_back(settings: Settings, tmp_path: Path
     with started(server) as plane:
         plane.post("/v1/applications/flights/start")
         lives.live(plane, "flights", inputs, tmp_path / "out", 1)
-        assert len(plane.get("/v1/audit")["items"]) >= 3  # numbers go on after those that were loaded
+        assert len(plane.get("/v1/audit")["items"]) >= 3  # numbers continue after the restored ones
         backed_up(plane, second)
     back = Settings(data=tmp_path / "back", port=free_port())
     restored(back, second)
@@ -250,7 +246,7 @@ def test_from_sqlite_into_postgresql_and_back(settings: Settings, tmp_path: Path
     assert lives.shown(tmp_path / "out") == {1: [1], 2: [3], 3: [6], 4: [10]}
 
 
-def test_a_backup_of_a_later_version_is_refused(plane: Plane, tmp_path: Path) -> None:
+def test_backup_of_a_later_version_is_refused(plane: Plane, tmp_path: Path) -> None:
     backed_up(plane, tmp_path / "backups")
     backups = Backups(str(tmp_path / "backups"))
     index = backups.index()
@@ -259,9 +255,9 @@ def test_a_backup_of_a_later_version_is_refused(plane: Plane, tmp_path: Path) ->
         restored(Settings(data=tmp_path / "new", port=free_port()), tmp_path / "backups")
 
 
-def test_drivers_of_the_lost_time_are_fenced_by_sinks(settings: Settings, tmp_path: Path) -> None:
-    """Attempts that were made after the backup have numbers that the restored catalog has not given out yet."""
-    place, url = tmp_path / "backups", f"sqlite:///{tmp_path / 'sink.sqlite'}"
+def test_sinks_fence_drivers_of_the_lost_time(settings: Settings, tmp_path: Path) -> None:
+    """Attempts made after the backup have numbers that the restored catalog has not yet assigned."""
+    folder, url = tmp_path / "backups", f"sqlite:///{tmp_path / 'sink.sqlite'}"
 
     def sink() -> SinkBackend:
         store = SnapshotStore(settings.store_url)
@@ -273,7 +269,7 @@ def test_drivers_of_the_lost_time_are_fenced_by_sinks(settings: Settings, tmp_pa
         plane.application()
         driver = plane.driver()
         driver.epochs(2)
-        backed_up(plane, place)
+        backed_up(plane, folder)
         for _ in range(3):
             plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", None)
             driver = plane.driver()
@@ -281,7 +277,7 @@ def test_drivers_of_the_lost_time_are_fenced_by_sinks(settings: Settings, tmp_pa
         zombie = sink()
         zombie.recover(late)
     shutil.rmtree(settings.data)
-    restored(settings, place)
+    restored(settings, folder)
     with started(settings) as plane:
         plane.post("/v1/applications/flights/start")
         new = plane.driver()

@@ -1,4 +1,4 @@
-"""``If-Match``: a change of an application is made only of what its caller has seen."""
+"""``If-Match``: an application is changed only if its revision is the one that the caller has read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def etag(plane: Plane) -> str:
 
 
 @pytest.mark.parametrize("verb", CHANGES, ids=lambda verb: verb[1] or "delete")
-def test_no_change_of_another_revision_is_made(plane: Plane, verb: tuple[str, str, dict[str, Any]]) -> None:
+def test_change_of_another_revision_is_refused(plane: Plane, verb: tuple[str, str, dict[str, Any]]) -> None:
     plane.application(start=False)
     seen = etag(plane)
     plane.post("/v1/applications/flights/versions", 201, configuration={"parallelism": 2})
@@ -46,7 +46,7 @@ def test_no_change_of_another_revision_is_made(plane: Plane, verb: tuple[str, st
     assert plane.get("/v1/operations")["items"][0]["kind"] == "upgrade"
 
 
-def test_a_revision_outlives_epochs_and_ends_with_every_change(plane: Plane) -> None:
+def test_revision_changes_with_each_change_but_not_with_epochs(plane: Plane) -> None:
     made = plane.client.post(
         "/v1/applications", json={"name": "flights", "artifact": plane.artifact(), "parameters": {"out": "/data"}}
     )
@@ -69,7 +69,7 @@ def test_a_revision_outlives_epochs_and_ends_with_every_change(plane: Plane) -> 
     assert "it was started" in change(plane, ("POST", "/stop", {}), seen[2]).json()["detail"]
 
 
-def test_what_if_match_takes(plane: Plane) -> None:
+def test_if_match_is_validated(plane: Plane) -> None:
     plane.application(start=False)
     check_problem(change(plane, ("DELETE", "", {}), "unquoted"), 422, "invalid-input")
     check_problem(change(plane, ("DELETE", "", {}), f"W/{etag(plane)}"), 412, "precondition-failed")

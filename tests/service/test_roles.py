@@ -25,7 +25,7 @@ ALLOWED = {
 
 
 def allowed(plane: Plane, token: str) -> set[str]:
-    """Of the calls of an admin, those that are not forbidden."""
+    """The calls that are not forbidden, out of those of an admin."""
     found = set()
     with plane.as_bearer(token) as client:
         for call in ALLOWED[Role.ADMIN]:
@@ -38,11 +38,11 @@ def allowed(plane: Plane, token: str) -> set[str]:
 
 
 @pytest.mark.parametrize("role", Role)
-def test_a_role_permits_its_calls(plane: Plane, role: Role) -> None:
+def test_role_permits_its_calls(plane: Plane, role: Role) -> None:
     assert allowed(plane, plane.token(role.value)) == ALLOWED[role]
 
 
-def test_a_token_that_is_rotated_keeps_its_role(plane: Plane) -> None:
+def test_rotated_token_keeps_its_role(plane: Plane) -> None:
     made = plane.post("/v1/tokens", 201, name="ops", role="operator")
     new = plane.post(f"/v1/tokens/{made['id']}/rotate", 201)
     assert new["roles"] == {"default": "operator"}
@@ -50,12 +50,12 @@ def test_a_token_that_is_rotated_keeps_its_role(plane: Plane) -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"scope": "read"}, {"role": "owner"}])
-def test_a_token_needs_exactly_one_role(plane: Plane, body: dict[str, str]) -> None:
+def test_token_requires_exactly_one_role(plane: Plane, body: dict[str, str]) -> None:
     answer = plane.client.post("/v1/tokens", json={"name": "x", **body})
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:epochal:problem:invalid-request")
 
 
-def test_a_refusal_names_the_required_role(plane: Plane) -> None:
+def test_refusal_names_the_required_role(plane: Plane) -> None:
     with plane.as_bearer(plane.token("operator", "night-shift")) as client:
         answer = client.delete("/v1/artifacts/" + "0" * 64)
     assert answer.json()["detail"] == (

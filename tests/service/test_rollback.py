@@ -1,4 +1,4 @@
-"""Rollback over HTTP: the plan, its confirmation, the move to a new branch, and what a driver then starts from."""
+"""Rollback over HTTP: the plan, its confirmation, the new branch, and the point from which a driver then starts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def problem(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["type"].rpartition(":")[2]
 
 
-def test_a_plan_says_what_is_left_behind_and_changes_nothing(plane: Plane) -> None:
+def test_plan_lists_abandoned_epochs_and_changes_nothing(plane: Plane) -> None:
     driver = running(plane)
     stop(plane, driver)
     before = plane.get("/v1/applications/flights")
@@ -68,7 +68,7 @@ def test_a_plan_says_what_is_left_behind_and_changes_nothing(plane: Plane) -> No
     assert plane.get("/v1/operations")["items"][0]["kind"] == "stop"
 
 
-def test_a_plan_past_epochs_that_have_expired_says_what_it_cannot_count(plane: Plane) -> None:
+def test_plan_reports_expired_epochs_as_uncounted(plane: Plane) -> None:
     driver = running(plane, configuration={"retained_epochs": 2})
     plane.post("/v1/applications/flights/snapshots/4/pin", 201)
     for _ in range(3):
@@ -85,7 +85,7 @@ def test_a_plan_past_epochs_that_have_expired_says_what_it_cannot_count(plane: P
     assert rolled_back(plane, epoch=4)["state"] == "succeeded"
 
 
-def test_a_damaged_snapshot_can_be_left_behind(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rollback_skips_a_damaged_snapshot(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epochal.snapshots.store._MANIFESTS_KEPT", 0)
     driver = running(plane)
     stop(plane, driver)
@@ -96,7 +96,7 @@ def test_a_damaged_snapshot_can_be_left_behind(plane: Plane, monkeypatch: pytest
     assert rolled_back(plane, epoch=2)["state"] == "succeeded"
 
 
-def test_a_stopped_application_goes_back_at_once_and_stays_stopped(plane: Plane) -> None:
+def test_stopped_application_is_rolled_back_immediately(plane: Plane) -> None:
     driver = running(plane)
     stop(plane, driver)
     operation = rolled_back(plane, epoch=2, message="a wrong fare")
@@ -117,7 +117,7 @@ def test_a_stopped_application_goes_back_at_once_and_stays_stopped(plane: Plane)
     assert [item["epoch"] for item in plane.get("/v1/applications/flights/epochs")["items"]] == [6, 2, 1]
 
 
-def test_the_driver_learns_what_its_sinks_take_over(plane: Plane) -> None:
+def test_driver_receives_the_succession_of_its_sinks(plane: Plane) -> None:
     driver = running(plane)
     assert driver.point.succession is None
     stop(plane, driver)
@@ -131,7 +131,7 @@ def test_the_driver_learns_what_its_sinks_take_over(plane: Plane) -> None:
     second.epoch(sinks={"out": 1})
     stop(plane, second)
 
-    rolled_back(plane, epoch=4)  # forward again, on the branch that was left
+    rolled_back(plane, epoch=4)  # forward again, on the previous branch
     third = started(plane)
     assert third.head_key is not None and third.head_key.branch == driver.point.branch
     assert third.point.succession is not None and third.point.succession.branches == tuple(
@@ -141,11 +141,11 @@ def test_the_driver_learns_what_its_sinks_take_over(plane: Plane) -> None:
     assert (third.point.succession.move_aside, third.point.next_epoch) == (False, 7)
 
 
-def test_a_running_application_is_stopped_moved_and_started_again(plane: Plane) -> None:
+def test_running_application_is_stopped_moved_and_restarted(plane: Plane) -> None:
     driver = running(plane)
     answer = plan(plane, epoch=2)
     assert answer["restarts"] and answer["confirm"]
-    driver.epoch(sinks={"out": 1})  # the plan of a running application stays good
+    driver.epoch(sinks={"out": 1})  # the plan of a running application stays valid
     operation = plane.post(ROLLBACK, 202, epoch=2, confirm=answer["confirm"])
     assert (operation["state"], operation["progress"]) == ("running", "stopping")
     driver.stop()
@@ -161,7 +161,7 @@ def test_a_running_application_is_stopped_moved_and_started_again(plane: Plane) 
     assert successor.epoch() == 7
 
 
-def test_a_rollback_survives_a_driver_that_dies_instead_of_stopping(plane: Plane) -> None:
+def test_rollback_completes_when_the_driver_dies_instead_of_stopping(plane: Plane) -> None:
     driver = running(plane)
     operation = rolled_back(plane, epoch=3)
     plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", None)
@@ -173,7 +173,7 @@ def test_a_rollback_survives_a_driver_that_dies_instead_of_stopping(plane: Plane
     assert plane.get(f"/v1/operations/{operation['id']}")["state"] == "succeeded"
 
 
-def test_decided_epochs_must_be_committed_first(plane: Plane) -> None:
+def test_prepared_epochs_must_be_committed_before_a_rollback(plane: Plane) -> None:
     driver = running(plane)
     driver.epoch(commit=False)
     operation = rolled_back(plane, epoch=3)
@@ -184,11 +184,11 @@ def test_decided_epochs_must_be_committed_first(plane: Plane) -> None:
     assert failed["state"] == "failed" and "decided" in failed["error"]["detail"]
     application = plane.get("/v1/applications/flights")
     assert (application["branch"], application["state"]) == (driver.point.branch, "failed")
-    again = plane.client.post(ROLLBACK, json={"epoch": 3, "confirm": plan(plane, epoch=3)["confirm"]})
-    assert problem(again) == (409, "conflict")
+    retried = plane.client.post(ROLLBACK, json={"epoch": 3, "confirm": plan(plane, epoch=3)["confirm"]})
+    assert problem(retried) == (409, "conflict")
 
 
-def test_nobody_rolls_back_something_else_than_they_saw(plane: Plane) -> None:
+def test_rollback_requires_the_confirmation_of_its_plan(plane: Plane) -> None:
     driver = running(plane)
     stop(plane, driver)
     assert problem(plane.client.post(ROLLBACK, json={"epoch": 2})) == (409, "rollback-not-confirmed")
@@ -203,7 +203,7 @@ def test_nobody_rolls_back_something_else_than_they_saw(plane: Plane) -> None:
     assert problem(answer) == (409, "rollback-not-confirmed") and "has changed" in answer.json()["detail"]
 
 
-def test_sinks_that_name_no_place_need_no_confirmation(plane: Plane) -> None:
+def test_sinks_without_a_target_need_no_confirmation(plane: Plane) -> None:
     driver = running(plane, artifact=plane.artifact(sinks={"out": "console:"}))
     stop(plane, driver)
     assert plan(plane, epoch=2)["confirm"] is None
@@ -222,19 +222,19 @@ def test_savepoints_tags_and_times_name_snapshots(plane: Plane) -> None:
         assert problem(plane.client.post(ROLLBACK, json=target)) == (404, "not-found")
 
 
-def test_bad_input(plane: Plane) -> None:
+def test_invalid_input_is_refused(plane: Plane) -> None:
     driver = running(plane, configuration={"retained_epochs": 2})
     for body in ({}, {"epoch": 1, "savepoint": "noon"}, {"at": "2999-01-01T00:00:00Z"}):
         assert problem(plane.client.post(ROLLBACK, json=body)) == (422, "invalid-input")
     for body in ({"epoch": -1}, {"epoch": "two"}, {"epoch": 1, "more": 1}, {"at": "2001-01-01"}, {"confirm": "yes"}):
         assert problem(plane.client.post(ROLLBACK, json=body)) == (422, "invalid-request")
     assert problem(plane.client.post(ROLLBACK, json={"epoch": 1})) == (410, "snapshot-expired")
-    assert problem(plane.client.post("/v1/applications/nobody/rollback", json={"epoch": 1})) == (404, "not-found")
+    assert problem(plane.client.post("/v1/applications/missing/rollback", json={"epoch": 1})) == (404, "not-found")
     driver.epoch(commit=False)
     assert problem(plane.client.post(ROLLBACK, json={"epoch": 6})) == (404, "not-found")
 
 
-def test_a_snapshot_that_is_half_deleted_is_refused(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partly_deleted_snapshot_is_refused(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epochal.snapshots.store._MANIFESTS_KEPT", 0)
     driver = running(plane)
     stop(plane, driver)
@@ -247,20 +247,20 @@ def test_a_snapshot_that_is_half_deleted_is_refused(plane: Plane, monkeypatch: p
     assert plane.get("/v1/applications/flights")["branch"] == driver.point.branch
 
 
-def test_one_operation_at_a_time(plane: Plane) -> None:
+def test_second_operation_is_refused(plane: Plane) -> None:
     running(plane)
     rolled_back(plane, epoch=2)
     answer = plane.client.post(ROLLBACK, json={"epoch": 3})
     assert problem(answer) == (409, "conflict") and "rollback" in answer.json()["detail"]
 
 
-def test_readers_may_not(plane: Plane) -> None:
+def test_viewers_may_not_roll_back(plane: Plane) -> None:
     running(plane)
     with plane.as_bearer(plane.token("viewer")) as reader:
         assert problem(reader.post(ROLLBACK, json={"epoch": 2, "dry_run": True})) == (403, "forbidden")
 
 
-def test_a_version_that_could_not_go_on_from_there_is_told_so_before_anything_is_stopped(plane: Plane) -> None:
+def test_incompatible_version_is_refused_before_the_stop(plane: Plane) -> None:
     driver = running(plane, epochs=1, configuration={"max_parallelism": 64})
     for request in ({"dry_run": True}, {}):
         answer = plane.client.post(ROLLBACK, json={"epoch": 1, **request})

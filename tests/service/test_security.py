@@ -1,4 +1,4 @@
-"""Who may do what: every route, every role; tokens; binding; the audit log."""
+"""Access control: every route with every role, tokens, bind addresses, the audit log."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
 
 
 def endpoints(app: FastAPI) -> Iterator[tuple[str, str, Access | None]]:
-    """Method, path, what it needs; of every route of the app."""
+    """Method, path and required access of every route of the app."""
     for route in iter_route_contexts(app.routes):
         if route.path == OPEN_DOCUMENT:
             continue
-        assert isinstance(route.original_route, APIRoute), f"{route.path} would be out of the gate's reach"
+        assert isinstance(route.original_route, APIRoute), f"{route.path} would bypass the access check"
         for method in sorted(route.methods or ()):
             yield method, str(route.path), access_of(route.endpoint)
 
 
-def test_every_endpoint_says_what_it_needs(app: FastAPI) -> None:
+def test_every_endpoint_declares_its_access(app: FastAPI) -> None:
     found = list(endpoints(app))
 
     assert len(found) > 40
@@ -72,8 +72,8 @@ def filled(path: str) -> str:
     return re.sub(r"\{(\w+)(:path)?\}", lambda match: values.get(match[1], "x"), path)
 
 
-def test_the_matrix_of_roles(plane: Plane, app: FastAPI) -> None:
-    """Without a token, with a wrong one, and with each role, every endpoint is open or closed as it says."""
+def test_endpoints_enforce_their_access_for_each_role(plane: Plane, app: FastAPI) -> None:
+    """Every endpoint allows or refuses each role, a missing token and an invalid token, as it declares."""
     clients: dict[Role | str | None, httpx.Client] = {
         None: plane.as_bearer(None),
         "wrong": plane.as_bearer(f"ept_{'0' * 32}_{'x' * 43}"),
@@ -82,17 +82,17 @@ def test_the_matrix_of_roles(plane: Plane, app: FastAPI) -> None:
     }
     for method, path, access in endpoints(app):
         assert access is not None
-        for who, client in clients.items():
-            if path.endswith("/events") and who in tuple(Role):
-                continue  # a stream without end
+        for caller, client in clients.items():
+            if path.endswith("/events") and caller in tuple(Role):
+                continue  # an endless stream
             answer = client.request(method, filled(path))
-            status, where = answer.status_code, f"{method} {path} as {who}"
+            status, where = answer.status_code, f"{method} {path} as {caller}"
             if access is Access.PUBLIC:
                 assert status == 200, where
-            elif access in (Access.DRIVER, Access.POD) or not isinstance(who, Role):
+            elif access in (Access.DRIVER, Access.POD) or not isinstance(caller, Role):
                 assert (status, answer.json()["type"]) == (401, "urn:epochal:problem:unauthenticated"), where
                 assert answer.headers["www-authenticate"] == "Bearer", where
-            elif access is not Access.MEMBER and not who.includes(access.role or Role.ADMIN):
+            elif access is not Access.MEMBER and not caller.includes(access.role or Role.ADMIN):
                 assert (status, answer.json()["type"]) == (403, "urn:epochal:problem:forbidden"), where
             else:
                 assert status not in (401, 403), where
@@ -100,7 +100,7 @@ def test_the_matrix_of_roles(plane: Plane, app: FastAPI) -> None:
         client.close()
 
 
-def test_a_token_that_expired_or_was_deleted_is_refused(plane: Plane) -> None:
+def test_expired_or_deleted_token_is_refused(plane: Plane) -> None:
     soon = (datetime.now(UTC) + timedelta(seconds=1.5)).isoformat()
     short = plane.post("/v1/tokens", 201, name="short", role="viewer", expires_at=soon)["token"]
     client = plane.as_bearer(short)
@@ -127,7 +127,7 @@ def test_tokens_are_listed_without_their_secrets(plane: Plane) -> None:
     assert plane.client.post("/v1/tokens", json=past).status_code == 422
 
 
-def test_no_secret_is_stored(plane: Plane) -> None:
+def test_tokens_are_not_stored_in_clear_text(plane: Plane) -> None:
     secrets = [plane.settings.admin_token_file.read_text().strip(), plane.token("author")]
     plane.application()
     secrets.append(plane.driver().ticket.token)
@@ -138,14 +138,14 @@ def test_no_secret_is_stored(plane: Plane) -> None:
             assert not any(secret.encode() in content for secret in secrets), file
 
 
-def test_the_admin_token_file_is_its_owners_only(plane: Plane, tmp_path: Path) -> None:
+def test_admin_token_file_is_readable_by_its_owner_only(plane: Plane, tmp_path: Path) -> None:
     file = plane.settings.admin_token_file
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(plane.settings.data.stat().st_mode) == 0o700
 
 
-def test_the_catalog_is_its_owners_only(tmp_path: Path) -> None:
-    """Also in a folder that everybody may read, also one that was made by an earlier version, with its log."""
+def test_catalog_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    """Also in a world-readable folder, and for a catalog of an earlier version and its write-ahead log."""
     path = tmp_path / "catalog.sqlite"
     for _ in range(2):
         database = Database(f"sqlite:///{path}")
@@ -161,8 +161,8 @@ def test_the_catalog_is_its_owners_only(tmp_path: Path) -> None:
     database.close()
 
 
-def test_another_connection_leaves_the_locks_of_the_catalog(tmp_path: Path) -> None:
-    """SQLite's log is removed by whoever closes last: what is in it would be lost to those who still have it open."""
+def test_another_connection_keeps_the_locks_of_the_catalog(tmp_path: Path) -> None:
+    """The last connection that closes removes SQLite's write-ahead log, and with it the changes of open connections."""
     path = tmp_path / "catalog.sqlite"
     first, second = Database(f"sqlite:///{path}"), Database(f"sqlite:///{path}")
     migrate_database(first)
@@ -170,8 +170,8 @@ def test_another_connection_leaves_the_locks_of_the_catalog(tmp_path: Path) -> N
         session.execute(select(Token))
     with second.reading() as session:
         session.execute(select(Token))
-    elsewhere = f"import sqlite3; other = sqlite3.connect({str(path)!r}); other.execute('SELECT * FROM tokens').close()"
-    subprocess.run([sys.executable, "-c", f"{elsewhere}; other.close()"], check=True)
+    script = f"import sqlite3; other = sqlite3.connect({str(path)!r}); other.execute('SELECT * FROM tokens').close()"
+    subprocess.run([sys.executable, "-c", f"{script}; other.close()"], check=True)
     assert path.with_name("catalog.sqlite-wal").exists()
     first.close()
     second.close()
@@ -184,7 +184,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
     database.close()
 
 
-def test_the_admin_token_is_made_once_and_again_when_its_file_is_lost(database: Database, tmp_path: Path) -> None:
+def test_admin_token_is_created_once_and_again_if_its_file_is_lost(database: Database, tmp_path: Path) -> None:
     file = tmp_path / "data" / "admin.token"
     ensure_admin_token(database, file)
     first = file.read_text()
@@ -196,7 +196,7 @@ def test_the_admin_token_is_made_once_and_again_when_its_file_is_lost(database: 
     assert file.read_text() != first
 
 
-def test_an_admin_token_survives_a_new_catalog(database: Database, tmp_path: Path) -> None:
+def test_admin_token_is_kept_with_a_new_catalog(database: Database, tmp_path: Path) -> None:
     file = tmp_path / "admin.token"
     ensure_admin_token(database, file)
     first = file.read_text()
@@ -207,7 +207,7 @@ def test_an_admin_token_survives_a_new_catalog(database: Database, tmp_path: Pat
     other.close()
 
 
-def test_an_admin_token_that_others_can_read_is_refused(database: Database, tmp_path: Path) -> None:
+def test_admin_token_readable_by_others_is_refused(database: Database, tmp_path: Path) -> None:
     file = tmp_path / "admin.token"
     ensure_admin_token(database, file)
     file.chmod(0o644)
@@ -220,7 +220,7 @@ def test_an_admin_token_that_others_can_read_is_refused(database: Database, tmp_
         ensure_admin_token(database, file)
 
 
-def test_a_revoked_admin_token_stays_revoked_over_restarts(settings: Settings, serve: Callable[..., Any]) -> None:
+def test_revoked_admin_token_stays_revoked_after_restarts(settings: Settings, serve: Callable[..., Any]) -> None:
     with serve(settings) as (_, token), bearer(settings, token) as client:
         second = client.post("/v1/tokens", json={"name": "second", "role": "admin"}).json()["token"]
         admin = next(item["id"] for item in client.get("/v1/tokens").json()["items"] if item["name"] == "admin")
@@ -251,7 +251,7 @@ def test_rotating_the_admin_token_replaces_it_in_its_file(settings: Settings, se
         assert [item["id"] for item in client.get("/v1/tokens").json()["items"]] == [new["id"]]
 
 
-def test_rotating_any_other_token_leaves_the_file_alone(plane: Plane) -> None:
+def test_rotating_another_token_does_not_change_the_file(plane: Plane) -> None:
     before = plane.settings.admin_token_file.read_text()
     expires = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     made = plane.post("/v1/tokens", 201, name="ci", role="author", expires_at=expires)
@@ -267,7 +267,7 @@ def test_rotating_any_other_token_leaves_the_file_alone(plane: Plane) -> None:
     assert plane.as_bearer(new["token"]).get("/v1/applications").status_code == 200
 
 
-def test_a_repeated_rotation_does_not_show_the_token_again(plane: Plane) -> None:
+def test_repeated_rotation_does_not_return_the_token(plane: Plane) -> None:
     made = plane.post("/v1/tokens", 201, name="ci", role="viewer")
     path, key = f"/v1/tokens/{made['id']}/rotate", {"Idempotency-Key": "rotation"}
     first = plane.client.post(path, json={}, headers=key).json()
@@ -276,10 +276,11 @@ def test_a_repeated_rotation_does_not_show_the_token_again(plane: Plane) -> None
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_an_interrupted_rotation_is_completed_or_undone_at_the_next_start(
+def test_interrupted_rotation_is_completed_or_undone_at_start(
     database: Database, tmp_path: Path, committed: bool
 ) -> None:
-    """The process ended when the draft was written: before the catalog's commit, or before the file was replaced."""
+    """The process terminated after it wrote the draft: before the commit in the catalog, or before it replaced the
+    file."""
     path = tmp_path / "admin.token"
     ensure_admin_token(database, path)
     before, new = path.read_text().strip(), UserToken.make("1" * 32)
@@ -306,20 +307,18 @@ def bearer(settings: Settings, token: str) -> httpx.Client:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "::", "example.org", "localhost.example.org"])
-def test_beyond_loopback_there_is_no_going_without_authentication(tmp_path: Path, host: str) -> None:
+def test_authentication_is_required_beyond_loopback(tmp_path: Path, host: str) -> None:
     with pytest.raises(OptionError, match="authentication"):
         create_app(Settings(data=tmp_path, host=host, authentication=False))
     assert create_app(Settings(data=tmp_path, host=host)) is not None
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.9.1"])
-def test_loopback(host: str) -> None:
+def test_loopback_hosts_are_recognised(host: str) -> None:
     assert is_loopback(host)
 
 
-def test_without_authentication_only_this_machines_names_are_answered(
-    settings: Settings, serve: Callable[..., Any]
-) -> None:
+def test_only_local_host_names_are_served_without_authentication(settings: Settings, serve: Callable[..., Any]) -> None:
     with (
         serve(settings.model_copy(update={"authentication": False})),
         httpx.Client(base_url=settings.url, trust_env=False) as client,
@@ -345,7 +344,7 @@ def test_without_authentication_only_this_machines_names_are_answered(
             assert client.get("/v1/applications", headers=own).status_code == 200, own
 
 
-def test_a_drivers_token_is_good_for_its_own_attempt_only(plane: Plane) -> None:
+def test_driver_token_is_valid_for_its_own_attempt_only(plane: Plane) -> None:
     plane.application("flights")
     plane.application("trains")
     flights, trains = plane.driver("flights"), plane.driver("trains")
@@ -364,7 +363,7 @@ def test_a_drivers_token_is_good_for_its_own_attempt_only(plane: Plane) -> None:
     assert plane.client.post(own.replace("epochs/1", "begin")).status_code == 401
 
 
-def test_every_call_that_changes_something_is_in_the_audit_log(plane: Plane) -> None:
+def test_mutating_calls_are_in_the_audit_log(plane: Plane) -> None:
     reader = plane.as_bearer(plane.token("viewer", "reader"))
     plane.application(start=False)
     assert reader.delete("/v1/applications/flights").status_code == 403

@@ -1,7 +1,6 @@
-"""While a transaction of the catalog is open nothing else is waited for: no store, no code, no build.
+"""A transaction of the catalog never waits for the store, for code or for a build.
 
-PostgreSQL ends a writing transaction between two of whose statements five seconds pass, and what it has locked others
-wait for.
+PostgreSQL ends a writing transaction that is idle for five seconds, and its locks block other transactions.
 """
 
 from __future__ import annotations
@@ -26,54 +25,54 @@ from tests.service.lookups import DELAYS, StateDriver, route
 if TYPE_CHECKING:
     from epochal.service.domain.settings import Settings
 
-WAITED_FOR: tuple[tuple[type, tuple[str, ...]], ...] = (
+SLOW_CALLS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (SnapshotStore, ("write", "read", "read_ranges", "open", "size", "delete", "list", "entries", "read_manifest")),
     (ArtifactCache, ("file", "for_a_while")),
     (StandInBuilder, ("describe", "analyse", "shown")),
 )
 
 
-class Open(threading.local):
+class OpenTransactions(threading.local):
     transactions = 0
 
 
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
-    """Who waits for something within a transaction."""
-    here, found = Open(), set[str]()
+def slow_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
+    """Names of the slow calls that were made within a transaction."""
+    state, found = OpenTransactions(), set[str]()
 
-    def within(make: Callable[..., Any]) -> Callable[..., Any]:
+    def tracked(make: Callable[..., Any]) -> Callable[..., Any]:
         @contextmanager
-        def transaction(*given: Any, **named: Any) -> Iterator[Any]:
-            with make(*given, **named) as session:
-                here.transactions += 1
+        def transaction(*positional: Any, **named: Any) -> Iterator[Any]:
+            with make(*positional, **named) as session:
+                state.transactions += 1
                 try:
                     yield session
                 finally:
-                    here.transactions -= 1
+                    state.transactions -= 1
 
         return transaction
 
-    def noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*given: Any, **named: Any) -> Any:
-            if here.transactions:
+    def recorded(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*positional: Any, **named: Any) -> Any:
+            if state.transactions:
                 found.add(name)
-            return call(*given, **named)
+            return call(*positional, **named)
 
         return wrapped
 
     for kind in ("reading", "writing"):
-        monkeypatch.setattr(Database, kind, within(getattr(Database, kind)))
-    for owner, names in WAITED_FOR:
+        monkeypatch.setattr(Database, kind, tracked(getattr(Database, kind)))
+    for owner, names in SLOW_CALLS:
         for name in names:
-            monkeypatch.setattr(owner, name, noted(f"{owner.__name__}.{name}", getattr(owner, name)))
-    monkeypatch.setattr(migration, "_scripts", noted("the migrations", migration._scripts))
+            monkeypatch.setattr(owner, name, recorded(f"{owner.__name__}.{name}", getattr(owner, name)))
+    monkeypatch.setattr(migration, "_scripts", recorded("the migrations", migration._scripts))
     yield found
     assert found == set()
 
 
-@pytest.mark.usefixtures("waits")
-def test_nothing_is_waited_for_within_a_transaction(settings: Settings, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("slow_calls")
+def test_transactions_make_no_slow_calls(settings: Settings, tmp_path: Path) -> None:
     flights = "/v1/applications/flights"
     with started(settings) as plane:
         plane.application()

@@ -1,4 +1,4 @@
-"""A place that a sink writes to belongs to one application."""
+"""Sink targets: each belongs to one application."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from tests.service.conftest import Plane
 
 
-def test_a_place_that_another_application_writes_to_is_refused(plane: Plane) -> None:
+def test_target_of_another_application_is_refused(plane: Plane) -> None:
     plane.application("flights", start=False)
     body = {"name": "copy", "artifact": plane.artifact(), "parameters": {"out": "/data/flights"}, "start": False}
     submit = plane.client.post("/v1/applications", json=body)
@@ -19,7 +19,8 @@ def test_a_place_that_another_application_writes_to_is_refused(plane: Plane) -> 
         assert "'out' to files:/data/flights, as 'flights' does" in answer.json()["detail"]
     assert [item["name"] for item in plane.get("/v1/applications")["items"]] == ["flights", "trains"]
 
-    # Its own place stays its own, also while another version is on its way; one that moved away has left it.
+    # An application keeps its target while another version starts, and releases a target that its versions no longer
+    # use.
     plane.post("/v1/applications/flights/versions", 201, configuration={"parallelism": 3})
     plane.post("/v1/applications/flights/versions", 201, parameters={"out": "/data/elsewhere"})
     assert plane.client.post("/v1/applications", json=body).status_code == 201
@@ -27,7 +28,7 @@ def test_a_place_that_another_application_writes_to_is_refused(plane: Plane) -> 
     plane.application("again", parameters={"out": "/data/elsewhere"}, start=False)
 
 
-def test_places_are_shared_by_consoles_and_not_taken_by_shadows(plane: Plane) -> None:
+def test_console_targets_are_shared_and_shadows_take_no_target(plane: Plane) -> None:
     console = plane.artifact({"out": "console:"})
     for name in ("one", "two"):
         plane.application(name, artifact=console, start=False)
@@ -42,12 +43,12 @@ def test_places_are_shared_by_consoles_and_not_taken_by_shadows(plane: Plane) ->
     plane.application("again", parameters={"out": "/data/flights"}, start=False)
 
 
-def test_what_still_runs_keeps_its_place_until_its_successor_is_there(plane: Plane) -> None:
+def test_running_version_keeps_its_target_until_the_next_one_runs(plane: Plane) -> None:
     plane.application("flights")
     driver = plane.driver("flights")
     driver.running()
     driver.epoch()
     plane.post("/v1/applications/flights/versions", 201, parameters={"out": "/data/elsewhere"})
-    for place in ("/data/flights", "/data/elsewhere"):
-        body = {"name": "copy", "artifact": plane.artifact(), "parameters": {"out": place}}
+    for target in ("/data/flights", "/data/elsewhere"):
+        body = {"name": "copy", "artifact": plane.artifact(), "parameters": {"out": target}}
         assert plane.client.post("/v1/applications", json=body).status_code == 422

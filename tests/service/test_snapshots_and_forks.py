@@ -49,7 +49,7 @@ def test_epochs_are_listed_newest_first_and_by_state(plane: Plane) -> None:
     assert (one["state"], one["rows_in"], one["parent"]) == ("committed", 3, {"branch": one["branch"], "epoch": 2})
 
 
-def test_a_snapshot_is_its_manifest_and_where_it_is(plane: Plane) -> None:
+def test_snapshot_contains_its_manifest_and_its_reference(plane: Plane) -> None:
     driver = running(plane, epochs=2)
     answer = plane.get("/v1/applications/flights/snapshots/2")
     reference, annotations = answer.pop("reference"), answer.pop("annotations")
@@ -60,13 +60,13 @@ def test_a_snapshot_is_its_manifest_and_where_it_is(plane: Plane) -> None:
     assert (manifest.epoch, manifest.application, manifest.parent and manifest.parent.epoch) == (2, "flights", 1)
 
 
-def test_a_prepared_epoch_is_no_snapshot_to_read_yet(plane: Plane) -> None:
+def test_prepared_epoch_is_not_a_readable_snapshot(plane: Plane) -> None:
     running(plane).epoch(commit=False)
 
     assert plane.client.get("/v1/applications/flights/snapshots/1").status_code == 404
 
 
-def test_a_missing_manifest_is_named(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_manifest_is_named(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epochal.snapshots.store._MANIFESTS_KEPT", 0)
     driver = running(plane, epochs=1)
     assert driver.head is not None
@@ -77,7 +77,7 @@ def test_a_missing_manifest_is_named(plane: Plane, monkeypatch: pytest.MonkeyPat
     assert driver.head.path in answer.json()["detail"]
 
 
-def test_snapshots_expire_unless_something_stands_on_them(plane: Plane) -> None:
+def test_snapshots_expire_unless_they_are_referenced(plane: Plane) -> None:
     driver = running(plane, configuration={"retained_epochs": 3})
     driver.epoch()
     making = plane.post("/v1/applications/flights/savepoints", name="kept")
@@ -98,7 +98,7 @@ def test_snapshots_expire_unless_something_stands_on_them(plane: Plane) -> None:
     assert plane.client.get("/v1/applications/flights/snapshots/1").status_code == 410
 
 
-def test_a_savepoint_of_a_running_application_is_made_by_its_driver(plane: Plane) -> None:
+def test_savepoint_of_a_running_application_is_made_by_its_driver(plane: Plane) -> None:
     driver = running(plane, epochs=2)
     making = plane.post("/v1/applications/flights/savepoints", name="noon", message="before the upgrade")
     assert making["state"] == "running"
@@ -115,7 +115,7 @@ def test_a_savepoint_of_a_running_application_is_made_by_its_driver(plane: Plane
     assert plane.get("/v1/applications/flights/savepoints")["items"] == [savepoint]
 
 
-def test_a_savepoint_of_a_stopped_application_is_made_at_once(plane: Plane) -> None:
+def test_savepoint_of_a_stopped_application_is_made_immediately(plane: Plane) -> None:
     driver = running(plane, epochs=2)
     stop(plane, driver)
     making = plane.post("/v1/applications/flights/savepoints", name="later")
@@ -123,14 +123,14 @@ def test_a_savepoint_of_a_stopped_application_is_made_at_once(plane: Plane) -> N
     assert (making["state"], making["result"]["epoch"]) == ("succeeded", 2)
 
 
-def test_a_savepoint_of_nothing_fails_with_the_reason(plane: Plane) -> None:
+def test_savepoint_without_a_committed_epoch_fails(plane: Plane) -> None:
     plane.application(start=False)
     making = plane.post("/v1/applications/flights/savepoints", name="empty")
 
     assert making["state"] == "failed" and "not committed an epoch" in making["error"]["detail"]
 
 
-def test_a_savepoint_that_the_driver_cannot_make_fails_with_its_reason(plane: Plane) -> None:
+def test_savepoint_fails_with_the_reason_of_the_driver(plane: Plane) -> None:
     driver = running(plane, epochs=1)
     making = plane.post("/v1/applications/flights/savepoints", name="noon")
     (directive,) = driver.running()
@@ -141,7 +141,7 @@ def test_a_savepoint_that_the_driver_cannot_make_fails_with_its_reason(plane: Pl
     assert plane.client.get("/v1/applications/flights/savepoints/noon").status_code == 404
 
 
-def test_a_savepoint_waits_for_the_next_attempt(plane: Plane) -> None:
+def test_savepoint_waits_for_the_next_attempt(plane: Plane) -> None:
     driver = running(plane, epochs=1)
     making = plane.post("/v1/applications/flights/savepoints", name="noon")
     driver.catalog.finish(Failure(type="driver-lost", message="killed"))
@@ -152,7 +152,7 @@ def test_a_savepoint_waits_for_the_next_attempt(plane: Plane) -> None:
     assert plane.get(f"/v1/operations/{making['id']}")["result"]["epoch"] == 1
 
 
-def test_a_taken_savepoint_name_is_refused(plane: Plane) -> None:
+def test_taken_savepoint_name_is_refused(plane: Plane) -> None:
     driver = running(plane, epochs=1)
     stop(plane, driver)
     plane.post("/v1/applications/flights/savepoints", name="noon")
@@ -163,7 +163,7 @@ def test_a_taken_savepoint_name_is_refused(plane: Plane) -> None:
         assert (answer.status_code, answer.json()["type"]) == (409, "urn:epochal:problem:name-taken")
 
 
-def test_no_start_goes_behind_what_its_sinks_show(plane: Plane) -> None:
+def test_start_before_the_epoch_of_the_sinks_is_refused(plane: Plane) -> None:
     driver = running(plane, epochs=2)
     stop(plane, driver)
     plane.post("/v1/applications/flights/savepoints", name="two")
@@ -215,7 +215,7 @@ def test_start_from_the_head_stays_on_the_branch(plane: Plane) -> None:
     assert plane.driver().point.branch == driver.point.branch
 
 
-def test_no_branch_leaves_prepared_epochs_uncommitted(plane: Plane) -> None:
+def test_start_from_a_savepoint_requires_prepared_epochs_to_commit(plane: Plane) -> None:
     driver = running(plane, epochs=1)
     making = plane.post("/v1/applications/flights/savepoints", name="one")
     (directive,) = driver.running()
@@ -229,7 +229,7 @@ def test_no_branch_leaves_prepared_epochs_uncommitted(plane: Plane) -> None:
     assert answer.status_code == 409 and "prepared" in answer.json()["detail"]
 
 
-def test_a_fork_stands_on_its_source_and_copies_nothing(plane: Plane) -> None:
+def test_fork_references_its_source_without_copies(plane: Plane) -> None:
     driver = running(plane, epochs=5)
     store = Path(plane.settings.store_url)
     before = files_below(store)
@@ -271,7 +271,7 @@ def test_lineage_shows_the_whole_tree(plane: Plane) -> None:
         assert lineage["nodes"][0]["parameters"] == {"out": "/data/copy"}
 
 
-def test_a_fork_must_write_elsewhere(plane: Plane) -> None:
+def test_fork_must_have_its_own_sink_targets(plane: Plane) -> None:
     running(plane, epochs=1)
     answer = plane.client.post("/v1/applications/flights/fork", json={"name": "copy"})
 
@@ -283,14 +283,14 @@ def test_a_fork_must_write_elsewhere(plane: Plane) -> None:
     assert plane.control.ledger.plan(shadow["execution"]).shadow is True
 
 
-def test_sinks_without_a_place_may_be_shared(plane: Plane) -> None:
+def test_sinks_without_a_target_may_be_shared(plane: Plane) -> None:
     console = plane.artifact({"out": "console:"})
     running(plane, epochs=1, artifact=console)
 
     assert plane.post("/v1/applications/flights/fork", 201, name="copy")["parent"]["epoch"] == 1
 
 
-def test_a_fork_from_a_savepoint(plane: Plane) -> None:
+def test_fork_from_a_savepoint(plane: Plane) -> None:
     driver = running(plane, epochs=2)
     stop(plane, driver)
     plane.post("/v1/applications/flights/savepoints", name="two")
@@ -299,16 +299,16 @@ def test_a_fork_from_a_savepoint(plane: Plane) -> None:
     assert fork["parent"]["epoch"] == 2
 
 
-def test_a_fork_from_what_was_the_latest_then_or_has_a_tag(plane: Plane) -> None:
+def test_fork_from_a_time_or_a_tag(plane: Plane) -> None:
     running(plane, epochs=3)
     second = plane.get("/v1/applications/flights/epochs/2")
     plane.post("/v1/applications/flights/snapshots/1/tags", 201, name="good")
-    for name, meant, epoch in (("then", {"at": second["committed_at"]}, 2), ("good", {"tag": "good"}, 1)):
-        fork = plane.post("/v1/applications/flights/fork", 201, name=name, shadow=True, start=False, **meant)
+    for name, target, epoch in (("then", {"at": second["committed_at"]}, 2), ("good", {"tag": "good"}, 1)):
+        fork = plane.post("/v1/applications/flights/fork", 201, name=name, shadow=True, start=False, **target)
         assert fork["parent"]["epoch"] == epoch
 
 
-BAD_FORKS: list[tuple[dict[str, Any], int, str]] = [
+INVALID_FORKS: list[tuple[dict[str, Any], int, str]] = [
     ({"epoch": 9}, 404, "not-found"),
     ({"savepoint": "none"}, 404, "not-found"),
     ({"tag": "none"}, 404, "not-found"),
@@ -323,9 +323,9 @@ BAD_FORKS: list[tuple[dict[str, Any], int, str]] = [
 ]
 
 
-def test_a_bad_fork_is_refused(plane: Plane) -> None:
+def test_invalid_fork_is_refused(plane: Plane) -> None:
     running(plane, epochs=1)
-    for change, status, slug in BAD_FORKS:
+    for change, status, slug in INVALID_FORKS:
         answer = plane.client.post("/v1/applications/flights/fork", json={"name": "copy", "shadow": True, **change})
         assert (answer.status_code, answer.json()["type"]) == (status, f"urn:epochal:problem:{slug}"), change
         assert [item["name"] for item in plane.get("/v1/applications")["items"]] == ["flights"], change
@@ -337,7 +337,7 @@ def table(*value: tuple[str, str]) -> dict[str, Any]:
     return {"id": "delays", "operator": "delays", "kind": "value", "key": key, "value": columns}
 
 
-def test_a_fork_with_other_code_is_refused_as_an_upgrade_is(plane: Plane) -> None:
+def test_fork_with_incompatible_code_is_refused_like_an_upgrade(plane: Plane) -> None:
     delays = plane.artifact(tables=[table(("worst", "int"))])
     running(plane, epochs=1, artifact=delays)
     other = plane.artifact(tables=[table(("worst", "string"))])
@@ -353,9 +353,7 @@ def test_a_fork_with_other_code_is_refused_as_an_upgrade_is(plane: Plane) -> Non
     plane.post("/v1/applications/flights/fork", 201, name="wider", artifact=wider, parameters={"out": "/data/wider"})
 
 
-def test_a_fork_of_the_same_code_knows_its_state_tables_without_an_analysis(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fork_with_the_same_code_needs_no_analysis(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     running(plane, epochs=1, artifact=plane.artifact(tables=[table(("worst", "int"))]))
     monkeypatch.setattr(type(plane.control.builder), "analyse", None)
     plane.post("/v1/applications/flights/fork", 201, name="copy", parameters={"out": "/data/copy"})
@@ -364,14 +362,14 @@ def test_a_fork_of_the_same_code_knows_its_state_tables_without_an_analysis(
     assert version["graph"]["sinks"] == {"out": "files:/data/copy"}
 
 
-def test_nothing_to_fork_yet(plane: Plane) -> None:
+def test_fork_without_a_snapshot_is_refused(plane: Plane) -> None:
     running(plane)
     answer = plane.client.post("/v1/applications/flights/fork", json={"name": "copy", "shadow": True})
 
     assert answer.status_code == 409 and "nothing to fork" in answer.json()["detail"]
 
 
-def test_a_graph_from_before_kinds_of_stream_is_known_again() -> None:
+def test_analysis_of_an_earlier_graph_is_reused() -> None:
     node = NodeDescription(id=0, name="in", type="source", stream=StreamKind(Kind.APPEND))
     described = GraphDescription(name="flights", nodes=(node,), sinks={})
     columns = {"origin": "string"}

@@ -1,4 +1,4 @@
-"""What the control plane makes of state that is in no snapshot: it refuses by name, and leaves out and says so."""
+"""State that is in no snapshot: requests for it are refused by name, and forks and exports report that they omit it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ KEY = (Column(name="user", type="string"),)
 VALUE = (Column(name="count", type="bigint"),)
 VISITS = StateTable(id="seen.visits", operator="seen", kind=StateKind.VALUE, key=KEY, value=VALUE)
 PROFILE = VISITS.model_copy(update={"id": "seen.profile", "durable": False, "queryable": False})
-REFUSED = "is not durable, and in no snapshot; declare it without durable=False to read it"
+NOT_DURABLE = "is not durable, and in no snapshot; declare it without durable=False to read it"
 FLIGHTS = "/v1/applications/flights"
 
 
 @pytest.mark.by_turns(3)
-def test_it_is_refused_by_name(plane: Plane) -> None:
+def test_state_that_is_not_durable_is_refused_by_name(plane: Plane) -> None:
     tables = [table.model_dump(mode="json") for table in (VISITS, PROFILE)]
     plane.application(artifact=plane.artifact(tables=tables))
     driver = plane.driver()
@@ -36,7 +36,7 @@ def test_it_is_refused_by_name(plane: Plane) -> None:
     ]
     for method, path, query in refused:
         answer = plane.client.request(method, path, params=query)
-        assert answer.status_code == 404 and REFUSED in answer.text, (path, answer.text)
+        assert answer.status_code == 404 and NOT_DURABLE in answer.text, (path, answer.text)
     listed = {table["table"]: table["queryable"] for table in plane.get(f"{FLIGHTS}/state")["items"]}
     assert listed == {"seen.visits": True, "seen.profile": False}
 

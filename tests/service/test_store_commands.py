@@ -1,4 +1,4 @@
-"""``gc``, ``verify``, ``pin``, ``tag`` and ``message`` against a control plane on a real socket; no Spark is needed."""
+"""``gc``, ``verify``, ``pin``, ``tag`` and ``message`` against a control plane on a real socket, without Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def epoch(plane: Plane, driver: Driver) -> str:
-    """An epoch that needs none before it; the path of its manifest."""
+    """Commit an epoch that needs no earlier one; return the path of its manifest."""
     store, number, parent = SnapshotStore(plane.settings.store_url), driver._next, driver.head_key
     driver.catalog.open_epoch(number, parent)
     plain = driver.manifest(number)
@@ -39,7 +39,7 @@ def epoch(plane: Plane, driver: Driver) -> str:
 
 @pytest.fixture
 def paths(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """``flights`` with five epochs, of which two are retained: their manifests."""
+    """``flights`` with five epochs, of which two are retained: the paths of their manifests."""
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
     monkeypatch.setenv("EPOCHAL_TOKEN", plane.settings.admin_token_file.read_text().strip())
     plane.application(configuration={"retained_epochs": 2})
@@ -48,7 +48,7 @@ def paths(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    """Exit code, and everything that was printed, on one line."""
+    """Exit code and all output, on one line."""
     printed = StringIO()
     with redirect_stdout(printed), redirect_stderr(printed), pytest.raises(SystemExit) as ended:
         main(arguments)
@@ -62,11 +62,11 @@ def document(*arguments: str) -> Any:
     return json.loads(printed)
 
 
-def test_pins_and_tags(plane: Plane, paths: list[str]) -> None:
+def test_pin_and_tag_commands(plane: Plane, paths: list[str]) -> None:
     assert document("pin", "flights", "4", "-m", "good")["message"] == "good"
     assert [item["epoch"] for item in document("pin", "flights")["items"]] == [4]
     assert "good" in run("pin", "flights")[1]
-    assert run("pin", "flights", "1")[0] == 3  # it has expired
+    assert run("pin", "flights", "1")[0] == 3  # has expired
     assert document("tag", "flights", "5", "noon")["name"] == "noon"
     assert run("tag", "flights", "4", "noon")[0] == 4
     assert document("tag", "flights", "4", "noon", "--move")["epoch"] == 4
@@ -77,7 +77,7 @@ def test_pins_and_tags(plane: Plane, paths: list[str]) -> None:
     assert run("unpin", "flights", "4")[0] == 3
 
 
-def test_messages(plane: Plane, paths: list[str]) -> None:
+def test_message_command(plane: Plane, paths: list[str]) -> None:
     assert run("message", "flights", "5")[0] == 3
     run("message", "flights", "5", "the first good one")
     assert "the first good one" in run("message", "flights", "5")[1]
@@ -86,7 +86,7 @@ def test_messages(plane: Plane, paths: list[str]) -> None:
     assert run("message", "flights", "5")[0] == 3
 
 
-def test_a_dry_run_prints_what_would_go_and_why(plane: Plane, paths: list[str]) -> None:
+def test_dry_run_prints_the_files_to_delete_with_reasons(plane: Plane, paths: list[str]) -> None:
     code, printed = run("gc", "--dry-run", "--grace", "0")
     assert code == 0
     assert "of an expired snapshot" in printed and "3 snapshots would be marked as expired" in printed
@@ -94,7 +94,7 @@ def test_a_dry_run_prints_what_would_go_and_why(plane: Plane, paths: list[str]) 
     assert "younger than the grace period" in run("gc", "--dry-run")[1] or "expired within" in run("gc", "--dry-run")[1]
 
 
-def test_a_collection_and_a_verification_after_it(plane: Plane, paths: list[str]) -> None:
+def test_store_is_intact_after_a_collection(plane: Plane, paths: list[str]) -> None:
     code, printed = run("gc", "--grace", "0")
     assert code == 0 and "3 files" in printed
     assert snapshot_files(SnapshotStore(plane.settings.store_url)) == sorted(paths[3:])
@@ -102,19 +102,19 @@ def test_a_collection_and_a_verification_after_it(plane: Plane, paths: list[str]
     assert document("verify", "flights")["result"]["snapshots"] == 2
 
 
-def test_damage_is_named_and_repaired_while_the_manifest_is_known(plane: Plane, paths: list[str]) -> None:
+def test_damage_is_named_and_repaired_from_the_cached_manifest(plane: Plane, paths: list[str]) -> None:
     head = Path(plane.settings.store_url) / paths[4]
-    whole = head.read_bytes()
-    head.write_bytes(whole[:-1])
+    original = head.read_bytes()
+    head.write_bytes(original[:-1])
     code, printed = run("verify")
     assert code == 1
     assert paths[4][-20:] in printed and "corrupt" in printed
     assert run("verify", "--repair")[0] == 0
-    assert head.read_bytes() == whole
-    assert run("verify", "nobody")[0] == 3
+    assert head.read_bytes() == original
+    assert run("verify", "missing")[0] == 3
 
 
-def test_a_store_is_verified_without_its_control_plane(
+def test_store_is_verified_without_its_control_plane(
     plane: Plane, paths: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = plane.settings.store_url
@@ -127,7 +127,7 @@ def test_a_store_is_verified_without_its_control_plane(
     assert run("verify", "flights", "--store", url)[0] == 2
 
 
-def test_only_one_works_on_the_store_and_only_administrators(
+def test_collection_and_verification_require_an_admin(
     plane: Plane, paths: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EPOCHAL_TOKEN", plane.token("author"))

@@ -1,4 +1,4 @@
-"""Supervision with real processes: scripted drivers, which are started, lost, killed, stopped, and adopted."""
+"""Supervision of real processes: scripted drivers are started, lost, killed, stopped, and adopted."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class Supervised:
         head = self.get()["head"]
         return int(head["epoch"]) if head else 0
 
-    def moves_on(self) -> None:
-        """Some more epochs commit."""
+    def wait_for_epochs(self) -> None:
+        """Wait until further epochs commit."""
         before = self.committed()
         eventually(lambda: self.committed() > before + 1)
 
@@ -124,10 +124,10 @@ def _drivers_of(settings: Settings) -> list[LocalProcess]:
     return [process for process in found if process is not None]
 
 
-def test_start_run_stop_with_savepoint_and_start_again_from_it(settings: Settings) -> None:
+def test_application_stops_with_a_savepoint_and_starts_from_it(settings: Settings) -> None:
     with control_plane(settings) as plane:
         plane.submit("run")
-        plane.moves_on()
+        plane.wait_for_epochs()
         assert plane.state == "running"
         driver = plane.process
         stopped = plane.outcome(plane.operate("stop", savepoint="noon"))
@@ -138,104 +138,106 @@ def test_start_run_stop_with_savepoint_and_start_again_from_it(settings: Setting
 
         started = plane.outcome(plane.operate("start"))
         assert started["state"] == "succeeded"
-        plane.moves_on()
+        plane.wait_for_epochs()
         assert plane.committed() > stopped["result"]["epoch"]
-        eventually(lambda: len(list(settings.work_directory.iterdir())) == 1)  # the first execution's is gone
+        eventually(
+            lambda: len(list(settings.work_directory.iterdir())) == 1
+        )  # the directory of the first execution was deleted
 
 
-def test_a_killed_driver_is_followed_by_the_next_attempt(settings: Settings) -> None:
+def test_killed_driver_is_followed_by_the_next_attempt(settings: Settings) -> None:
     with control_plane(settings) as plane:
         plane.submit("run")
-        plane.moves_on()
+        plane.wait_for_epochs()
         os.kill(plane.process.pid, signal.SIGKILL)
         eventually(lambda: len(plane.attempts) == 2)
-        plane.moves_on()
+        plane.wait_for_epochs()
         first, second = plane.attempts
         assert (first["state"], second["state"]) == ("lost", "running")
         assert "SIGKILL" in first["failure"]["message"]
         epochs = plane.get("/epochs?limit=500")["items"]
         committed = [item for item in epochs if item["state"] == "committed"]
         parents = {(item["parent"] or {"epoch": 0})["epoch"] for item in committed}
-        assert len(parents) == len(committed), "two epochs on one parent"
+        assert len(parents) == len(committed), "two epochs have one parent"
 
 
 @pytest.mark.by_turns(2)
-def test_a_restarted_control_plane_adopts_the_driver(settings: Settings) -> None:
+def test_restarted_control_plane_adopts_the_driver(settings: Settings) -> None:
     with control_plane(settings) as plane:
         plane.submit("run")
-        plane.moves_on()
+        plane.wait_for_epochs()
         driver, before = plane.process, plane.committed()
     assert driver.exists()
     with control_plane(settings) as plane:
         eventually(lambda: plane.committed() > before + 1)
         assert plane.process == driver
         assert [attempt["state"] for attempt in plane.attempts] == ["running"]
-        # Adopted for good: its end is seen, though it is not a child of this control plane's launcher.
+        # The driver stays adopted: its end is noticed, although it is not a child of this launcher.
         driver.signal_group(signal.SIGKILL)
         eventually(lambda: len(plane.attempts) == 2)
-        plane.moves_on()
+        plane.wait_for_epochs()
 
 
-@pytest.mark.long  # an adopted driver's end is seen above, too
+@pytest.mark.long  # the end of an adopted driver is tested above
 @pytest.mark.by_turns(2)
-def test_a_driver_that_died_while_the_control_plane_was_away_is_found_out(settings: Settings) -> None:
+def test_driver_that_died_during_an_outage_is_detected(settings: Settings) -> None:
     with control_plane(settings) as plane:
         plane.submit("run")
-        plane.moves_on()
+        plane.wait_for_epochs()
         driver = plane.process
     driver.signal_group(signal.SIGKILL)
     with control_plane(settings) as plane:
         eventually(lambda: [attempt["state"] for attempt in plane.attempts] == ["lost", "running"])
-        plane.moves_on()
+        plane.wait_for_epochs()
 
 
 @pytest.mark.by_turns(2)
-def test_a_zombie_is_fenced_by_its_successor(settings: Settings) -> None:
-    """On a machine that is slow enough the successor is taken for lost, too, and has one itself."""
-    spared = QUICK.model_copy(update={"kill_lost_drivers": False, "lease_seconds": 3})
-    with control_plane(settings, spared) as plane:
+def test_zombie_driver_is_fenced_by_its_successor(settings: Settings) -> None:
+    """On a slow machine the successor may be lost as well, and be replaced itself."""
+    no_kill = QUICK.model_copy(update={"kill_lost_drivers": False, "lease_seconds": 3})
+    with control_plane(settings, no_kill) as plane:
         plane.submit("run")
-        plane.moves_on()
+        plane.wait_for_epochs()
         zombie = plane.process
         os.kill(zombie.pid, signal.SIGSTOP)
         eventually(lambda: len(plane.attempts) >= 2)
-        plane.moves_on()
+        plane.wait_for_epochs()
         assert plane.attempts[0]["state"] == "lost" and "No heartbeat" in plane.attempts[0]["failure"]["message"]
         taken_over = plane.committed()
         os.kill(zombie.pid, signal.SIGCONT)
-        # Asked by two threads at once, one of them is told that nothing is known yet.
+        # Of two concurrent callers, one gets an unknown exit code at first.
         eventually(lambda: plane.launcher.exit_code(ProcessReference(identity=str(zombie))) == 3)
-        plane.moves_on()
+        plane.wait_for_epochs()
         later = [item for item in plane.get("/epochs?limit=500")["items"] if item["epoch"] > taken_over]
         assert later and min(item["attempt"] for item in later) >= 2
 
 
-@pytest.mark.long  # lost and spared: above; killed: below; decided so: test_supervision_decisions.py
+@pytest.mark.long  # lost but not killed: above; killed: below; the decision: test_supervision_decisions.py
 @pytest.mark.by_turns(2)
-def test_a_lost_driver_is_killed(settings: Settings) -> None:
+def test_lost_driver_is_killed(settings: Settings) -> None:
     with control_plane(settings, QUICK.model_copy(update={"lease_seconds": 1.5})) as plane:
         plane.submit("run")
-        plane.moves_on()
+        plane.wait_for_epochs()
         lost = plane.process
         os.kill(lost.pid, signal.SIGSTOP)
         eventually(lambda: not lost.exists())
-        plane.moves_on()
+        plane.wait_for_epochs()
 
 
 @pytest.mark.by_turns(2)
-def test_a_crash_that_was_not_reported_is_explained_by_exit_code_and_log(settings: Settings) -> None:
+def test_unreported_crash_is_explained_by_exit_code_and_log(settings: Settings) -> None:
     with control_plane(settings) as plane:
         plane.submit("crash", RESTART | {"max_restarts": 1})
         eventually(lambda: plane.state == "failed")
-        # The first attempt, and as many restarts as the strategy allows.
+        # The first attempt, and the restarts that the strategy allows.
         assert [attempt["state"] for attempt in plane.attempts] == ["failed"] * 2
         failure = plane.get()["failure"]
         assert "exit code 7" in failure["message"] and "about to crash" in failure["message"]
         assert plane.client.get("/v1/applications/flights/logs").text == "about to crash\n"
 
 
-@pytest.mark.long  # decided so: test_supervision_decisions.py; what is reported is kept: below
-def test_a_failure_that_people_have_to_correct_is_not_tried_again(settings: Settings) -> None:
+@pytest.mark.long  # the decision: test_supervision_decisions.py; the reported failure: below
+def test_permanent_failure_is_not_retried(settings: Settings) -> None:
     failure = {"type": "invalid-pipeline", "message": "no column delay"}
     with control_plane(settings) as plane:
         plane.submit("fail", failure=failure)
@@ -245,7 +247,7 @@ def test_a_failure_that_people_have_to_correct_is_not_tried_again(settings: Sett
 
 
 @pytest.mark.by_turns(2)
-def test_a_failure_that_may_pass_is_tried_again_and_then_kept(settings: Settings) -> None:
+def test_temporary_failure_is_retried_and_then_reported(settings: Settings) -> None:
     failure = {"type": "source-error", "message": "no folder", "traceback": "Traceback: the author's own"}
     with control_plane(settings) as plane:
         plane.submit("fail", RESTART | {"max_restarts": 1}, failure=failure)
@@ -255,10 +257,10 @@ def test_a_failure_that_may_pass_is_tried_again_and_then_kept(settings: Settings
 
 
 @pytest.mark.by_turns(2)
-def test_a_driver_that_does_not_stop_is_killed_in_the_end(settings: Settings) -> None:
+def test_driver_that_does_not_stop_is_killed(settings: Settings) -> None:
     with control_plane(settings, QUICK.model_copy(update={"stop_seconds": 1})) as plane:
-        plane.submit("deaf")
-        plane.moves_on()
+        plane.submit("ignore-stop")
+        plane.wait_for_epochs()
         driver = plane.process
         operation = plane.operate("stop")
         eventually(lambda: plane.state in ("stopped", "failed"))
@@ -267,7 +269,7 @@ def test_a_driver_that_does_not_stop_is_killed_in_the_end(settings: Settings) ->
         assert len(plane.attempts) == 1
 
 
-def test_an_environment_that_cannot_run_drivers_is_said(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_that_cannot_run_drivers_is_reported(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(settings.data / "nothing"))
     with control_plane(settings) as plane:
         plane.submit("run")
@@ -277,7 +279,7 @@ def test_an_environment_that_cannot_run_drivers_is_said(settings: Settings, monk
 
 
 @pytest.mark.by_turns(2)
-def test_while_another_control_plane_holds_the_data_folder_this_one_stands_by(settings: Settings) -> None:
+def test_control_plane_stands_by_while_another_holds_the_data_folder(settings: Settings) -> None:
     holding = f"""
 from pathlib import Path
 from epochal.service.runtime.leadership import FolderLock
@@ -291,13 +293,13 @@ input()
         time.sleep(5 * QUICK.round_seconds)
         assert plane.attempts == []
         other.communicate("end")
-        plane.moves_on()
+        plane.wait_for_epochs()
 
 
-@pytest.mark.long  # rotated, read and followed: test_supervision_launcher.py
-def test_drivers_logs_are_rotated_and_read_across_rotations(settings: Settings) -> None:
+@pytest.mark.long  # rotation, reading and following: test_supervision_launcher.py
+def test_driver_logs_are_rotated_and_read_across_rotations(settings: Settings) -> None:
     with control_plane(settings.model_copy(update={"log_bytes": 12})) as plane:
-        # Logs are looked at now and then: also while the next attempt is waited for.
+        # Log sizes are checked at intervals, also before the next attempt starts.
         plane.submit("crash", RESTART | {"max_restarts": 1, "backoff_seconds": 2.0, "backoff_limit_seconds": 2.0})
         eventually(lambda: bool(list(settings.logs_directory.glob("flights/*.log.1"))))
         eventually(lambda: plane.state == "failed")

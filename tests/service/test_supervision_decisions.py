@@ -1,4 +1,4 @@
-"""What supervision does next, case by case: the decisions are pure."""
+"""Decisions of supervision, case by case. They are pure functions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from epochal.service.domain.supervision import (
 from epochal.wire.configuration import RestartStrategy
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-CRASH = Failure(type="driver-lost", message="gone")
+CRASH = Failure(type="driver-lost", message="process has terminated")
 SETTINGS = SupervisionSettings(lease_seconds=10, start_seconds=60, stop_seconds=30)
 
 
@@ -41,7 +41,7 @@ def ended(number: int, when: float, failure: Failure = CRASH) -> SupervisedAttem
 def execution(
     *attempts: SupervisedAttempt,
     state: str = "running",
-    heard: float | None = None,
+    heartbeat: float | None = None,
     stop_requested: float | None = None,
     restart: RestartStrategy | None = None,
 ) -> SupervisedExecution:
@@ -50,7 +50,7 @@ def execution(
         application="flights",
         state=state,  # type: ignore[arg-type]
         restart=restart or RestartStrategy(max_restarts=2, window_seconds=100, backoff_seconds=1),
-        heartbeat_at=None if heard is None else at(heard),
+        heartbeat_at=None if heartbeat is None else at(heartbeat),
         stop_requested_at=None if stop_requested is None else at(stop_requested),
         attempts=attempts,
     )
@@ -66,56 +66,56 @@ def decision(
     return decide(subject, process, at(now), at(listening), settings)
 
 
-def test_the_first_attempt_is_launched_at_once() -> None:
+def test_first_attempt_is_launched_immediately() -> None:
     assert decision(execution(state="starting"), 0, Process.UNKNOWN) == Launch()
 
 
-def test_a_driver_that_is_heard_is_left_alone() -> None:
-    assert decision(execution(running(), heard=95), 100) == Wait()
+def test_driver_with_recent_heartbeat_is_left_running() -> None:
+    assert decision(execution(running(), heartbeat=95), 100) == Wait()
 
 
-def test_a_driver_is_lost_after_its_lease() -> None:
-    subject = execution(running(), heard=89)
+def test_driver_is_lost_after_its_heartbeat_timeout() -> None:
+    subject = execution(running(), heartbeat=89)
     assert decision(subject, 100) == GiveUpAttempt(subject.attempts[0], Loss.NOT_HEARD, kill=True)
 
 
-def test_a_lost_driver_is_spared_only_where_tests_ask_for_a_zombie() -> None:
+def test_lost_driver_is_not_killed_if_the_setting_disables_it() -> None:
     spare = SETTINGS.model_copy(update={"kill_lost_drivers": False})
-    given_up = decision(execution(running(), heard=89), 100, settings=spare)
+    given_up = decision(execution(running(), heartbeat=89), 100, settings=spare)
     assert isinstance(given_up, GiveUpAttempt) and not given_up.kill
 
 
-def test_silence_while_nobody_was_listening_proves_nothing() -> None:
-    subject = execution(running(), heard=10)
+def test_missing_heartbeats_before_listening_began_do_not_count() -> None:
+    subject = execution(running(), heartbeat=10)
     assert decision(subject, 100, listening=95) == Wait()
     assert isinstance(decision(subject, 106, listening=95), GiveUpAttempt)
 
 
-def test_a_new_driver_may_take_longer_than_a_lease_to_be_heard_first() -> None:
-    subject = execution(running(started=0), state="starting", heard=None)
+def test_new_driver_has_a_longer_timeout_for_its_first_heartbeat() -> None:
+    subject = execution(running(started=0), state="starting", heartbeat=None)
     assert decision(subject, 59) == Wait()
     assert decision(subject, 61) == GiveUpAttempt(subject.attempts[0], Loss.NEVER_HEARD, kill=True)
 
 
-def test_the_heartbeats_of_an_earlier_attempt_do_not_count() -> None:
-    subject = execution(ended(1, 10), running(started=50), heard=9)
+def test_heartbeats_of_an_earlier_attempt_do_not_count() -> None:
+    subject = execution(ended(1, 10), running(started=50), heartbeat=9)
     assert decision(subject, 100) == Wait()
     assert isinstance(decision(subject, 111), GiveUpAttempt)
 
 
-def test_a_process_that_was_never_recorded_gets_a_lease_to_be_heard() -> None:
-    subject = execution(running(started=0, process=None), heard=None)
+def test_unrecorded_process_has_one_heartbeat_timeout() -> None:
+    subject = execution(running(started=0, process=None), heartbeat=None)
     assert decision(subject, 9, Process.UNKNOWN) == Wait()
     assert decision(subject, 11, Process.UNKNOWN) == GiveUpAttempt(subject.attempts[0], Loss.NEVER_HEARD, kill=True)
 
 
 @pytest.mark.parametrize("state", ["starting", "running", "stopping"])
-def test_a_process_that_is_gone_is_given_up_at_once(state: str) -> None:
-    subject = execution(running(), state=state, heard=99)
+def test_terminated_process_is_given_up_immediately(state: str) -> None:
+    subject = execution(running(), state=state, heartbeat=99)
     assert decision(subject, 100, Process.GONE) == GiveUpAttempt(subject.attempts[0], Loss.GONE, kill=True)
 
 
-def test_a_failed_attempt_is_followed_by_the_next_after_a_pause_that_doubles() -> None:
+def test_failed_attempt_is_restarted_after_a_doubling_pause() -> None:
     once = execution(ended(1, 10))
     assert decision(once, 10.5, Process.GONE) == Wait(0.5)
     assert decision(once, 11, Process.GONE) == Launch()
@@ -124,19 +124,19 @@ def test_a_failed_attempt_is_followed_by_the_next_after_a_pause_that_doubles() -
     assert decision(twice, 22, Process.GONE) == Launch()
 
 
-def test_the_pause_has_a_limit() -> None:
+def test_pause_between_restarts_has_a_limit() -> None:
     strategy = RestartStrategy(max_restarts=50, window_seconds=1000, backoff_seconds=1, backoff_limit_seconds=5)
     many = [ended(number, number * 10) for number in range(1, 21)]
     assert decision(execution(*many, restart=strategy), 205, Process.GONE) == Launch()
 
 
-def test_too_many_failures_within_the_window_end_the_execution_with_the_reason() -> None:
+def test_too_many_failures_within_the_window_end_the_execution() -> None:
     last = Failure(type="source-error", message="no folder")
     subject = execution(ended(1, 10), ended(2, 20), ended(3, 30, last))
     assert decision(subject, 31, Process.GONE) == EndExecution(failed=True, failure=last)
 
 
-def test_failures_before_the_window_are_forgiven() -> None:
+def test_failures_before_the_window_do_not_count() -> None:
     subject = execution(ended(1, 10), ended(2, 20), ended(3, 200))
     assert decision(subject, 201, Process.GONE) == Launch()
 
@@ -154,7 +154,7 @@ def test_failures_before_the_window_are_forgiven() -> None:
         "file-missing",
     ],
 )
-def test_what_people_have_to_correct_first_is_not_tried_again(slug: str) -> None:
+def test_permanent_failures_are_not_retried(slug: str) -> None:
     failure = Failure(type=slug, message="correct me")
     assert decision(execution(ended(1, 10, failure)), 11, Process.GONE) == EndExecution(failed=True, failure=failure)
 
@@ -168,10 +168,10 @@ def test_what_people_have_to_correct_first_is_not_tried_again(slug: str) -> None
         "epoch-timeout",
         "epoch-aborted",
         "spark-lost",
-        "unheard-of",
+        "unknown-kind",
     ],
 )
-def test_what_may_pass_is_tried_again(slug: str) -> None:
+def test_temporary_failures_are_retried(slug: str) -> None:
     failure = Failure(type=slug, message="perhaps")
     assert decision(execution(ended(1, 10, failure)), 11, Process.GONE) == Launch()
 
@@ -182,20 +182,20 @@ def test_stopping_without_a_driver_ends_the_execution() -> None:
     assert decision(crashed, 11, Process.GONE) == EndExecution(False, CRASH)
 
 
-def test_a_driver_that_does_not_stop_is_killed() -> None:
-    subject = execution(running(), state="stopping", heard=100, stop_requested=71)
+def test_driver_that_does_not_stop_is_killed() -> None:
+    subject = execution(running(), state="stopping", heartbeat=100, stop_requested=71)
     assert decision(subject, 100) == Wait()
     assert decision(subject, 102) == GiveUpAttempt(subject.attempts[0], Loss.NOT_STOPPED, kill=True)
 
 
-def test_a_driver_that_is_to_stop_and_has_not_begun_is_not_waited_for() -> None:
+def test_stopping_driver_that_has_not_begun_is_given_up() -> None:
     subject = execution(running(begun=False), state="stopping", stop_requested=20)
     assert decision(subject, 20) == GiveUpAttempt(subject.attempts[0], Loss.NOT_BEGUN, kill=True)
     assert decision(execution(running(begun=False), state="starting"), 20) == Wait()
     assert decision(execution(running(), state="stopping", stop_requested=20), 20) == Wait()
 
 
-def test_a_driver_that_takes_over_has_a_lease_to_begin_and_finish_what_is_prepared() -> None:
+def test_successor_has_one_timeout_to_finish_prepared_epochs() -> None:
     subject = execution(ended(1, 10), running(started=12, begun=False), state="stopping", stop_requested=20)
     assert decision(subject, 29) == Wait()
     assert decision(subject, 30) == GiveUpAttempt(subject.attempts[1], Loss.NOT_BEGUN, kill=True)

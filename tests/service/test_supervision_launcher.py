@@ -1,4 +1,4 @@
-"""The local launcher with real processes: what they see, whom it signals, what outlives what."""
+"""The local launcher with real processes: their environment, signals, and processes that survive others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def orders(tmp_path: Path) -> DriverOrders:
 
 
 class Drivers:
-    """Launches scripts in place of drivers, and ends what is left of them."""
+    """Launches scripts in place of drivers, and kills the remaining ones."""
 
     def __init__(self, tmp_path: Path) -> None:
         self._tmp_path = tmp_path
@@ -71,7 +71,7 @@ def drivers(tmp_path: Path) -> Iterator[Drivers]:
 SLEEP = "import time; time.sleep(60)"
 
 
-def test_orders_come_over_standard_input_and_output_goes_to_the_log(drivers: Drivers) -> None:
+def test_driver_reads_orders_from_standard_input_and_writes_its_log(drivers: Drivers) -> None:
     launcher, reference = drivers.launch(
         "import sys, json; orders = json.load(sys.stdin)\n"
         "print(orders['token'], orders['attempt']); print('to stderr', file=sys.stderr)"
@@ -81,7 +81,7 @@ def test_orders_come_over_standard_input_and_output_goes_to_the_log(drivers: Dri
     assert sorted(last_lines(drivers.log, 10).splitlines()) == ["secret-token 1", "to stderr"]
 
 
-def test_the_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EPOCHAL_DATABASE_PASSWORD", "secret")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
@@ -92,7 +92,7 @@ def test_the_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch) -> No
     assert seen["PATH"] == os.environ["PATH"]
 
 
-def test_drivers_see_the_secrets_of_their_project_alone() -> None:
+def test_drivers_receive_only_the_secrets_of_their_project() -> None:
     environment = {
         "EPOCHAL_SECRET_KAFKA": "of default",
         "EPOCHAL_PROJECT_A_SECRET_KAFKA": "of a",
@@ -110,7 +110,7 @@ def test_drivers_see_the_secrets_of_their_project_alone() -> None:
     assert seen("a-b") == {"EPOCHAL_SECRET_KAFKA": "of a-b"}
     assert seen("a-secret-b") == {"EPOCHAL_SECRET_KAFKA": "of a-secret-b"}
     assert seen("b") == seen("secret") == {}
-    # What is started before anybody has asked for it: the process that forks builders.
+    # The process that forks builders starts without a project.
     assert "SECRET" not in str(driver_environment(environment, None))
 
 
@@ -122,7 +122,7 @@ def test_faults_reach_drivers_of_a_test_only(switch: str | None) -> None:
 
 
 @pytest.mark.parametrize("switch", ["1", None])
-def test_no_process_obeys_faults_without_the_switch(switch: str | None) -> None:
+def test_faults_have_no_effect_without_the_switch(switch: str | None) -> None:
     fault = Fault(point="E4.manifest-written", action="raise")
     environment = {**os.environ, faults.ENVIRONMENT: encoded([fault]), faults.SWITCH: switch or ""}
     hit = "from epochal.faults import declare; declare('E4.manifest-written', '').hit(); print('went on')"
@@ -130,7 +130,7 @@ def test_no_process_obeys_faults_without_the_switch(switch: str | None) -> None:
     assert (done.returncode, "fault injected" in done.stderr) == ((1, True) if switch else (0, False))
 
 
-def test_a_driver_outlives_its_control_plane_and_is_found_again(tmp_path: Path) -> None:
+def test_driver_survives_its_control_plane_and_is_found_again(tmp_path: Path) -> None:
     launching = f"""
 import sys; sys.path[:0] = {sys.path!r}
 from pathlib import Path
@@ -153,23 +153,21 @@ print(launcher.launch(DriverOrders.model_validate_json(sys.stdin.read())), flush
     eventually(lambda: not successor.alive(reference), 30)
 
 
-def test_the_end_of_a_driver_is_told_by_its_launcher_and_by_one_that_adopted_it(
-    drivers: Drivers, tmp_path: Path
-) -> None:
+def test_end_of_a_driver_is_reported_by_its_and_an_adopting_launcher(drivers: Drivers, tmp_path: Path) -> None:
     launcher, reference = drivers.launch(SLEEP)
-    told = {launcher: threading.Event(), LocalLauncher(tmp_path / "logs", launcher._command): threading.Event()}
-    for each, event in told.items():
+    notified = {launcher: threading.Event(), LocalLauncher(tmp_path / "logs", launcher._command): threading.Event()}
+    for each, event in notified.items():
         each.tell_of_ends(event.set)
         assert each.alive(reference)
-    assert not any(event.is_set() for event in told.values())
+    assert not any(event.is_set() for event in notified.values())
     launcher.terminate(reference, kill=True)
-    for each, event in told.items():
+    for each, event in notified.items():
         assert event.wait(60)
         eventually(lambda each=each: not each.alive(reference), 30)  # type: ignore[misc]
         each.close()
 
 
-def test_a_driver_is_found_by_its_name_and_launched_once(drivers: Drivers, tmp_path: Path) -> None:
+def test_driver_is_found_by_name_and_launched_once(drivers: Drivers, tmp_path: Path) -> None:
     launcher, reference = drivers.launch(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SLEEP!r}])")
     name = DriverName("e1", 1)
     successor = LocalLauncher(tmp_path / "logs", launcher._command)
@@ -177,13 +175,13 @@ def test_a_driver_is_found_by_its_name_and_launched_once(drivers: Drivers, tmp_p
     assert successor.drivers() == {name: reference}
     assert reference.machine == this_machine()
     assert successor.launch(orders(tmp_path)) == reference
-    assert name not in LocalLauncher(tmp_path / "logs").drivers()  # of another command
+    assert name not in LocalLauncher(tmp_path / "logs").drivers()  # drivers of another command
 
     successor.terminate(reference, kill=True)
     eventually(lambda: successor.drivers() == {}, 30)
 
 
-def test_a_process_id_that_is_used_again_is_not_signalled(drivers: Drivers) -> None:
+def test_reused_process_id_is_not_signalled(drivers: Drivers) -> None:
     launcher, reference = drivers.launch(SLEEP)
     process = LocalProcess.parse(reference.identity)
     earlier = ProcessReference(identity=str(LocalProcess(process.pid, process.started + "0")))
@@ -192,7 +190,7 @@ def test_a_process_id_that_is_used_again_is_not_signalled(drivers: Drivers) -> N
     assert launcher.alive(reference)
 
 
-def test_killing_takes_the_whole_group(drivers: Drivers, tmp_path: Path) -> None:
+def test_kill_terminates_the_whole_process_group(drivers: Drivers, tmp_path: Path) -> None:
     note = tmp_path / "child"
     launcher, reference = drivers.launch(
         f"import subprocess, sys; c = subprocess.Popen([sys.executable, '-c', {SLEEP!r}]);"
@@ -206,7 +204,7 @@ def test_killing_takes_the_whole_group(drivers: Drivers, tmp_path: Path) -> None
     assert launcher.exit_code(reference) == -signal.SIGKILL
 
 
-def test_a_stopped_process_is_alive(drivers: Drivers) -> None:
+def test_suspended_process_counts_as_alive(drivers: Drivers) -> None:
     launcher, reference = drivers.launch(SLEEP)
     os.kill(LocalProcess.parse(reference.identity).pid, signal.SIGSTOP)
     assert launcher.alive(reference)
@@ -225,19 +223,19 @@ def test_java_is_recognised(tmp_path: Path, version: str, major: int) -> None:
     assert check_java(_java(tmp_path / "java", version)) == major
 
 
-def test_java_that_is_too_old_is_refused(tmp_path: Path) -> None:
+def test_outdated_java_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match=r"is Java 8\. Install Java 17"):
         check_java(_java(tmp_path / "java", "1.8.0_402"))
 
 
-def test_no_java_is_said(tmp_path: Path) -> None:
+def test_missing_java_is_reported(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="no `java` on the PATH"):
         check_java({"PATH": str(tmp_path)})
     with pytest.raises(EnvironmentProblem, match="JAVA_HOME"):
         check_java({"PATH": os.environ["PATH"], "JAVA_HOME": str(tmp_path)})
 
 
-def test_a_log_is_tailed_from_its_end(tmp_path: Path) -> None:
+def test_log_is_tailed_from_its_end(tmp_path: Path) -> None:
     log = tmp_path / "log"
     lines = [f"line {number} {'x' * (number % 300)}\n".encode() for number in range(5000)]
     log.write_bytes(b"".join(lines) + b"unfinished")
@@ -252,7 +250,7 @@ def test_a_log_is_tailed_from_its_end(tmp_path: Path) -> None:
     assert tail(tmp_path / "none", 5) == b""
 
 
-def test_a_log_is_rotated_while_it_is_written_and_followed(tmp_path: Path) -> None:
+def test_log_is_rotated_while_it_is_written_and_followed(tmp_path: Path) -> None:
     """The writer holds the file open, as a driver and its JVM do."""
     path = tmp_path / "log"
     with path.open("ab", buffering=0) as writer:
@@ -268,15 +266,15 @@ def test_a_log_is_rotated_while_it_is_written_and_followed(tmp_path: Path) -> No
         read += b"".join(follower.appended())
     assert read == expected
     assert sorted(tmp_path.iterdir()) == [path, rotated(path, 1), rotated(path, 2)]
-    kept = rotated(path, 2).read_bytes() + rotated(path, 1).read_bytes() + path.read_bytes()
-    assert expected.endswith(kept) and len(kept) > 400
+    remaining = rotated(path, 2).read_bytes() + rotated(path, 1).read_bytes() + path.read_bytes()
+    assert expected.endswith(remaining) and len(remaining) > 400
     assert path.stat().st_size <= 200
-    assert tail(path, 1000) == kept
+    assert tail(path, 1000) == remaining
     assert last_lines(path, 9).encode() == b"".join(expected.splitlines(keepends=True)[-9:]).rstrip()
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_a_rotation_that_was_interrupted_is_completed(tmp_path: Path, cut: bool) -> None:
+def test_interrupted_rotation_is_completed(tmp_path: Path, cut: bool) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"" if cut else b"first\n")
     path.with_name("log.part").write_bytes(b"first\n")

@@ -1,4 +1,4 @@
-"""Supervision by the real catalog: which processes it believes, adopts, gives up and ends. Drivers are entries of a
+"""The reconciler on a real catalog: how it recognises, adopts, gives up and ends processes. Drivers are entries of a
 list."""
 
 from __future__ import annotations
@@ -27,35 +27,28 @@ from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.machine import Machine
 from epochal.service.runtime.supervision.reconciler import Reconciler
 from epochal.service.runtime.supervision.supervisor import LocalCleanup
-from tests.kit.catalogs import new_sqlite_catalog
 from tests.kit.waiting import eventually
+from tests.service.sql_catalogs import url as url
 
 HERE = Machine("here", "second-boot")
 UP_SECONDS = 1000.0
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
-LOST = Failure(type="driver-lost", message="gone")
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return new_sqlite_catalog(tmp_path / "catalog.sqlite")
-    return str(request.getfixturevalue("postgresql_catalog_url"))
+LOST = Failure(type="driver-lost", message="process has terminated")
 
 
 @dataclass
 class Processes(Launcher):
-    """Those that run, by name; those that were ended."""
+    """Running processes by name, and the references of killed ones."""
 
     running: dict[DriverName, ProcessReference] = field(default_factory=dict)
     killed: list[str] = field(default_factory=list)
-    looking: Callable[[], None] = lambda: None
+    while_listing: Callable[[], None] = lambda: None
     cause: str | None = None
-    """Of every driver that does not run as it should."""
-    away: bool = False
+    """The cause that is reported for every driver that does not run."""
+    unavailable: bool = False
 
     def check(self) -> None:
-        if self.away:
+        if self.unavailable:
             raise LauncherUnavailable("The cluster does not answer.")
 
     def explain(self, reference: ProcessReference) -> str | None:
@@ -67,7 +60,7 @@ class Processes(Launcher):
 
     def drivers(self) -> Mapping[DriverName, ProcessReference]:
         found = dict(self.running)
-        self.looking()
+        self.while_listing()
         return found
 
     def alive(self, reference: ProcessReference) -> bool:
@@ -82,8 +75,8 @@ class Processes(Launcher):
         self.running = {name: other for name, other in self.running.items() if other != reference}
 
 
-class Leads:
-    """A control plane that leads for long, until it does not."""
+class ScriptedLeadership:
+    """A control plane that has led for a long time, until a test changes that."""
 
     def __init__(self) -> None:
         self.now: Leading | None = Leading(1, LONG_AGO)
@@ -97,7 +90,7 @@ class Leads:
 
 
 class Subject:
-    """One execution with a running attempt, which is number 1."""
+    """One execution with a running attempt, which has the number 1."""
 
     def __init__(self, url: str, folder: Path) -> None:
         configuration = {"restart": {"backoff_seconds": 0.001}}
@@ -107,20 +100,20 @@ class Subject:
         self.settings = Settings(data=folder, database=url)
         self.ledger = ExecutionLedger(self.database)
         self.processes = Processes()
-        self.leads = Leads()
-        self.hears = True
+        self.leadership = ScriptedLeadership()
+        self.answers_drivers = True
         supervision = SupervisionSettings(lease_seconds=10, start_seconds=10, grace_seconds=30)
-        self.rounds = Reconciler(
+        self.reconciler = Reconciler(
             self.settings,
             self.ledger,
             self.processes,
-            self.leads,
+            self.leadership,
             supervision,
             HERE,
             lambda: UP_SECONDS,
-            lambda: self.hears,
+            lambda: self.answers_drivers,
         )
-        self.remains = LocalCleanup(self.settings, self.ledger, self.processes, supervision)
+        self.cleanup = LocalCleanup(self.settings, self.ledger, self.processes, supervision)
 
     def close(self) -> None:
         self.database.close()
@@ -140,13 +133,13 @@ class Subject:
         if runs:
             self.processes.running[self.name] = reference
 
-    def heard(self) -> datetime | None:
+    def send_heartbeat(self) -> datetime | None:
         self.driver.begin_attempt()
         self.driver.heartbeat(DriverStatus(phase="running", epoch=None))
         return self.ledger.supervised().executions[0].heartbeat_at
 
-    def silent_since(self, moment: datetime) -> None:
-        """Nothing was heard, and nothing happened, after this."""
+    def set_last_heartbeat(self, moment: datetime) -> None:
+        """Set the last heartbeat and the start of the attempt to ``moment``."""
         with self.database.writing() as session:
             session.execute(update(Execution).values(heartbeat_at=moment))
             session.execute(update(Attempt).values(started_at=moment))
@@ -159,80 +152,78 @@ def subject(url: str, tmp_path: Path) -> Iterator[Subject]:
     made.close()
 
 
-def test_process_references_without_a_host_are_of_this_machine(subject: Subject) -> None:
-    """As versions that knew no other machine have left them."""
+def test_process_references_without_a_host_are_local(subject: Subject) -> None:
+    """References in this form were written by versions without support for several machines."""
     subject.launched(ProcessReference.parse("4711@39181"))
-    subject.rounds.round()
+    subject.reconciler.round()
     assert subject.attempts == [("running", "4711@39181")]
 
     subject.processes.running.clear()
-    subject.rounds.round()
+    subject.reconciler.round()
 
     assert [state for state, _ in subject.attempts] == ["lost"]
 
 
-def test_a_process_of_another_machine_is_known_by_its_heartbeats_alone(subject: Subject) -> None:
-    elsewhere = ProcessReference(identity="1@1", machine=Machine("there", "boot"))
-    subject.launched(elsewhere, runs=False)
-    subject.heard()
-    subject.rounds.round()
-    assert subject.attempts == [("running", str(elsewhere))]
+def test_remote_process_is_judged_by_its_heartbeats_only(subject: Subject) -> None:
+    remote = ProcessReference(identity="1@1", machine=Machine("there", "boot"))
+    subject.launched(remote, runs=False)
+    subject.send_heartbeat()
+    subject.reconciler.round()
+    assert subject.attempts == [("running", str(remote))]
 
-    subject.silent_since(LONG_AGO)
-    subject.rounds._unbroken_since = LONG_AGO  # as if it had listened ever since
-    subject.rounds.round()
+    subject.set_last_heartbeat(LONG_AGO)
+    subject.reconciler._unbroken_since = LONG_AGO  # as after listening the whole time
+    subject.reconciler.round()
 
     assert [state for state, _ in subject.attempts] == ["lost"]
     failure = subject.ledger.supervised().executions[0].attempts[0].failure
     assert failure is not None and "It was started on there." in failure.message
-    assert subject.processes.killed == []  # by its own control plane, once it looks what is left
+    assert subject.processes.killed == []  # its own control plane kills it during cleanup
 
 
-def test_a_process_of_an_earlier_start_of_this_machine_is_gone(subject: Subject) -> None:
+def test_process_of_an_earlier_boot_has_terminated(subject: Subject) -> None:
     subject.launched(ProcessReference(identity="1@1", machine=Machine("here", "first-boot")), runs=False)
-    subject.rounds.round()
+    subject.reconciler.round()
     assert [state for state, _ in subject.attempts] == ["lost"]
 
 
-def test_one_that_was_heard_since_this_machine_was_started_is_of_another_one_with_its_name(subject: Subject) -> None:
+def test_heartbeat_after_the_boot_proves_a_machine_of_equal_name(subject: Subject) -> None:
     subject.launched(ProcessReference(identity="1@1", machine=Machine("here", "first-boot")), runs=False)
-    subject.heard()
-    subject.rounds.round()
+    subject.send_heartbeat()
+    subject.reconciler.round()
     assert [state for state, _ in subject.attempts] == ["running"]
 
 
-def test_a_driver_whose_launch_was_not_written_down_is_found_by_its_name(subject: Subject) -> None:
+def test_driver_with_an_unrecorded_launch_is_found_by_name(subject: Subject) -> None:
     reference = ProcessReference(identity="7@1", machine=HERE)
     subject.processes.running[subject.name] = reference
-    subject.rounds.round()
+    subject.reconciler.round()
     assert subject.attempts == [("running", str(reference))]
     assert ProcessReference.parse(str(reference)) == reference
 
 
-def test_a_launch_whose_record_is_lost_is_neither_killed_nor_repeated(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unrecorded_launch_is_neither_killed_nor_repeated(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     subject.ledger.attempt_ended(subject.execution, 1, "lost", LOST)
 
     def lost(*_: object) -> None:
-        raise CatalogUnavailable("away")
+        raise CatalogUnavailable("unavailable")
 
     with monkeypatch.context() as patch:
         patch.setattr(subject.ledger, "launched", lost)
         for _ in range(100):
-            subject.rounds.round()
+            subject.reconciler.round()
             if subject.processes.running:
                 break
-    subject.rounds.round()
+    subject.reconciler.round()
     assert [(state, process is not None) for state, process in subject.attempts] == [("lost", False), ("running", True)]
     assert subject.processes.killed == [] and len(subject.processes.running) == 1
 
 
-def test_what_was_heard_in_the_meantime_is_not_given_up(subject: Subject) -> None:
-    """A control plane may be stopped for long between its decision and its act."""
-    decided_on = subject.heard()
+def test_driver_with_a_newer_heartbeat_is_not_given_up(subject: Subject) -> None:
+    """A control plane may be suspended between its decision and its action."""
+    decided_on = subject.send_heartbeat()
     subject.driver.heartbeat(DriverStatus(phase="running", epoch=None))
-    subject.silent_since(LONG_AGO)
+    subject.set_last_heartbeat(LONG_AGO)
     with pytest.raises(Conflict, match="sent a heartbeat in the meantime"):
         subject.ledger.attempt_lost(subject.execution, 1, decided_on, LOST)
     assert [state for state, _ in subject.attempts] == ["running"]
@@ -240,75 +231,75 @@ def test_what_was_heard_in_the_meantime_is_not_given_up(subject: Subject) -> Non
     assert [state for state, _ in subject.attempts] == ["lost"]
 
 
-def test_nothing_is_decided_by_one_that_does_not_lead(subject: Subject) -> None:
+def test_control_plane_without_leadership_decides_nothing(subject: Subject) -> None:
     subject.launched(ProcessReference(identity="1@1", machine=HERE), runs=False)
-    subject.leads.now = None
-    subject.rounds.round()
+    subject.leadership.now = None
+    subject.reconciler.round()
     assert [state for state, _ in subject.attempts] == ["running"]
 
 
-def test_who_begins_to_lead_gives_every_driver_a_whole_timeout(subject: Subject) -> None:
+def test_new_leader_gives_every_driver_a_full_timeout(subject: Subject) -> None:
     subject.launched(ProcessReference(identity="1@1", machine=HERE))
-    subject.silent_since(LONG_AGO)
-    subject.rounds.round()
+    subject.set_last_heartbeat(LONG_AGO)
+    subject.reconciler.round()
     assert [state for state, _ in subject.attempts] == ["running"]
-    assert subject.rounds._unbroken_since is not None
-    subject.rounds._unbroken_since = LONG_AGO
-    subject.leads.now = Leading(2, subject.ledger.supervised().at)  # the catalog could not be written before
-    subject.rounds.round()
+    assert subject.reconciler._unbroken_since is not None
+    subject.reconciler._unbroken_since = LONG_AGO
+    subject.leadership.now = Leading(2, subject.ledger.supervised().at)  # the catalog was not writable before
+    subject.reconciler.round()
     assert [state for state, _ in subject.attempts] == ["running"]
 
 
-def test_silence_while_this_control_plane_could_not_answer_drivers_proves_nothing(subject: Subject) -> None:
+def test_missing_heartbeats_during_an_outage_do_not_count(subject: Subject) -> None:
     subject.launched(ProcessReference(identity="1@1", machine=HERE))
-    subject.heard()
-    subject.rounds.round()
-    subject.silent_since(LONG_AGO)
-    for hears, state in ((False, "running"), (True, "running")):
-        subject.rounds._unbroken_since = LONG_AGO if not hears else subject.rounds._unbroken_since
-        subject.hears = hears
-        subject.rounds.round()
+    subject.send_heartbeat()
+    subject.reconciler.round()
+    subject.set_last_heartbeat(LONG_AGO)
+    for answers_drivers, state in ((False, "running"), (True, "running")):
+        subject.reconciler._unbroken_since = LONG_AGO if not answers_drivers else subject.reconciler._unbroken_since
+        subject.answers_drivers = answers_drivers
+        subject.reconciler.round()
         assert [state for state, _ in subject.attempts] == [state]
-    subject.rounds._unbroken_since = LONG_AGO  # as if it had listened ever since
-    subject.rounds.round()
+    subject.reconciler._unbroken_since = LONG_AGO  # as after listening the whole time
+    subject.reconciler.round()
     assert [state for state, _ in subject.attempts] == ["lost"]
 
 
-def test_what_is_left_of_older_attempts_is_ended_and_nothing_else(subject: Subject) -> None:
-    """Leading or not. Of what it does not know a control plane keeps its hands off: it is of another catalog."""
-    subject.leads.now = None
+def test_cleanup_ends_processes_of_older_attempts_only(subject: Subject) -> None:
+    """Cleanup runs with and without leadership. Unknown processes are kept: they belong to another catalog."""
+    subject.leadership.now = None
     subject.ledger.attempt_ended(subject.execution, 1, "lost", LOST)
     ticket = subject.ledger.new_attempt(subject.execution)
     lost, current = subject.name, DriverName(subject.execution, ticket.attempt)
-    stranger = DriverName("0" * 32, 1)
-    for number, name in enumerate((lost, current, stranger)):
+    unknown = DriverName("0" * 32, 1)
+    for number, name in enumerate((lost, current, unknown)):
         subject.processes.running[name] = ProcessReference(identity=f"{number}@1", machine=HERE)
 
-    subject.remains.clear()
+    subject.cleanup.clear()
 
-    assert set(subject.processes.running) == {current, stranger}
+    assert set(subject.processes.running) == {current, unknown}
     assert subject.processes.killed == ["//here/second-boot/0@1"]
 
 
-def test_a_driver_that_has_ended_by_itself_gets_time_to_do_so(subject: Subject) -> None:
+def test_finished_driver_has_time_to_terminate(subject: Subject) -> None:
     subject.driver.begin_attempt()
     subject.driver.finish(None)
     subject.processes.running[subject.name] = ProcessReference(identity="1@1", machine=HERE)
     work = subject.settings.work_directory / subject.execution
     work.mkdir(parents=True)
-    subject.remains.clear()
+    subject.cleanup.clear()
     assert subject.name in subject.processes.running and work.exists()
 
     with subject.database.writing() as session:
         session.execute(update(Attempt).values(ended_at=LONG_AGO))
-    subject.remains.clear()
-    subject.remains.clear()
+    subject.cleanup.clear()
+    subject.cleanup.clear()
 
     assert subject.processes.running == {} and not work.exists()
 
 
-def test_a_driver_that_is_launched_while_what_is_left_is_looked_for_is_spared(subject: Subject) -> None:
-    """By another control plane on the same machine."""
+def test_cleanup_keeps_a_driver_launched_concurrently(subject: Subject) -> None:
+    """The driver is launched by another control plane on the same machine."""
     subject.ledger.attempt_ended(subject.execution, 1, "lost", LOST)
 
     def launch() -> None:
@@ -316,59 +307,57 @@ def test_a_driver_that_is_launched_while_what_is_left_is_looked_for_is_spared(su
         name = DriverName(subject.execution, attempt)
         subject.processes.running[name] = ProcessReference(identity="9@1", machine=HERE)
         (subject.settings.work_directory / subject.execution).mkdir(parents=True)
-        subject.processes.looking = lambda: None
+        subject.processes.while_listing = lambda: None
 
-    subject.processes.looking = launch
-    subject.remains.clear()
+    subject.processes.while_listing = launch
+    subject.cleanup.clear()
     assert subject.processes.killed == []
     assert (subject.settings.work_directory / subject.execution).exists()
 
 
-def test_people_see_what_a_driver_that_has_not_begun_waits_for(subject: Subject) -> None:
+def test_cause_of_a_delayed_start_is_shown(subject: Subject) -> None:
     subject.launched(ProcessReference(identity="1@1"))
     subject.processes.cause = "No node takes the pod."
-    subject.rounds.round()
+    subject.reconciler.round()
     assert subject.ledger.supervised().executions[0].detail == "No node takes the pod."
-    subject.heard()
+    subject.send_heartbeat()
     subject.processes.cause = "Something else."
-    subject.rounds.round()
-    assert subject.ledger.supervised().executions[0].detail is None  # from here on the driver says it itself
+    subject.reconciler.round()
+    assert subject.ledger.supervised().executions[0].detail is None  # from here on the driver reports its own state
 
 
-def test_why_a_driver_ended_is_what_its_launcher_knows(subject: Subject) -> None:
+def test_failure_contains_the_cause_known_to_the_launcher(subject: Subject) -> None:
     subject.launched(ProcessReference(identity="1@1"), runs=False)
     subject.processes.cause = "The image 'x' cannot be pulled."
-    subject.rounds.round()
+    subject.reconciler.round()
     failure = subject.ledger.supervised().executions[0].attempts[0].failure
     assert failure is not None
     assert (failure.type, failure.message.partition(" Its log")[0]) == ("driver-lost", subject.processes.cause)
 
 
-def test_nothing_is_launched_or_given_up_while_nobody_answers_for_drivers(subject: Subject) -> None:
+def test_nothing_is_launched_or_given_up_while_the_launcher_fails(subject: Subject) -> None:
     subject.launched(ProcessReference(identity="1@1"), runs=False)
-    subject.processes.away = True
-    subject.rounds.round()
+    subject.processes.unavailable = True
+    subject.reconciler.round()
     assert [state for state, _ in subject.attempts] == ["running"]
     subject.ledger.attempt_ended(subject.execution, 1, "lost", LOST)
     for _ in range(3):
-        subject.rounds.round()
-    assert [state for state, _ in subject.attempts] == ["lost"]  # no attempt is used up meanwhile
-    subject.processes.away = False
+        subject.reconciler.round()
+    assert [state for state, _ in subject.attempts] == ["lost"]  # no attempt is used up in the meantime
+    subject.processes.unavailable = False
 
     def launched() -> bool:
-        subject.rounds.round()
+        subject.reconciler.round()
         return [state for state, _ in subject.attempts] == ["lost", "running"]
 
     eventually(launched)
 
 
-def test_what_is_left_of_a_driver_that_has_ended_goes_at_once(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A pod stays until somebody removes it."""
+def test_remains_of_an_ended_driver_are_removed_immediately(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod exists until it is removed."""
     subject.driver.begin_attempt()
     subject.driver.finish(None)
     subject.processes.running[subject.name] = ProcessReference(identity="1@1", machine=HERE)
     monkeypatch.setattr(subject.processes, "alive", lambda _: False)
-    subject.remains.clear()
+    subject.cleanup.clear()
     assert subject.processes.running == {}

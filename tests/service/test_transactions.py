@@ -1,4 +1,4 @@
-"""What is decided and not committed, over HTTP: who says so, who may decide on it, and what is kept of that."""
+"""Prepared, uncommitted transactions of sinks over HTTP: lists, decisions by an admin, and their records."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 @pytest.fixture
 def driver(plane: Plane) -> Driver:
-    """Two epochs are prepared; the sink ``out`` cannot commit the first."""
+    """Two epochs are prepared; the sink ``out`` cannot commit the first one."""
     plane.application()
     driver = plane.driver()
     driver.running()
     driver.epoch(commit=False)
     driver.epoch(commit=False)
-    say(driver, 1, 2)
+    report(driver, 1, 2)
     return driver
 
 
-def say(driver: Driver, *epochs: int) -> list[Any]:
+def report(driver: Driver, *epochs: int) -> list[Any]:
     error, since = ("the broker is away", SINCE) if epochs else (None, None)
     open = tuple(OpenTransaction(sink="out", epoch=epoch, rows=7, error=error, since=since) for epoch in epochs)
     return list(driver.catalog.heartbeat(DriverStatus(phase="waiting", transactions=open)))
 
 
-def test_they_are_listed_with_the_reason(plane: Plane, driver: Driver) -> None:
+def test_open_transactions_are_listed_with_the_reason(plane: Plane, driver: Driver) -> None:
     items = plane.get(PATH)["items"]
     assert [(item["epoch"], item["sink"], item["rows"], item["driver"]) for item in items] == [
         (1, "out", 7, True),
@@ -46,14 +46,14 @@ def test_they_are_listed_with_the_reason(plane: Plane, driver: Driver) -> None:
     assert items[0]["prepared_at"] is not None
 
 
-def test_what_was_published_since_the_drivers_last_word_is_not_listed(plane: Plane, driver: Driver) -> None:
+def test_transactions_committed_since_the_last_heartbeat_are_not_listed(plane: Plane, driver: Driver) -> None:
     driver.catalog.commit_epoch(1)
     assert [item["epoch"] for item in plane.get(PATH)["items"]] == [2]
 
 
-def test_an_abort_is_carried_out_by_the_driver_and_kept_in_lineage_and_audit(plane: Plane, driver: Driver) -> None:
-    asked = plane.post(f"{PATH}/out/1/abort", message="the topic was dropped")
-    (directive,) = say(driver, 1, 2)
+def test_abort_is_carried_out_and_recorded_in_lineage_and_audit_log(plane: Plane, driver: Driver) -> None:
+    decision = plane.post(f"{PATH}/out/1/abort", message="the topic was dropped")
+    (directive,) = report(driver, 1, 2)
     assert directive.kind == "transaction"
     assert directive.arguments == {
         "sink": "out",
@@ -64,7 +64,7 @@ def test_an_abort_is_carried_out_by_the_driver_and_kept_in_lineage_and_audit(pla
     }
     driver.catalog.commit_epoch(1)
     driver.catalog.complete(directive.id, None)
-    assert plane.get(f"/v1/operations/{asked['id']}")["state"] == "succeeded"
+    assert plane.get(f"/v1/operations/{decision['id']}")["state"] == "succeeded"
     nodes = {node["epoch"]: node for node in plane.get("/v1/applications/flights/lineage")["nodes"]}
     assert [change["kind"] for change in nodes[2]["changes"]] == []
     (change,) = [change for change in nodes[1]["changes"] if change["kind"] == "transaction"]
@@ -72,31 +72,31 @@ def test_an_abort_is_carried_out_by_the_driver_and_kept_in_lineage_and_audit(pla
     assert f"{PATH}/out/1/abort" in [entry["target"] for entry in plane.get("/v1/audit")["items"]]
 
 
-def test_an_order_that_came_too_late_says_so(plane: Plane, driver: Driver) -> None:
-    asked = plane.post(f"{PATH}/out/1/commit")
-    (directive,) = say(driver, 1, 2)
+def test_decision_that_is_too_late_fails(plane: Plane, driver: Driver) -> None:
+    decision = plane.post(f"{PATH}/out/1/commit")
+    (directive,) = report(driver, 1, 2)
     driver.catalog.complete(directive.id, None, Failure(type="conflict", message="Epoch 1 is not open any more."))
-    failed = plane.get(f"/v1/operations/{asked['id']}")
+    failed = plane.get(f"/v1/operations/{decision['id']}")
     assert (failed["state"], failed["error"]["detail"]) == ("failed", "conflict: Epoch 1 is not open any more.")
 
 
-def test_only_an_administrator_decides(plane: Plane, driver: Driver) -> None:
+def test_decisions_require_an_admin(plane: Plane, driver: Driver) -> None:
     with plane.as_bearer(plane.token("author")) as client:
         assert client.get(PATH).status_code == 200
         assert client.post(f"{PATH}/out/1/abort", json={}).status_code == 403
-    assert say(driver, 1, 2) == []
+    assert report(driver, 1, 2) == []
 
 
 @pytest.mark.parametrize(
     ("path", "status"), [("out/9/retry", 404), ("nothing/1/abort", 404), ("out/1/forget", 422), ("out/x/abort", 422)]
 )
-def test_what_is_not_open_cannot_be_decided(plane: Plane, driver: Driver, path: str, status: int) -> None:
+def test_decisions_on_unknown_transactions_are_refused(plane: Plane, driver: Driver, path: str, status: int) -> None:
     answer = plane.client.post(f"{PATH}/{path}", json={})
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_without_a_driver_manifests_say_what_is_open_and_nothing_can_be_decided(plane: Plane) -> None:
+def test_without_a_driver_transactions_are_listed_but_not_decided(plane: Plane) -> None:
     plane.application()
     driver = plane.driver()
     driver.running()

@@ -1,4 +1,4 @@
-"""Other versions of a running application, with a driver that does as it is told: what the catalog decides, when."""
+"""Upgrades of a running application with a scripted driver: when the catalog switches the version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.service.lookups import table
 
 @pytest.fixture
 def driver(plane: Plane) -> Driver:
-    """Of an application that has run an epoch."""
+    """The driver of an application that has run an epoch."""
     plane.application()
     driver = plane.driver()
     driver.running()
@@ -22,8 +22,8 @@ def driver(plane: Plane) -> Driver:
     return driver
 
 
-def decided(driver: Driver, version: int) -> int:
-    """One epoch of another version."""
+def prepare_epoch_of(driver: Driver, version: int) -> int:
+    """Prepare an epoch of another version."""
     number, parent = driver.point.next_epoch + 1, driver.head_key
     driver.catalog.open_epoch(number, parent)
     reference = driver.manifest(number)
@@ -37,7 +37,7 @@ def operation(plane: Plane, id: str) -> dict[str, Any]:
     return dict(plane.get(f"/v1/operations/{id}"))
 
 
-def test_the_driver_is_told_all_that_it_needs(plane: Plane, driver: Driver) -> None:
+def test_driver_receives_the_new_version(plane: Plane, driver: Driver) -> None:
     version = plane.post("/v1/applications/flights/versions", 201, configuration={"parallelism": 3}, message="more")
     [directive] = driver.running()
     assert directive.kind == "reconfigure"
@@ -48,21 +48,21 @@ def test_the_driver_is_told_all_that_it_needs(plane: Plane, driver: Driver) -> N
     assert operation(plane, version["operation"])["state"] == "running"
 
 
-def test_the_first_epoch_decides_the_version(plane: Plane, driver: Driver) -> None:
-    asked = plane.post("/v1/applications/flights/rescale", parallelism=4)
+def test_first_epoch_of_a_version_makes_it_current(plane: Plane, driver: Driver) -> None:
+    rescale = plane.post("/v1/applications/flights/rescale", parallelism=4)
     [directive] = driver.running()
-    number = decided(driver, 2)
+    number = prepare_epoch_of(driver, 2)
     assert plane.get("/v1/applications/flights")["version"] == 2
     assert plane.control.ledger.plan(driver.execution).configuration.parallelism == 4
     driver.catalog.complete(directive.id, driver.head)
-    done = operation(plane, asked["id"])
+    done = operation(plane, rescale["id"])
     assert (done["state"], done["result"]) == ("succeeded", {"version": 2, "epoch": number})
     epoch = plane.get(f"/v1/applications/flights/epochs/{number}")
     assert epoch["version"] == 2 and epoch["changes"][0]["kind"] == "rescale"
 
 
-def test_partial_state_that_cannot_be_reconciled_refuses_to_shrink(plane: Plane) -> None:
-    """Before anything stops, by whatever way fewer subtasks are asked for."""
+def test_partial_state_without_a_merge_refuses_fewer_subtasks(plane: Plane) -> None:
+    """Refused before anything stops, in every call that reduces the number of subtasks."""
     weights = table("weights.sums", StateKind.VALUE, "_group int", "n bigint", scope=StateScope.PARTIAL)
     artifact = plane.artifact(tables=[weights.model_dump(mode="json")])
     plane.application(artifact=artifact, configuration={"parallelism": 2})
@@ -83,11 +83,11 @@ def test_partial_state_that_cannot_be_reconciled_refuses_to_shrink(plane: Plane)
     assert [directive.kind for directive in driver.running()] == ["reconfigure"]
 
 
-def test_a_version_that_is_given_up_is_never_used(plane: Plane, driver: Driver) -> None:
-    asked = plane.post("/v1/applications/flights/rescale", parallelism=4)
+def test_failed_version_is_never_used(plane: Plane, driver: Driver) -> None:
+    rescale = plane.post("/v1/applications/flights/rescale", parallelism=4)
     [directive] = driver.running()
     driver.catalog.complete(directive.id, None, Failure(type="author-error", message="it raises"))
-    done = operation(plane, asked["id"])
+    done = operation(plane, rescale["id"])
     assert done["state"] == "failed" and "it raises" in done["error"]["detail"]
     newest = plane.get("/v1/applications/flights/versions")["items"][0]
     assert newest["number"] == 2 and "it raises" in newest["failure"]["message"]
@@ -100,50 +100,50 @@ def test_a_version_that_is_given_up_is_never_used(plane: Plane, driver: Driver) 
     assert plane.post("/v1/applications/flights/versions", 201, parameters={"out": "/y"})["number"] == 3
 
 
-def test_a_driver_that_is_lost_before_the_decision_leaves_the_version_before(plane: Plane, driver: Driver) -> None:
-    asked = plane.post("/v1/applications/flights/rescale", parallelism=4)
+def test_driver_lost_before_the_first_epoch_keeps_the_old_version(plane: Plane, driver: Driver) -> None:
+    rescale = plane.post("/v1/applications/flights/rescale", parallelism=4)
     driver.running()
-    plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", Failure(type="x", message="gone"))
+    plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", Failure(type="x", message="killed"))
     successor = plane.driver()
     assert successor.running() == []
-    failed = operation(plane, asked["id"])
+    failed = operation(plane, rescale["id"])
     assert failed["state"] == "failed" and "version 1 continues" in failed["error"]["detail"]
     assert plane.control.ledger.plan(successor.execution).version == 1
 
 
-def test_a_driver_that_is_lost_after_the_decision_leaves_the_version(plane: Plane, driver: Driver) -> None:
-    asked = plane.post("/v1/applications/flights/rescale", parallelism=4)
+def test_driver_lost_after_the_first_epoch_keeps_the_new_version(plane: Plane, driver: Driver) -> None:
+    rescale = plane.post("/v1/applications/flights/rescale", parallelism=4)
     driver.running()
-    decided(driver, 2)
-    plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", Failure(type="x", message="gone"))
+    prepare_epoch_of(driver, 2)
+    plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", Failure(type="x", message="killed"))
     assert plane.control.ledger.plan(driver.execution).version == 2
     successor = plane.driver()
     [directive] = successor.running()
     successor.catalog.complete(directive.id, successor.head)
-    assert operation(plane, asked["id"])["state"] == "succeeded"
+    assert operation(plane, rescale["id"])["state"] == "succeeded"
 
 
-def test_an_order_that_came_between_two_drivers_is_not_lost(plane: Plane, driver: Driver) -> None:
-    plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", Failure(type="x", message="gone"))
-    asked = plane.post("/v1/applications/flights/rescale", parallelism=4)
+def test_upgrade_between_two_attempts_is_not_lost(plane: Plane, driver: Driver) -> None:
+    plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", Failure(type="x", message="killed"))
+    rescale = plane.post("/v1/applications/flights/rescale", parallelism=4)
     successor = plane.driver()
     assert [item.kind for item in successor.running()] == ["reconfigure"]
-    assert operation(plane, asked["id"])["state"] == "running"
+    assert operation(plane, rescale["id"])["state"] == "running"
 
 
-def test_a_stop_ends_what_was_not_decided(plane: Plane, driver: Driver) -> None:
-    asked = plane.post("/v1/applications/flights/rescale", parallelism=4)
+def test_stop_fails_an_upgrade_without_an_epoch(plane: Plane, driver: Driver) -> None:
+    rescale = plane.post("/v1/applications/flights/rescale", parallelism=4)
     plane.post("/v1/applications/flights/stop")
     driver.catalog.finish(None)
-    assert operation(plane, asked["id"])["state"] == "failed"
+    assert operation(plane, rescale["id"])["state"] == "failed"
     assert plane.get("/v1/applications/flights")["version"] == 1
 
 
-def test_a_second_one_is_refused_and_names_the_first(plane: Plane, driver: Driver) -> None:
-    asked = plane.post("/v1/applications/flights/rescale", parallelism=4)
+def test_second_upgrade_is_refused_and_names_the_first(plane: Plane, driver: Driver) -> None:
+    rescale = plane.post("/v1/applications/flights/rescale", parallelism=4)
     for path, body in (("rescale", {"parallelism": 3}), ("versions", {"parameters": {"out": "/y"}})):
         answer = plane.client.post(f"/v1/applications/flights/{path}", json=body)
-        assert answer.status_code == 409 and f"rescale {asked['id']}" in answer.json()["detail"]
+        assert answer.status_code == 409 and f"rescale {rescale['id']}" in answer.json()["detail"]
 
 
 def test_spark_resources_restart_the_application(plane: Plane, driver: Driver) -> None:
@@ -157,7 +157,7 @@ def test_spark_resources_restart_the_application(plane: Plane, driver: Driver) -
 
 
 @pytest.mark.parametrize("parallelism", [0, -1, 129, 2.5, "many", None])
-def test_a_parallelism_that_cannot_be_is_refused(plane: Plane, driver: Driver, parallelism: object) -> None:
+def test_invalid_parallelism_is_refused(plane: Plane, driver: Driver, parallelism: object) -> None:
     answer = plane.client.post("/v1/applications/flights/rescale", json={"parallelism": parallelism})
     assert answer.status_code == 422, answer.text
     assert "parallelism" in answer.text

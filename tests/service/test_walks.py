@@ -1,4 +1,4 @@
-"""The walks of docs/architecture.md: a verb's code, file by file, is what really runs when the verb is called."""
+"""The walks in docs/architecture.md list the files that are executed when a verb is called."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.service.listening import listening_here
 from tests.service.lookups import DELAYS, KEYS, StateDriver, route
 
 ROOT = Path(__file__).parents[2]
-MOST_FILES = 5
-OF_VERBS = ("service/api/", "service/commands/", "service/queries/")
-"""All that a verb passes in these layers stands in its walk; of the layers below, what it is about."""
+MAX_FILES = 5
+LAYERS = ("service/api/", "service/commands/", "service/queries/")
+"""A walk lists every file of these layers that its verb executes; of the layers below, it lists the main ones."""
 
 
 @dataclass
 class Traced:
-    """The checkout's files of which a function was called, in this thread and in those that begin while it is on."""
+    """Files of the checkout with a called function, in this thread and in threads that start in the meantime."""
 
     files: set[str] = field(default_factory=set)
 
@@ -67,7 +67,7 @@ def walk(verb: str) -> list[str]:
 
 
 def shared() -> set[str]:
-    """What every request passes."""
+    """Files that every request executes."""
     _, _, text = section().partition("Every request passes")
     return set(re.findall(r"`(service/[\w/]+\.py)`", text.partition("\n\n")[0]))
 
@@ -83,11 +83,11 @@ def plane(app: FastAPI, settings: Settings) -> Iterator[Plane]:
         yield Plane(control, client, settings, StandInSupervisor(), [])
 
 
-def called(app: FastAPI, plane: Plane, method: str, path: str, times: int = 1, **body: Any) -> set[str]:
-    """The files that a request's own threads pass, the last time that it is made."""
-    traced, answers = Traced(), []
+def executed(app: FastAPI, plane: Plane, method: str, path: str, times: int = 1, **body: Any) -> set[str]:
+    """Files that the last of the requests executes in its own threads."""
+    trace, answers = Traced(), []
 
-    async def ask() -> None:
+    async def send() -> None:
         headers = {"Authorization": plane.client.headers["authorization"]}
         async with (
             listening_here(app, free_port()) as url,
@@ -95,57 +95,57 @@ def called(app: FastAPI, plane: Plane, method: str, path: str, times: int = 1, *
         ):
             for _ in range(1, times):
                 (await client.request(method, path, json=body or None)).raise_for_status()
-            with traced.on():
+            with trace.on():
                 answers.append(await client.request(method, path, json=body or None))
 
-    thread = threading.Thread(target=lambda: asyncio.run(ask()))
+    thread = threading.Thread(target=lambda: asyncio.run(send()))
     thread.start()
     thread.join()
     assert answers[0].is_success, answers[0].text
-    return traced.relative
+    return trace.relative
 
 
-def of_verbs(files: Iterable[str]) -> set[str]:
-    return {file for file in files if file.startswith(OF_VERBS)} - shared()
+def in_layers(files: Iterable[str]) -> set[str]:
+    return {file for file in files if file.startswith(LAYERS)} - shared()
 
 
-def assert_is_the_walk(verb: str, files: set[str]) -> None:
+def check_walk(verb: str, files: set[str]) -> None:
     listed = walk(verb)
-    assert 2 <= len(listed) <= MOST_FILES
-    assert of_verbs(listed) == of_verbs(files)
+    assert 2 <= len(listed) <= MAX_FILES
+    assert in_layers(listed) == in_layers(files)
     assert set(listed) <= files
 
 
-def test_read(app: FastAPI, plane: Plane) -> None:
+def test_walk_of_a_read(app: FastAPI, plane: Plane) -> None:
     plane.application()
-    assert_is_the_walk("Read", called(app, plane, "GET", "/v1/applications/flights/executions"))
+    check_walk("Read", executed(app, plane, "GET", "/v1/applications/flights/executions"))
 
 
-def test_submit(app: FastAPI, plane: Plane) -> None:
+def test_walk_of_a_submit(app: FastAPI, plane: Plane) -> None:
     artifact = plane.artifact()
     body = {"name": "flights", "artifact": artifact, "parameters": {"out": "/data/flights"}}
-    assert_is_the_walk("Submit", called(app, plane, "POST", "/v1/applications", **body))
+    check_walk("Submit", executed(app, plane, "POST", "/v1/applications", **body))
 
 
-def test_look_up(app: FastAPI, plane: Plane) -> None:
+def test_walk_of_a_lookup(app: FastAPI, plane: Plane) -> None:
     plane.application()
     StateDriver(plane).epoch((DELAYS, [route("JFK", "LAX", 1, 2.5)]))
-    plane.get(f"{KEYS}JFK,LAX", min_epoch=1)  # the replica has the epoch
-    # The first one takes the ordinary way, on which token and table become known.
-    assert_is_the_walk("Look-up", called(app, plane, "GET", f"{KEYS}JFK,LAX", times=2))
+    plane.get(f"{KEYS}JFK,LAX", min_epoch=1)  # waits until the replica has the epoch
+    # The first request takes the route, which caches token and table.
+    check_walk("Look-up", executed(app, plane, "GET", f"{KEYS}JFK,LAX", times=2))
 
 
-def test_fork(app: FastAPI, plane: Plane) -> None:
+def test_walk_of_a_fork(app: FastAPI, plane: Plane) -> None:
     plane.application()
     driver = plane.driver()
     driver.running()
     driver.epochs(2)
     body = {"name": "again", "epoch": 2, "parameters": {"out": "/data/again"}}
-    assert_is_the_walk("Fork", called(app, plane, "POST", "/v1/applications/flights/fork", **body))
+    check_walk("Fork", executed(app, plane, "POST", "/v1/applications/flights/fork", **body))
 
 
-def test_what_every_request_passes(app: FastAPI, plane: Plane) -> None:
+def test_files_executed_by_every_request(app: FastAPI, plane: Plane) -> None:
     plane.application(start=False)
-    passed = called(app, plane, "GET", "/v1/applications/flights")
-    passed |= called(app, plane, "DELETE", "/v1/applications/flights")
-    assert {file for file in passed if file.startswith("service/api/")} == shared() | {"service/api/applications.py"}
+    files = executed(app, plane, "GET", "/v1/applications/flights")
+    files |= executed(app, plane, "DELETE", "/v1/applications/flights")
+    assert {file for file in files if file.startswith("service/api/")} == shared() | {"service/api/applications.py"}

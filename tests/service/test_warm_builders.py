@@ -1,4 +1,4 @@
-"""The builder's children that are ready before anybody asks, without Spark: who gets one, and when none does."""
+"""Warm children of the builder, without Spark: which requests get one, and when none is available."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class Builder:
             self.process = subprocess.Popen(command, stdin=theirs.fileno())
 
     def ready(self) -> int:
-        """After a look: the process that is ready, or 0."""
+        """Take a step, and return the process that is ready, or 0."""
         self.control.sendall(b"l")
-        said = b""
-        while not said.endswith(b"\n"):
-            said += self.control.recv(100)
-        return int(said)
+        line = b""
+        while not line.endswith(b"\n"):
+            line += self.control.recv(100)
+        return int(line)
 
     def warmed(self) -> int:
         found: list[int] = []
@@ -76,7 +76,7 @@ class Builder:
         return found[-1]
 
     def ask(self) -> str:
-        """Who has answered."""
+        """The process that answered."""
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
@@ -98,54 +98,54 @@ def builder(tmp_path: Path) -> Iterator[Builder]:
     made.end()
 
 
-def is_gone(process: int) -> bool:
+def has_terminated(process: int) -> bool:
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except OSError:
         return True
 
 
-def test_one_that_is_ready_answers_one_request_and_another_takes_its_place(builder: Builder) -> None:
+def test_warm_child_answers_one_request_and_is_replaced(builder: Builder) -> None:
     first = builder.warmed()
     assert builder.ask() == str(first)
     assert builder.ask() == "none"
-    eventually(lambda: is_gone(first))
+    eventually(lambda: has_terminated(first))
     assert builder.warmed() != first
 
 
-def test_one_that_was_killed_is_replaced(builder: Builder) -> None:
+def test_killed_child_is_replaced(builder: Builder) -> None:
     first = builder.warmed()
     os.killpg(first, signal.SIGKILL)
-    eventually(lambda: is_gone(first))
+    eventually(lambda: has_terminated(first))
     assert builder.ask() == "none"
     assert builder.warmed() != first
 
 
-def test_one_whose_spark_does_not_answer_any_more_is_not_used(builder: Builder, tmp_path: Path) -> None:
+def test_child_with_a_failed_check_is_not_used(builder: Builder, tmp_path: Path) -> None:
     first = builder.warmed()
     (tmp_path / "broken").touch()
     assert builder.ask() == "none"
-    eventually(lambda: is_gone(first))
+    eventually(lambda: has_terminated(first))
 
 
-def test_one_that_hangs_is_killed(tmp_path: Path) -> None:
+def test_child_that_hangs_is_killed(tmp_path: Path) -> None:
     builder = Builder(tmp_path / "broken", 0.5)
     try:
         first = builder.warmed()
         os.kill(first, signal.SIGSTOP)
         assert builder.ask() == "none"
-        eventually(lambda: is_gone(first))
+        eventually(lambda: has_terminated(first))
     finally:
         builder.end()
 
 
 @pytest.mark.parametrize("number", [None, signal.SIGKILL])
-def test_they_end_with_the_builder(builder: Builder, number: signal.Signals | None) -> None:
+def test_children_end_with_the_builder(builder: Builder, number: signal.Signals | None) -> None:
     first = builder.warmed()
     if number is not None:
         builder.process.send_signal(number)
     builder.end()
-    eventually(lambda: is_gone(first))
+    eventually(lambda: has_terminated(first))
 
 
 REKEY = RekeyOf(
@@ -155,7 +155,7 @@ REKEY = RekeyOf(
     at={"branch": "a", "epoch": 2},  # type: ignore[arg-type]
     by="me",
 )
-OF_ITS_OWN = {"spark.sql.session.timeZone": "Asia/Tokyo"}
+OWN_SPARK = {"spark.sql.session.timeZone": "Asia/Tokyo"}
 
 
 @pytest.mark.parametrize(
@@ -163,11 +163,11 @@ OF_ITS_OWN = {"spark.sql.session.timeZone": "Asia/Tokyo"}
     [
         (Describe(), Configuration(), False),
         (Analyse(), Configuration(master="spark://somewhere:1", parallelism=8), True),
-        (Analyse(), Configuration(spark=OF_ITS_OWN), False),
+        (Analyse(), Configuration(spark=OWN_SPARK), False),
         (REKEY, Configuration(parallelism=8), True),
         (REKEY, Configuration(master="local[4]"), False),
     ],
 )
-def test_what_asks_for_another_spark_starts_its_own(work: Work, configuration: Configuration, suits: bool) -> None:
+def test_requests_with_other_spark_settings_start_cold(work: Work, configuration: Configuration, suits: bool) -> None:
     request = BuildRequest(artifact=Path("a"), parameters={}, configuration=configuration, seconds=1, work=work)
     assert suits_warm(request) is suits

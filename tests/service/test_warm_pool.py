@@ -1,4 +1,4 @@
-"""Warm pools: the decisions, and one contract that every launcher keeps."""
+"""One contract of warm pools for all launchers."""
 
 from __future__ import annotations
 
@@ -24,79 +24,18 @@ from epochal.service.runtime.launchers.kubernetes.warm_pods import PodLauncher, 
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.service.runtime.launchers.spare_process import ProcessLauncher, SpareFiles, SpareKey, SpareProcess
 from epochal.service.runtime.warm_pool import (
-    Member,
     PoolTimes,
-    StartSchedule,
     WarmLauncher,
     WarmPool,
-    decide,
-    target_keys,
 )
 from tests.kit.waiting import eventually
 
 TIMES = PoolTimes(quiet=0, busy=0, pause=0, answer=30)
 
 
-def members(*keys: str, age: float = 1.0, ready: bool = True) -> list[Member[str]]:
-    return [Member(key, age, ready) for key in keys]
-
-
-def test_places_are_shared_by_the_keys_requested_last() -> None:
-    assert target_keys([], "usual", 2) == ["usual", "usual"]
-    assert target_keys(["a", "b"], "usual", 3) == ["a", "b", "a"]
-    assert target_keys(["a"], "usual", 0) == []
-
-
-def test_a_missing_worker_is_started_and_a_surplus_one_retired() -> None:
-    assert decide([], ["a"], TIMES).start == "a"
-    assert decide(members("a"), ["a", "b"], TIMES).start == "b"
-    assert decide(members("a", "b"), ["b", "a"], TIMES) == decide([], [], TIMES)
-    replaced = decide(members("a", "a"), ["b", "a"], TIMES)
-    assert (set(replaced.retired), replaced.start) == ({1}, "b")
-
-
-def test_ready_and_older_workers_are_retained() -> None:
-    unready, young, old = Member("a", 9.0, False), Member("a", 1.0, True), Member("a", 5.0, True)
-    assert set(decide([unready, young, old], ["a"], TIMES).retired) == {0, 1}
-
-
-def test_workers_are_retired_by_age_and_if_they_are_not_ready_in_time() -> None:
-    times = PoolTimes(retired=100, ready=10)
-    found = decide(
-        [*members("a", age=100), *members("a", age=11, ready=False), *members("a", age=99)], ["a"] * 3, times
-    )
-    assert found.retired == {0: "has reached its maximum age", 1: "is not ready in time"}
-    assert found.start == "a"
-
-
-def test_no_worker_is_started_while_the_machine_works_on_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, quiet = [1000.0], [False]
-    monkeypatch.setattr("epochal.service.runtime.warm_pool.steady_seconds", lambda: now[0])
-    schedule = StartSchedule(PoolTimes(quiet=5, busy=30, pause=2), lambda: quiet[0])
-    for seconds, is_quiet, may_start in ((4, True, False), (5, True, True), (6, False, False), (30, False, True)):
-        now[0], quiet[0] = 1000.0 + seconds, is_quiet
-        assert schedule.may_start() is may_start, seconds
-
-
-def test_the_pause_doubles_until_a_worker_becomes_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-    monkeypatch.setattr("epochal.service.runtime.warm_pool.steady_seconds", lambda: now[0])
-    schedule = StartSchedule(PoolTimes(quiet=0, busy=0, pause=2), lambda: True, immediately=True)
-
-    def pause() -> float:
-        schedule.started()
-        began = now[0]
-        while not schedule.may_start():
-            now[0] += 1
-        return now[0] - began
-
-    assert [pause(), pause(), pause()] == [2, 4, 8]
-    schedule.became_ready()
-    assert pause() == 2
-
-
 class Workbench(ABC):
-    """A launcher, and what a test does to its workers. ``keys``: two that differ, if the launcher has several."""
+    """A launcher, and what a test does with its workers. ``keys``: two that differ, if the launcher supports
+    several."""
 
     launcher: WarmLauncher[Any, Any]
     keys: tuple[Any, Any]
@@ -106,7 +45,7 @@ class Workbench(ABC):
 
     @abstractmethod
     def terminate(self, worker: Any) -> None:
-        """The worker ends unexpectedly."""
+        """Make the worker end unexpectedly."""
 
     @abstractmethod
     def exists(self, worker: Any) -> bool: ...
@@ -279,7 +218,7 @@ def pool_of(bench: Workbench, places: int = 1, times: PoolTimes = TIMES) -> Warm
 
 
 def with_ready(bench: Workbench, pool: WarmPool[Any, Any]) -> Any:
-    """A worker of the pool, once it is ready."""
+    """A worker of the pool that is ready."""
     pool.step()
     [worker] = pool.workers
     bench.make_ready(worker)
@@ -292,16 +231,16 @@ def with_ready(bench: Workbench, pool: WarmPool[Any, Any]) -> Any:
     return worker
 
 
-def itself(worker: Any) -> Any:
+def accept(worker: Any) -> Any:
     return worker
 
 
-def test_a_worker_is_started_becomes_ready_and_is_taken_once(bench: Workbench) -> None:
+def test_worker_starts_becomes_ready_and_is_taken_once(bench: Workbench) -> None:
     pool = pool_of(bench)
     worker = with_ready(bench, pool)
-    assert pool.take(bench.keys[0], itself) is worker
+    assert pool.take(bench.keys[0], accept) is worker
     assert bench.exists(worker)
-    assert pool.take(bench.keys[0], itself) is None
+    assert pool.take(bench.keys[0], accept) is None
     figures = pool.figures
     assert (figures.limit, figures.ready, figures.warming, figures.taken, figures.cold) == (1, 0, 0, 1, 1)
     assert figures.warmed_seconds is not None
@@ -311,32 +250,32 @@ def test_a_worker_is_started_becomes_ready_and_is_taken_once(bench: Workbench) -
     eventually(lambda: not bench.exists(worker))
 
 
-def test_a_worker_of_another_key_is_not_handed_out_and_is_replaced(bench: Workbench) -> None:
+def test_worker_of_another_key_is_not_handed_out_and_is_replaced(bench: Workbench) -> None:
     first, second = bench.keys
     if first == second:
         pytest.skip("all workers of this launcher have one key")
     pool = pool_of(bench)
     worker = with_ready(bench, pool)
-    assert pool.take(second, itself) is None
+    assert pool.take(second, accept) is None
     pool.step()
     eventually(lambda: not bench.exists(worker))
     [replacement] = pool.workers
     bench.make_ready(replacement)
     eventually(lambda: pool.step() is None and pool.figures.ready == 1)
-    assert pool.take(second, itself) is replacement
+    assert pool.take(second, accept) is replacement
     pool.close()
 
 
-def test_a_worker_that_has_ended_is_not_handed_out_and_is_replaced(bench: Workbench) -> None:
+def test_ended_worker_is_not_handed_out_and_is_replaced(bench: Workbench) -> None:
     pool = pool_of(bench)
     worker = with_ready(bench, pool)
     bench.terminate(worker)
-    assert pool.take(bench.keys[0], itself) is None
+    assert pool.take(bench.keys[0], accept) is None
     assert with_ready(bench, pool) is not worker
     pool.close()
 
 
-def test_a_worker_that_ends_before_it_is_ready_is_replaced(bench: Workbench) -> None:
+def test_worker_that_ends_before_it_is_ready_is_replaced(bench: Workbench) -> None:
     pool = pool_of(bench)
     pool.step()
     [worker] = pool.workers
@@ -345,18 +284,18 @@ def test_a_worker_that_ends_before_it_is_ready_is_replaced(bench: Workbench) -> 
     pool.close()
 
 
-def test_a_worker_that_has_reached_its_maximum_age_is_neither_handed_out_nor_retained(bench: Workbench) -> None:
+def test_worker_over_its_maximum_age_is_not_handed_out_and_is_stopped(bench: Workbench) -> None:
     pool = pool_of(bench)
     worker = with_ready(bench, pool)
     pool.times = PoolTimes(quiet=0, busy=0, pause=0, retired=0)
-    assert pool.take(bench.keys[0], itself) is None
+    assert pool.take(bench.keys[0], accept) is None
     pool.step()
     assert worker not in pool.workers
     eventually(lambda: not bench.exists(worker))
     pool.close()
 
 
-def test_a_worker_that_is_not_ready_in_time_is_stopped(bench: Workbench) -> None:
+def test_worker_that_is_not_ready_in_time_is_stopped(bench: Workbench) -> None:
     pool = pool_of(bench, times=PoolTimes(quiet=0, busy=0, pause=0, ready=0))
     pool.step()
     [worker] = pool.workers
@@ -366,17 +305,17 @@ def test_a_worker_that_is_not_ready_in_time_is_stopped(bench: Workbench) -> None
     pool.close()
 
 
-def test_a_worker_that_is_not_ready_is_handed_out_if_the_launcher_allows_it(bench: Workbench) -> None:
+def test_unready_worker_is_handed_out_if_the_launcher_allows_it(bench: Workbench) -> None:
     pool = pool_of(bench)
     pool.step()
     [worker] = pool.workers
     expected = worker if bench.launcher.hands_out_unready else None
-    assert pool.take(bench.keys[0], itself) is expected
+    assert pool.take(bench.keys[0], accept) is expected
     bench.launcher.stop(worker, kill=True)
     pool.close()
 
 
-def test_a_worker_that_does_not_answer_is_stopped(bench: Workbench) -> None:
+def test_unresponsive_worker_is_stopped(bench: Workbench) -> None:
     pool = pool_of(bench)
     worker = with_ready(bench, pool)
     assert pool.take(bench.keys[0], lambda worker: None) is None
@@ -385,7 +324,7 @@ def test_a_worker_that_does_not_answer_is_stopped(bench: Workbench) -> None:
     pool.close()
 
 
-def test_a_worker_whose_claim_fails_is_the_callers(bench: Workbench) -> None:
+def test_worker_with_a_failed_claim_belongs_to_the_caller(bench: Workbench) -> None:
     pool = pool_of(bench)
     worker = with_ready(bench, pool)
 
@@ -398,7 +337,7 @@ def test_a_worker_whose_claim_fails_is_the_callers(bench: Workbench) -> None:
     bench.launcher.stop(worker, kill=True)
 
 
-def test_a_pool_that_is_closed_or_does_not_lead_holds_no_workers(bench: Workbench) -> None:
+def test_pool_that_is_closed_or_does_not_lead_has_no_workers(bench: Workbench) -> None:
     pool = pool_of(bench, places=2)
     pool.step()
     pool.step()
@@ -416,7 +355,7 @@ def test_a_pool_that_is_closed_or_does_not_lead_holds_no_workers(bench: Workbenc
     assert pool.figures == SpareFigures(limit=2)
 
 
-def test_an_open_pool_takes_steps_in_the_background(bench: Workbench) -> None:
+def test_open_pool_takes_steps_in_the_background(bench: Workbench) -> None:
     if isinstance(bench, Children):
         pytest.skip("only a process of one thread forks")
     pool = pool_of(bench)

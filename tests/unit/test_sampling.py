@@ -88,7 +88,7 @@ def test_files_that_share_a_server_or_a_jvm_go_to_one_worker() -> None:
     assert unit_of("tests/spark/test_harness.py") == unit_of("tests/spark/test_overflow.py") == "spark, single modules"
     assert unit_of("tests/servers/contract/test_dbms_source.py") == unit_of("tests/service/end_to_end/test_docs.py")
     assert (
-        unit_of("tests/service/fault/test_author.py")
+        unit_of("tests/service/fault/test_author_errors.py")
         == unit_of("tests/service/fault/test_kills_with_spark.py")
         == "new_application"
     )

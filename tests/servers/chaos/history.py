@@ -40,7 +40,7 @@ from epochal.testing.kafka_reading import Watcher, open_transactions, read_topic
 from epochal.testing.oracle import Expectation, Row, Rows, expectations, multiset
 from tests.servers.chaos.servers import DISTURBANCES, Servers
 from tests.service.fault.faulty_application import ORACLES
-from tests.service.fault.points import where
+from tests.service.fault.points import covered_in
 
 PIPELINE = Path(__file__).with_name("application.py")
 NAME = "chaos"
@@ -67,7 +67,7 @@ def all_points() -> list[str]:
     for package in (epochal.engine, epochal.backends):
         for module in walk_packages(package.__path__, f"{package.__name__}."):
             import_module(module.name)
-    here = [name for name in declared() if where(name) is None or name.startswith("catalog.")]
+    here = [name for name in declared() if covered_in(name) is None or name.startswith("catalog.")]
     return [name for name in here if not name.startswith(NOT_MET)]
 
 

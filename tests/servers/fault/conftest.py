@@ -1,30 +1,30 @@
 """Fixtures of the tests that kill drivers, for sinks whose servers are real."""
 
 from tests.service.fault.conftest import (
-    biography,
-    doomed,
     drivers,
-    either,
     fork_server,
+    killed_plane,
     local,
     new_application,
-    new_either,
     new_local,
+    new_tiered_application,
     own_jvm,
+    prepared_application,
     settings,
+    tiered_drivers,
     without_spark,
     zombie_jvm,
 )
 
 __all__ = [
-    "biography",
-    "doomed",
+    "prepared_application",
+    "killed_plane",
     "drivers",
-    "either",
+    "tiered_drivers",
     "fork_server",
     "local",
     "new_application",
-    "new_either",
+    "new_tiered_application",
     "new_local",
     "own_jvm",
     "settings",

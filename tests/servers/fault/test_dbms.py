@@ -33,7 +33,7 @@ from tests.service.fault.faulty_application import (
     FaultyApplication,
     check_that_a_zombie_changes_nothing,
 )
-from tests.service.fault.points import OF_THE_LOG, in_every_run, points_of
+from tests.service.fault.points import LOG_POINTS, in_every_run, points_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
 
@@ -43,10 +43,10 @@ PREPARED = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database(
 ROWS, CHECKED, TOTALS = "rows_of_epochs", "checked_rows", "totals"
 
 
-POINTS = sorted([*points_of(epochal.backends.dbms, epochal.backends.postgresql_two_phase), *OF_THE_LOG])
+POINTS = sorted([*points_of(epochal.backends.dbms, epochal.backends.postgresql_two_phase), *LOG_POINTS])
 DRIVER_POINTS = [point for point in POINTS if not point.startswith("T")]
 TASK_POINTS = [point for point in POINTS if point.startswith("T")]
-OF_EACH_CLASS = ("E5.dbms.applied", "R1.dbms.taken-over", "E5.dbms.committed", "E5.postgresql.committed-one")
+ONE_OF_EACH_CLASS = ("E5.dbms.applied", "R1.dbms.taken-over", "E5.dbms.committed", "E5.postgresql.committed-one")
 """Rows are written and not committed; the one before is fenced; they are, and nobody knows it; half of them are."""
 
 
@@ -138,9 +138,9 @@ class Reader:
 
 
 @pytest.fixture
-def application(either: Drivers, server: PostgresqlServer, tmp_path: Path) -> DatabaseApplication:
+def application(tiered_drivers: Drivers, server: PostgresqlServer, tmp_path: Path) -> DatabaseApplication:
     """After an epoch, with input for more."""
-    application = DatabaseApplication(tmp_path / "application", either, server)
+    application = DatabaseApplication(tmp_path / "application", tiered_drivers, server)
     application.feed(1 + FILES_AHEAD)
     driver = application.start(epochs=1)
     assert driver.wait() == 0, driver.log_end()
@@ -162,8 +162,8 @@ def reader(request: pytest.FixtureRequest) -> Iterator[Reader | None]:
     assert reader.halves == []
 
 
-def dies_at(application: DatabaseApplication, point: str) -> None:
-    application.dies_at(application.fault(point), epochs=FILES_AHEAD)
+def kill_at(application: DatabaseApplication, point: str) -> None:
+    application.kill_at(application.fault(point), epochs=FILES_AHEAD)
 
 
 def goes_on(application: DatabaseApplication) -> None:
@@ -175,7 +175,7 @@ def goes_on(application: DatabaseApplication) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("point", DRIVER_POINTS)
 def test_the_driver_is_killed(application: DatabaseApplication, point: str) -> None:
-    dies_at(application, point)
+    kill_at(application, point)
     goes_on(application)
 
 
@@ -188,8 +188,8 @@ def test_the_driver_is_killed(application: DatabaseApplication, point: str) -> N
 )
 def test_it_is_killed_again_while_it_recovers(application: DatabaseApplication, point: str) -> None:
     """Killed until its tables are half committed, then again in recovery, where these commits are redone."""
-    for place in (*OF_EACH_CLASS, point):
-        dies_at(application, place)
+    for place in (*ONE_OF_EACH_CLASS, point):
+        kill_at(application, place)
     goes_on(application)
 
 
@@ -258,5 +258,5 @@ def test_with_spark_it_is_killed_with_its_tables_half_committed(
 ) -> None:
     application = DatabaseApplication(tmp_path / "application", drivers, server)
     application.feed(2)
-    dies_at(application, "E5.postgresql.committed-one")
+    kill_at(application, "E5.postgresql.committed-one")
     goes_on(application)

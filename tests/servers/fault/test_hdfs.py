@@ -41,7 +41,7 @@ AHEAD = 3
 POINTS = points_of(epochal.backends.hdfs)
 DRIVER_POINTS = [point for point in POINTS if not point.startswith("T")]
 TASK_POINTS = [point for point in POINTS if point.startswith("T")]
-OF_EACH_CLASS = ("E5.hdfs.gathered-one", "R1.hdfs.claimed", "E5.hdfs.gathered-one", "E5.hdfs.renamed")
+ONE_OF_EACH_CLASS = ("E5.hdfs.gathered-one", "R1.hdfs.claimed", "E5.hdfs.gathered-one", "E5.hdfs.renamed")
 """Half of the files are gathered; the one before is fenced; again; the epoch is visible, and nobody knows it."""
 
 
@@ -110,9 +110,9 @@ class HdfsApplication(FaultyApplication):
 
 
 @pytest.fixture
-def application(either: Drivers, hdfs_server: HdfsServer, tmp_path: Path) -> HdfsApplication:
+def application(tiered_drivers: Drivers, hdfs_server: HdfsServer, tmp_path: Path) -> HdfsApplication:
     """After an epoch, with input for more."""
-    application = HdfsApplication(tmp_path / "application", either, hdfs_server)
+    application = HdfsApplication(tmp_path / "application", tiered_drivers, hdfs_server)
     application.feed(1 + AHEAD)
     driver = application.start(epochs=1)
     assert driver.wait() == 0, driver.log_end()
@@ -126,8 +126,8 @@ def undecided(application: HdfsApplication) -> list[str]:
     return [f"{name}: {epoch}" for name, epochs in shown.items() for epoch in epochs if epoch not in decided]
 
 
-def dies_at(application: HdfsApplication, point: str) -> None:
-    application.dies_at(application.fault(point), epochs=AHEAD)
+def kill_at(application: HdfsApplication, point: str) -> None:
+    application.kill_at(application.fault(point), epochs=AHEAD)
     assert undecided(application) == []
 
 
@@ -140,15 +140,15 @@ def goes_on(application: HdfsApplication) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("point", DRIVER_POINTS)
 def test_the_driver_is_killed(application: HdfsApplication, point: str) -> None:
-    dies_at(application, point)
+    kill_at(application, point)
     goes_on(application)
 
 
 @pytest.mark.by_turns(2)
 def test_it_is_killed_again_while_it_recovers(application: HdfsApplication) -> None:
     """Killed half-way through a commit, then again and again in recovery, where the commit is redone."""
-    for point in OF_EACH_CLASS:
-        dies_at(application, point)
+    for point in ONE_OF_EACH_CLASS:
+        kill_at(application, point)
     goes_on(application)
 
 
@@ -192,7 +192,7 @@ def test_the_name_node_dies_during_a_commit_and_refuses_the_next_try(application
 @pytest.mark.by_turns(2)
 def test_a_driver_that_starts_in_safe_mode_waits(application: HdfsApplication) -> None:
     """It finds a decided epoch, and cannot commit it yet."""
-    dies_at(application, "E5.hdfs.gathering")
+    kill_at(application, "E5.hdfs.gathering")
     application.server.enter_safe_mode()
     try:
         driver = application.start(epochs=AHEAD - 1)
@@ -219,5 +219,5 @@ def test_with_spark_it_is_killed_half_way_through_a_commit(
 ) -> None:
     application = HdfsApplication(tmp_path / "application", drivers, hdfs_server)
     application.feed(2)
-    dies_at(application, "E5.hdfs.gathered-one")
+    kill_at(application, "E5.hdfs.gathered-one")
     goes_on(application)

@@ -25,7 +25,7 @@ from epochal.testing.oracle import multiset, slices
 from epochal.testing.servers.kafka import KafkaServer
 from tests.kit.waiting import eventually
 from tests.service.fault.faulty_application import Drivers, FaultyApplication, check_that_a_zombie_changes_nothing
-from tests.service.fault.points import OF_THE_LOG, in_every_run, points_of
+from tests.service.fault.points import LOG_POINTS, in_every_run, points_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(900)]
 
@@ -33,9 +33,9 @@ PIPELINE = Path(__file__).with_name("kafka_application.py")
 AHEAD = 3
 
 
-POINTS = sorted([*points_of(epochal.backends.kafka), *OF_THE_LOG])
+POINTS = sorted([*points_of(epochal.backends.kafka), *LOG_POINTS])
 DRIVER_POINTS = [point for point in POINTS if not point.startswith("T")]
-OF_EACH_CLASS = ("E5.kafka.marked", "R1.kafka.taken-over", "E5.kafka.marked", "E5.kafka.committed")
+ONE_OF_EACH_CLASS = ("E5.kafka.marked", "R1.kafka.taken-over", "E5.kafka.marked", "E5.kafka.committed")
 """A transaction is open; the one before is fenced; again; the epoch is visible, and nobody knows it."""
 
 
@@ -98,9 +98,9 @@ def expected_totals(epochs: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[
 
 
 @pytest.fixture
-def application(either: Drivers, kafka_server: KafkaServer, tmp_path: Path) -> Iterator[KafkaApplication]:
+def application(tiered_drivers: Drivers, kafka_server: KafkaServer, tmp_path: Path) -> Iterator[KafkaApplication]:
     """After an epoch, with input for more."""
-    application = KafkaApplication(tmp_path / "application", either, kafka_server)
+    application = KafkaApplication(tmp_path / "application", tiered_drivers, kafka_server)
     application.feed(1 + AHEAD)
     driver = application.start(epochs=1)
     assert driver.wait() == 0, driver.log_end()
@@ -108,8 +108,8 @@ def application(either: Drivers, kafka_server: KafkaServer, tmp_path: Path) -> I
     application.watcher.stop()
 
 
-def dies_at(application: KafkaApplication, point: str) -> None:
-    application.dies_at(application.fault(point), epochs=AHEAD)
+def kill_at(application: KafkaApplication, point: str) -> None:
+    application.kill_at(application.fault(point), epochs=AHEAD)
 
 
 def goes_on(application: KafkaApplication) -> None:
@@ -121,15 +121,15 @@ def goes_on(application: KafkaApplication) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("point", DRIVER_POINTS)
 def test_the_driver_is_killed(application: KafkaApplication, point: str) -> None:
-    dies_at(application, point)
+    kill_at(application, point)
     goes_on(application)
 
 
 @pytest.mark.long  # recoveries are killed in test_kills.py, of the sinks in test_hdfs.py
 def test_it_is_killed_again_while_it_recovers(application: KafkaApplication) -> None:
     """Killed with a transaction open, then again and again in recovery, where its commit is redone."""
-    for point in OF_EACH_CLASS:
-        dies_at(application, point)
+    for point in ONE_OF_EACH_CLASS:
+        kill_at(application, point)
     goes_on(application)
 
 
@@ -180,7 +180,7 @@ def test_with_spark_it_is_killed_with_a_transaction_open(
     application = KafkaApplication(tmp_path / "application", drivers, kafka_server)
     try:
         application.feed(2)
-        dies_at(application, "E5.kafka.marked")
+        kill_at(application, "E5.kafka.marked")
         goes_on(application)
     finally:
         application.watcher.stop()

@@ -1,4 +1,4 @@
-"""The fenced code blocks of the project's Markdown pages, with the line where each begins."""
+"""Fenced code blocks of the project's Markdown pages, with their line numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @dataclass(frozen=True)
 class Block:
-    """``language`` is ``python``, ``console``, ..; ``line`` counts from 1."""
+    """``language`` is ``python``, ``console`` and so on; ``line`` counts from 1."""
 
     page: str
     line: int
@@ -30,7 +30,7 @@ class Block:
 
     @property
     def code(self) -> object:
-        """Compiled so that a traceback shows the page's own line numbers."""
+        """The block compiled so that tracebacks show line numbers of the page."""
         return compile("\n" * self.line + self.text, str(ROOT / self.page), "exec")
 
 

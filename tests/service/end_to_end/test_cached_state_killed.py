@@ -1,4 +1,4 @@
-"""State with ``durable=False`` under a control plane and Spark: its driver is killed, with its caches and without."""
+"""State with ``durable=False`` under a control plane and Spark: the driver is killed, with and without its caches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from epochal import KeyedProcess, Pipeline, ValueState
 
 
 class Visits(KeyedProcess):
-    """Answers how often a user came, by state that is durable and by state that is not."""
+    """Returns the number of visits of a user, from durable state and from state that is not durable."""
 
     kept = ValueState("count bigint")
     seen = ValueState("count bigint", durable=False)
@@ -43,7 +43,7 @@ pipeline.answer("visit", visits.key_by("user").process(Visits, name="visits"))
 '''
 
 
-def test_a_killed_driver_finds_what_its_caches_have_and_says_what_is_gone(tmp_path: Path) -> None:
+def test_restarted_driver_reads_its_caches_and_reports_missing_ones(tmp_path: Path) -> None:
     (tmp_path / "visits.py").write_text(PIPELINE)
     with control_plane(tmp_path / "plane") as plane, plane.client() as client:
         sha256 = client.artifacts.upload(tmp_path / "visits.py").sha256
@@ -53,7 +53,7 @@ def test_a_killed_driver_finds_what_its_caches_have_and_says_what_is_gone(tmp_pa
         assert [visit(application)[0] for _ in range(3)] == [[1, 1], [2, 2], [3, 3]]
 
         kill_driver(application)
-        assert visit(application) == ([4, 4], ())  # another process has found what lies in the cache folder
+        assert visit(application) == ([4, 4], ())  # another process reads the cache folder
 
         (cache,) = (plane.home / "work").glob("*/state/undurable")
         shutil.rmtree(cache)
@@ -68,7 +68,8 @@ def test_a_killed_driver_finds_what_its_caches_have_and_says_what_is_gone(tmp_pa
 
 
 def visit(application: ApplicationHandle) -> tuple[list[int], tuple[int, ...]]:
-    """What the entry answers; and the subtasks that began empty in the epoch of the call, by its manifest."""
+    """The answer of the entry, and the subtasks that began with empty state in the epoch of the call, from its
+    manifest."""
     answer = application.entries["visit"].call(user="ada", wait_seconds=SECONDS)
     assert answer.epoch is not None
     extras: dict[str, Any] = application.snapshots.get(answer.epoch).manifest["extras"]

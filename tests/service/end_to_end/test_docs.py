@@ -1,4 +1,4 @@
-"""The pages under docs/: their Python runs, their tables are complete, their links lead somewhere."""
+"""The pages under docs/: their Python runs, their tables are complete, and their links resolve."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 PAGES = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
 EXAMPLES = ["examples/README.md", "examples/nexmark/README.md"]
-EVERY_PAGE = [*PAGES, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", *EXAMPLES, "helm/README.md"]
+ALL_PAGES = [*PAGES, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", *EXAMPLES, "helm/README.md"]
 
 
 def execute(blocks: list[Block], names: dict[str, Any]) -> dict[str, Any]:
-    """A page's blocks one after the other, as a reader would type them."""
+    """Execute the blocks of a page in order."""
     for block in blocks:
         exec(block.code, names)  # type: ignore[call-overload]
     return names
@@ -46,8 +46,8 @@ def reader_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.by_turns(2)
-def test_authoring(reader_folder: Path, spark: SparkSession) -> None:
-    """Ends with a harness that runs the page's own function, and its assertions."""
+def test_write_a_pipeline_page_runs(reader_folder: Path, spark: SparkSession) -> None:
+    """The page ends with a harness that runs its function, and assertions."""
     names = execute(blocks_of("docs/how-to/write-a-pipeline.md", "python"), {"__name__": "authoring"})
     graph = names["pipeline"].graph()
     assert [node.name for node in graph.operators] == ["delays", "streaks", "totals"]
@@ -55,34 +55,32 @@ def test_authoring(reader_folder: Path, spark: SparkSession) -> None:
 
 @pytest.mark.slow
 @pytest.mark.by_turns(2)
-def test_operators(reader_folder: Path, spark: SparkSession) -> None:
-    """Runs both of the page's functions, with its assertions."""
+def test_operators_page_runs(reader_folder: Path, spark: SparkSession) -> None:
     names = execute(blocks_of("docs/reference/operators.md", "python"), {"__name__": "operators"})
     assert [node.operator.kind for node in names["steered"].graph().operators] == ["process_broadcast"]
 
 
 @pytest.mark.slow
 @pytest.mark.by_turns(2)
-def test_event_time(reader_folder: Path, spark: SparkSession) -> None:
-    """Runs all of the page's Python, with its assertions."""
+def test_event_time_page_runs(reader_folder: Path, spark: SparkSession) -> None:
     execute(blocks_of("docs/reference/event-time.md", "python"), {"__name__": "time"})
 
 
 @pytest.mark.slow
 @pytest.mark.by_turns(2)
-def test_event_time_tutorial(reader_folder: Path, spark: SparkSession) -> None:
-    """Runs the windows, join and timers of the tutorial over a few rows, with its assertions."""
+def test_event_time_tutorial_runs(reader_folder: Path, spark: SparkSession) -> None:
+    """Runs the windows, the join and the timers of the tutorial over a few rows, with its assertions."""
     names = execute(blocks_of("docs/tutorials/event-time.md", "python"), {"__name__": "shop"})
     assert names["counted"]
 
 
-def test_sources_and_sinks(reader_folder: Path) -> None:
+def test_sources_and_sinks_page_runs(reader_folder: Path) -> None:
     names = execute(blocks_of("docs/reference/sources-and-sinks.md", "python"), {})
     assert (names["flights"].kind, names["out"].kind, names["orders"].kind) == ("files", "files", "generator")
 
 
-def test_streams(reader_folder: Path) -> None:
-    """All that the page writes fits; what it says is refused is."""
+def test_streams_page_runs(reader_folder: Path) -> None:
+    """All streams of the page fit together, and the combinations that it calls refused are refused."""
     names = execute(blocks_of("docs/reference/streams.md", "python"), {})
     check_kinds(names["pipeline"].graph())
     refused = Pipeline("refused")
@@ -92,8 +90,8 @@ def test_streams(reader_folder: Path) -> None:
     assert "Operator 'histogram' accepts append" in misfits(refused.graph())[0]
 
 
-def test_loops(reader_folder: Path) -> None:
-    """The page's loop is closed, read, bounded, and what exceeds its bound is written."""
+def test_loops_page_runs(reader_folder: Path) -> None:
+    """The loop of the page is closed, read and bounded, and records over the bound are written."""
     names = execute(blocks_of("docs/reference/loops.md", "python"), {"__name__": "loops"})
     graph = names["pipeline"].graph()
     check_kinds(graph)
@@ -101,16 +99,15 @@ def test_loops(reader_folder: Path) -> None:
     assert {node.name for node in graph.sinks} == {"labels", "dead"}
 
 
-def test_programs(reader_folder: Path) -> None:
-    """Runs all of the page's Python, with its assertions."""
+def test_programs_page_runs(reader_folder: Path) -> None:
     names = execute(blocks_of("docs/reference/programs.md", "python"), {"__name__": "programs"})
     assert [stage.element for stage in names["dataflow"].stages] == ["user_item", "co_occurrence", None]
 
 
 @pytest.mark.slow
 @pytest.mark.by_turns(2)
-def test_testing(reader_folder: Path, spark: SparkSession) -> None:
-    """Runs all of the page's Python, and its tests as pytest would."""
+def test_test_a_pipeline_page_runs(reader_folder: Path, spark: SparkSession) -> None:
+    """Runs all Python of the page, and its tests as pytest does."""
     names = execute(blocks_of("docs/how-to/test-a-pipeline.md", "python"), {"__name__": "testing"})
     tests = [name for name in names if name.startswith("test_")]
     assert len(tests) == 4
@@ -122,13 +119,13 @@ def test_testing(reader_folder: Path, spark: SparkSession) -> None:
 
 @pytest.mark.slow
 @pytest.mark.by_turns(2)
-def test_a_snapshot_can_be_read_without_epochal(reader_folder: Path, spark: SparkSession) -> None:
+def test_snapshot_is_readable_without_epochal(reader_folder: Path, spark: SparkSession) -> None:
     """The readers of docs/concepts/state.md, with and without Epochal, return the state of README's pipeline."""
     (pipeline,) = (block.text for block in blocks_of("README.md", "python") if block.text.startswith("# orders.py"))
     orders: dict[str, Any] = {}
     exec(pipeline.replace("rate=2000", "bound=30_000"), orders)
-    compacting = {"compact_after_epochs": 2, "epoch_interval_seconds": 0, "max_records_per_epoch": 5000}
-    orders["pipeline"].run(directory="run", configuration=compacting)
+    configuration = {"compact_after_epochs": 2, "epoch_interval_seconds": 0, "max_records_per_epoch": 5000}
+    orders["pipeline"].run(directory="run", configuration=configuration)
 
     names = execute(blocks_of("docs/concepts/state.md", "python"), {"spark": spark})
     expected = _spent(spark, 30_000)
@@ -138,7 +135,7 @@ def test_a_snapshot_can_be_read_without_epochal(reader_folder: Path, spark: Spar
 
 
 def _spent(spark: SparkSession, bound: int) -> list[tuple[int, int, int]]:
-    """README's aggregate in plain Spark, over the same rows: customer, orders, total."""
+    """The aggregate of README in plain Spark, over the same rows: customer, orders, total."""
     columns = {"customer": "noise % 1000", "amount": "noise % 90 + 10"}
     source = generator.source(columns, bound=bound).make()
     source.restore(None, [])
@@ -149,8 +146,8 @@ def _spent(spark: SparkSession, bound: int) -> list[tuple[int, int, int]]:
 
 
 def test_every_error_is_documented() -> None:
-    """docs/reference/errors.md names every slug that there is, and none that there is not."""
-    # Their classes register themselves with their base when they are imported.
+    """docs/reference/errors.md lists exactly the existing slugs."""
+    # Error classes register with their base class when they are imported.
     for module in pkgutil.walk_packages(epochal.__path__, "epochal."):
         if ".migrations" not in module.name and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -163,13 +160,13 @@ def test_every_error_is_documented() -> None:
     assert documented == slugs(EpochalError) | WITHOUT_AN_ERROR | {"method-not-allowed"}
 
 
-def test_every_module_that_helps_tests_is_documented() -> None:
+def test_every_testing_module_is_documented() -> None:
     page = (ROOT / "docs/how-to/test-a-pipeline.md").read_text()
     modules = {module.name for module in pkgutil.iter_modules(epochal.testing.__path__)}
     assert {name for name in modules if not re.search(rf"[`.]{name}[`.(]", page)} == set()
 
 
-def test_every_setting_of_an_application_is_documented_with_its_default() -> None:
+def test_every_application_setting_is_documented_with_its_default() -> None:
     page = (ROOT / "docs/operations/running.md").read_text()
     rows = dict(re.findall(r"^\| `([a-z_]+)` \| ([^|]+?) \|", page, re.MULTILINE))
     defaults = Configuration().model_dump()
@@ -185,23 +182,23 @@ def test_every_setting_of_an_application_is_documented_with_its_default() -> Non
         assert f"| `autoscaling.{inner}` | {'to be set' if field.is_required() else field.default} |" in page
 
 
-@pytest.mark.parametrize("page", EVERY_PAGE)
-def test_links_lead_somewhere(page: str) -> None:
+@pytest.mark.parametrize("page", ALL_PAGES)
+def test_links_resolve(page: str) -> None:
     here = (ROOT / page).parent
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / page).read_text())
     assert [link for link in links if not (here / link).exists()] == []
 
 
 @pytest.fixture(scope="module")
-def known() -> str:
-    """What ``epochal --help`` prints."""
+def help_text() -> str:
+    """Output of ``epochal --help``."""
     return subprocess.run([COMMAND, "--help"], capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("page", EVERY_PAGE)
-def test_pages_name_only_commands_that_there_are(page: str, known: str) -> None:
+@pytest.mark.parametrize("page", ALL_PAGES)
+def test_pages_name_existing_commands(page: str, help_text: str) -> None:
     for block in blocks_of(page, "console"):
         for command in block.commands:
             program, verb, *_ = command.split()
             if program == "epochal":
-                assert re.search(rf"\b{verb}\b", known), f"{block}: {command}"
+                assert re.search(rf"\b{verb}\b", help_text), f"{block}: {command}"

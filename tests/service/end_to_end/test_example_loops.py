@@ -1,4 +1,4 @@
-"""The examples of loops: what their functions compute, and the demo that kills each of them."""
+"""Examples of loops: the results of their functions, and the demo that kills each of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = pa.schema([("page", pa.int64()), ("link", pa.int64()), ("share", pa.float
 
 
 class InMemory:
-    """As much of a state as the function asks for."""
+    """The part of the state interface that the function uses."""
 
     def __init__(self) -> None:
         self.rows: dict[int, dict[str, Any]] = {}
@@ -34,8 +34,9 @@ class InMemory:
         self.rows.update({row["page"]: row for row in rows.to_pylist()})
 
 
-def test_ranks_follow_links_as_they_come() -> None:
-    """New links after the ranks have settled give what all links at once do, as one system of equations."""
+def test_ranks_follow_new_links() -> None:
+    """Links that are added after the ranks have settled give the same ranks as all links together, solved as
+    equations."""
     from examples.loops import demo  # loads scikit-learn, which only the worker of this test needs
 
     links = list(demo.CLUB.to_directed().edges)
@@ -46,14 +47,14 @@ def test_ranks_follow_links_as_they_come() -> None:
             rows = function.process_batch(rows, {"ranks": state}, None)
             if not rows.num_rows:
                 break
-        assert not rows.num_rows, "it settles"
+        assert not rows.num_rows, "the ranks must settle"
     found = {page: row["rank"] for page, row in state.rows.items()}
     expected = demo.ranks(demo.CLUB.to_directed())
     assert found.keys() == expected.keys()
     assert max(abs(found[page] - rank) for page, rank in expected.items()) < 1e-4
 
 
-def test_the_pipelines_of_the_examples_fit() -> None:
+def test_pipelines_of_the_examples_are_valid() -> None:
     graphs = [
         components.build(components.Parameters(input="in", output="out")).graph(),
         page_rank.build(page_rank.Parameters(input="in")).graph(),
@@ -67,7 +68,7 @@ def test_the_pipelines_of_the_examples_fit() -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_the_demo_says_what_other_libraries_say() -> None:
+def test_demo_results_equal_those_of_other_libraries() -> None:
     command = [sys.executable, "-m", "examples.loops.demo"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=850)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

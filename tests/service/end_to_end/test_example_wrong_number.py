@@ -1,4 +1,4 @@
-"""The story of docs/tutorials/one-wrong-number.md, as a person runs it."""
+"""The commands of docs/tutorials/one-wrong-number.md, run by its demo."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.service.end_to_end.blocks import ROOT
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_wrong_number_is_found_traced_tried_and_put_right() -> None:
+def test_wrong_number_is_found_traced_tried_and_corrected() -> None:
     command = [sys.executable, "-m", "examples.wrong_number.demo"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=850)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""The examples do what they say: the flights in the author's harness, and the whole demo as a person runs it."""
+"""The examples: flights in the author's harness, and the complete demo."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def rows(frame: DataFrame) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.by_turns(2)
-def test_flights_equal_the_batch_also_after_a_restart(harness: Harness, files: list[Path], spark: SparkSession) -> None:
+def test_flights_equal_the_batch_result_after_restarts(
+    harness: Harness, files: list[Path], spark: SparkSession
+) -> None:
     written: list[DataFrame] = []
     for number in range(0, DAYS, 3):
         days = spark.read.schema(pipeline.SCHEMA).json([str(file) for file in files[number : number + 3]])
@@ -71,16 +73,16 @@ def test_flights_equal_the_batch_also_after_a_restart(harness: Harness, files: l
     expected = {
         (row.origin, row.destination): (row.flights, row.total_delay) for row in batch.delays(flights).collect()
     }
-    kept = {
+    state = {
         (row["origin"], row["destination"]): (row["flights"], row["total_delay"])
         for row in harness.state("delays").to_pylist()
     }
-    assert kept == expected
+    assert state == expected
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_the_demo_ends_well_and_leaves_nothing_running() -> None:
+def test_demo_succeeds_and_stops_all_processes() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "examples.flights.demo"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -92,9 +94,7 @@ def test_the_demo_ends_well_and_leaves_nothing_running() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("window", [10_000, 1_000, 100])
-def test_words_are_counted_in_windows_of_the_size_that_is_asked_for(
-    window: int, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_words_are_counted_in_windows_of_the_requested_size(window: int, spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(window)
     parameters = word_count.Parameters(input=str(tmp_path), output=str(tmp_path), window=window)
     lines = [
@@ -114,7 +114,7 @@ def test_words_are_counted_in_windows_of_the_size_that_is_asked_for(
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_logistic_regression_goes_round_until_it_is_that_of_scikit_learn(spark: SparkSession, tmp_path: Path) -> None:
+def test_logistic_regression_converges_to_scikit_learn(spark: SparkSession, tmp_path: Path) -> None:
     """Restarted between rounds; the weights differ by less than 1e-4."""
     import numpy as np
     from sklearn.linear_model import LogisticRegression

@@ -1,4 +1,4 @@
-"""The figures of ``make figures``: each measures, in its smallest size; what is drawn and written has its numbers."""
+"""The figures of ``make figures``: each is measured at its smallest size; charts and text have the measured numbers."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ OVER_TIME = replace(FIGURE, x="time, s", moments=(Moment(5.0, "slower"), Moment(
 
 
 @pytest.mark.parametrize("figure", [FIGURE, OVER_TIME])
-def test_a_figure_goes_through_json(figure: Figure) -> None:
+def test_figure_is_encoded_as_json(figure: Figure) -> None:
     assert Figure.decode(json.loads(json.dumps(figure.encode()))) == figure
 
 
-def test_throughput_is_of_the_median_epoch() -> None:
+def test_throughput_is_that_of_the_median_epoch() -> None:
     rate, latency = throughput_and_latency({5.0: [EpochTime(100, seconds) for seconds in (0.1, 0.2, 1.0)]})
     assert rate.series == {"throughput": [(5.0, pytest.approx(500))]}
     assert latency.series == {"median": [(5.0, 200)], "95th percentile": [(5.0, 1000)]}
 
 
-def test_a_part_of_the_page_has_the_chart_and_its_numbers() -> None:
+def test_page_shows_the_chart_and_its_numbers() -> None:
     text = page.markdown(FIGURE, Path("charts/sdg-try.svg"), "Measured on a Monday.")
     assert "![A try](charts/sdg-try.svg)" in text and text.endswith("Measured on a Monday.")
     assert (
@@ -48,7 +48,7 @@ def test_a_part_of_the_page_has_the_chart_and_its_numbers() -> None:
     )
 
 
-def test_over_time_there_is_a_line_for_each_moment_with_what_came_of_it() -> None:
+def test_figure_over_time_has_a_line_for_each_moment() -> None:
     assert list(page.lines(OVER_TIME)) == [
         ["time, s", "from then on", "throughput (calls/s), before the next", "median (ms), before the next"],
         ["0", "", "", ""],
@@ -57,7 +57,7 @@ def test_over_time_there_is_a_line_for_each_moment_with_what_came_of_it() -> Non
     ]
 
 
-def test_a_timeline_has_rates_lag_and_subtasks_by_seconds_since_it_began() -> None:
+def test_timeline_has_rates_lag_and_subtasks_by_elapsed_seconds() -> None:
     arrivals = [Count(1000 + second, 10 * (second + 1)) for second in range(30)]
     timeline = Timeline(
         arrivals,
@@ -79,12 +79,12 @@ def test_a_timeline_has_rates_lag_and_subtasks_by_seconds_since_it_began() -> No
     ]
 
 
-def test_lag_is_the_age_of_the_oldest_row_that_was_not_taken() -> None:
+def test_lag_is_the_age_of_the_oldest_unprocessed_row() -> None:
     arrivals = [Count(1.0, 10), Count(2.0, 20), Count(3.0, 30)]
     assert [lag(arrivals, taken, 5.0) for taken in (0, 9, 10, 25, 30)] == [4.0, 4.0, 3.0, 2.0, 0.0]
 
 
-def test_rates_are_of_steps_with_rows_that_come_evenly_between_counts() -> None:
+def test_rates_assume_even_arrival_between_counts() -> None:
     assert rates([Count(0.0, 0), Count(10.0, 100), Count(15.0, 100)], 0.0, 15.1) == [
         (2.5, 10.0),
         (7.5, 10.0),
@@ -116,9 +116,10 @@ def committed(epoch: int, began: float, ended: float, rows: int, *changes: Chang
     ],
 )
 def test_each_figure_is_measured(runs: FigureRuns, name: str) -> None:
-    """All but the one over time, which waits for an application to catch up: the load of the machine would decide."""
+    """All but the figure over time, which waits for an application to catch up and so depends on the load of the
+    machine."""
     found = runs.measured(name, quick=True)
-    assert found is not None, "what it said is above"
+    assert found is not None, "see its output above"
     series = [points for panel in found.panels for points in panel.series.values()]
     assert series and all(any(value > 0 for _, value in points) for points in series)
     assert all(math.isfinite(value) and value >= 0 for points in series for _, value in points)

@@ -1,5 +1,5 @@
-"""A fork into another project with records in flight in its loop: a real driver goes on with them, and its source may
-be gone."""
+"""A fork into another project with records in flight in its loop: a real driver continues with them after the source
+application was deleted."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
 LENGTH = 40
 GRAPH = networkx.disjoint_union(networkx.path_graph(LENGTH), networkx.karate_club_graph())
-"""The least label of the path takes as many hops to its other end."""
+"""The smallest label of the path takes ``LENGTH`` - 1 hops to its other end."""
 
 
-def test_a_loop_goes_on_in_another_project(tmp_path: Path) -> None:
+def test_loop_continues_in_another_project(tmp_path: Path) -> None:
     (tmp_path / "input").mkdir()
     edges = "".join(json.dumps({"one": one, "other": other}) + "\n" for one, other in GRAPH.edges)
     (tmp_path / "input" / "edges.json").write_text(edges)
@@ -38,7 +38,7 @@ def test_a_loop_goes_on_in_another_project(tmp_path: Path) -> None:
         source = client.application("components")
         eventually(lambda: in_flight(source, at_least=4) > 0, SECONDS)
         client.operations.wait(client.applications.stop("components", savepoint="half"), timeout_seconds=SECONDS)
-        assert in_flight(source, at_least=4) > 0, "it has hops to go"
+        assert in_flight(source, at_least=4) > 0, "hops must remain"
 
         client.applications.fork(
             "components", "copy", into="ads", savepoint="half", parameters={"output": str(tmp_path / "of-ads")}
@@ -52,7 +52,7 @@ def test_a_loop_goes_on_in_another_project(tmp_path: Path) -> None:
         ads.operations.wait(ads.applications.stop("copy"), timeout_seconds=SECONDS)
 
         halves = [written(tmp_path / folder) for folder in ("output", "of-ads")]
-        assert all(halves) and not halves[0] & halves[1], "no change is written twice"
+        assert all(halves) and not halves[0] & halves[1], "a change was written twice"
         assert {one: min(label for vertex, label in halves[0] | halves[1] if vertex == one) for one in found} == found
         assert plane.run("--project", "ads", "show", "copy").stdout.count("(project default)") == 1
 

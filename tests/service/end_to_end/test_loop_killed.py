@@ -1,4 +1,4 @@
-"""A loop under a control plane: its driver is killed with records in flight, and the result is what networkx says."""
+"""A loop under a control plane: the driver is killed with records in flight, and the result equals that of networkx."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
 SECONDS = 240
 GRAPH = networkx.disjoint_union(networkx.path_graph(16), networkx.karate_club_graph())
-"""The least label of the path takes fifteen hops to its other end."""
+"""The smallest label of the path takes fifteen hops to its other end."""
 
 
-def test_components_of_a_driver_that_is_killed_equal_networkx(tmp_path: Path) -> None:
+def test_components_of_a_killed_driver_equal_networkx(tmp_path: Path) -> None:
     (tmp_path / "input").mkdir()
     edges = "".join(json.dumps({"one": one, "other": other}) + "\n" for one, other in GRAPH.edges)
     (tmp_path / "input" / "edges.json").write_text(edges)
@@ -40,7 +40,9 @@ def test_components_of_a_driver_that_is_killed_equal_networkx(tmp_path: Path) ->
         killed_at = application.get().head
         eventually(lambda: in_flight(application, at_least=12) == 0, SECONDS)
         head = application.get().head
-        assert killed_at is not None and head is not None and head.epoch > killed_at.epoch + 1, "it had rounds to go"
+        assert killed_at is not None and head is not None and head.epoch > killed_at.epoch + 1, (
+            "rounds must have remained"
+        )
         assert running(application) != first
         found = {row.key["vertex"]: row.value["label"] for row in application.state("components.component").scan_all()}
         assert found == {one: min(part) for part in networkx.connected_components(GRAPH) for one in part}
@@ -49,11 +51,11 @@ def test_components_of_a_driver_that_is_killed_equal_networkx(tmp_path: Path) ->
         for row in plain:
             written.setdefault(row["vertex"], []).append(row["label"])
         assert {vertex: min(labels) for vertex, labels in written.items()} == found
-        assert all(len(set(labels)) == len(labels) for labels in written.values()), "no change is written twice"
+        assert all(len(set(labels)) == len(labels) for labels in written.values()), "a change was written twice"
 
 
 def in_flight(application: ApplicationHandle, at_least: int) -> int:
-    """The records that the loop holds at the head; -1 before the epoch ``at_least``."""
+    """Number of records in flight of the loop at the head; -1 before the epoch ``at_least``."""
     head = application.get().head
     if head is None or head.epoch < at_least:
         return -1

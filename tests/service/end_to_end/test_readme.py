@@ -1,4 +1,4 @@
-"""README, the quickstart and a tutorial, word for word: commands, the pipeline, the Python client."""
+"""README, the quickstart and a tutorial, as written: commands, the pipeline, the Python client."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ PAGE, QUICKSTART = "README.md", "docs/start/quickstart.md"
 PAGES = (PAGE, QUICKSTART, "docs/tutorials/class-to-dataflow.md")
 BLOCKS = [block for page in PAGES for block in blocks_of(page, "console")]
 COMMANDS = list(dict.fromkeys(command for block in BLOCKS for command in block.commands))
-MADE = {"make demo", "make test"}  # the demo has a test of its own; the other one is what runs this
+MAKE_COMMANDS = {"make demo", "make test"}  # the demo has its own test; ``make test`` runs this one
 
-HERE = ("epochal check", "epochal run")
-"""One after the other, they share a JVM: with its own each would only start later."""
+LOCAL_COMMANDS = ("epochal check", "epochal run")
+"""These share a JVM, since starting one for each would take longer."""
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a reader has saved the pipeline, beside the examples."""
+    """The folder in which a reader has saved the pipeline, with the examples."""
     folder = tmp_path_factory.mktemp("readme")
     (pipeline,) = (block.text for block in blocks_of(PAGE, "python") if block.text.startswith("# orders.py"))
     (folder / "orders.py").write_text(pipeline)
@@ -58,7 +58,7 @@ def run(command: str, folder: Path, environment: dict[str, str]) -> str:
     return done.stdout
 
 
-def test_the_pipeline_is_as_short_as_it_is_said_to_be(folder: Path) -> None:
+def test_pipeline_has_at_most_twenty_lines(folder: Path) -> None:
     lines = (folder / "orders.py").read_text().splitlines()
     assert len([line for line in lines if line.strip()]) <= 20
 
@@ -70,46 +70,46 @@ def test_quickstart_shows_the_pipeline_of_readme() -> None:
     assert len(pipelines) == 1
 
 
-def test_every_command_is_one_that_there_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its arguments and options; what each does with a control plane is long, or told in tests/service/cli."""
+def test_every_command_exists(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With arguments and options. Their effects on a control plane are tested below and in tests/service/cli."""
     monkeypatch.chdir(folder)
-    assert set(COMMANDS) >= MADE
+    assert set(COMMANDS) >= MAKE_COMMANDS
     for command in COMMANDS:
-        if command not in MADE:
+        if command not in MAKE_COMMANDS:
             with pytest.raises(SystemExit) as ended:
                 main([*shlex.split(command)[1:], "--help"])
             assert ended.value.code in (0, None), command
 
 
 @pytest.mark.by_turns(2)
-def test_the_pipeline_is_checked_and_run_as_readme_says(folder: Path) -> None:
-    said: dict[str, str] = {}
+def test_pipeline_is_checked_and_run_as_in_readme(folder: Path) -> None:
+    output: dict[str, str] = {}
     environment = {**os.environ, "EPOCHAL_HOME": str(folder / "home"), "COLUMNS": "200"}
     with SparkJvm() as jvm:
         for command in COMMANDS:
-            if command.startswith(HERE):
-                said[command] = run(command, folder, environment | jvm.environment)
+            if command.startswith(LOCAL_COMMANDS):
+                output[command] = run(command, folder, environment | jvm.environment)
                 jvm.end_context()
-    assert "good_customers" in said["epochal check orders.py"]
-    assert "5 epochs" in said["epochal run orders.py --epochs 5"]
+    assert "good_customers" in output["epochal check orders.py"]
+    assert "5 epochs" in output["epochal run orders.py --epochs 5"]
 
 
 @pytest.mark.long  # three drivers, a builder with Spark: reconfiguration/test_running.py has one of each in every run
-def test_every_other_command_does_what_readme_says(
+def test_every_other_command_works_as_in_readme(
     folder: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: dict[str, str] = {}
+    output: dict[str, str] = {}
     for command in COMMANDS:
-        if command not in MADE and not command.startswith(HERE):
-            said[command] = run(command, folder, plane.environment | {"COLUMNS": "200"})
+        if command not in MAKE_COMMANDS and not command.startswith(LOCAL_COMMANDS):
+            output[command] = run(command, folder, plane.environment | {"COLUMNS": "200"})
             if command.startswith("epochal submit orders.py"):
                 _wait_for_key(plane)
-    assert "monday" in said["epochal lineage orders"]
-    assert "trial" in said["epochal ps"]
-    assert "recommend" in said["epochal sdg explain examples/sdg/collaborative_filtering.py"]
-    assert "open" in said["epochal call store get -a key=JFK"]
+    assert "monday" in output["epochal lineage orders"]
+    assert "trial" in output["epochal ps"]
+    assert "recommend" in output["epochal sdg explain examples/sdg/collaborative_filtering.py"]
+    assert "open" in output["epochal call store get -a key=JFK"]
 
-    # The Python client, as README has it; where the control plane is, it learns from the environment.
+    # The Python client of the quickstart; it reads the address of the control plane from the environment.
     for name in ("EPOCHAL_URL", "EPOCHAL_HOME"):
         monkeypatch.setenv(name, plane.environment[name])
     (client,) = (block for block in blocks_of(QUICKSTART, "python") if "Client" in block.text)
@@ -119,7 +119,7 @@ def test_every_other_command_does_what_readme_says(
 
 
 def _wait_for_key(plane: ControlPlane) -> None:
-    """A reader takes a moment to type; the first epoch has to be committed, and to have brought customer 42."""
+    """Wait until the first epoch with customer 42 has committed: a reader takes time to type."""
     deadline = time.monotonic() + 120
     with plane.client() as client:
         spent = client.application("orders").state("spent")

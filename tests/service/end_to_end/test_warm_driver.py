@@ -1,4 +1,4 @@
-"""Spark, started before there was an application: what runs on it is what runs anywhere."""
+"""A Spark session that started before its application: it runs applications like any other."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def metrics(plane: ControlPlane) -> dict[str, float]:
 
 
 @pytest.mark.long
-def test_a_warm_driver_runs_an_application_and_another_takes_over_when_it_is_killed(tmp_path: Path) -> None:
+def test_killed_warm_driver_is_replaced_by_another_warm_driver(tmp_path: Path) -> None:
     (tmp_path / "sensors.py").write_text(PIPELINE)
     with control_plane(tmp_path, {"EPOCHAL_WARM_DRIVERS": "1"}) as plane, plane.client() as client:
         eventually(lambda: metrics(plane)[READY] == 1, 300)
@@ -68,7 +68,7 @@ def test_a_warm_driver_runs_an_application_and_another_takes_over_when_it_is_kil
         started = metrics(plane)
         assert started['epochal_drivers_started_total{start="warm"}'] == 2
         assert started['epochal_drivers_started_total{start="cold"}'] == 0
-        # Each sensor's readings are 0, 3, 6, .. and so on: none is missing, none was counted twice.
+        # The readings of each sensor are 0, 3, 6 and so on: none is missing, and none was counted twice.
         for sensor in range(3):
             row = application.state("sums").get(sensor).value
             assert row is not None

@@ -1,4 +1,4 @@
-"""The wheel holds real files where the checkout has links, and works where nothing of the checkout is at hand."""
+"""The wheel contains real files where the checkout has links, and works without the checkout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as a release is: first the source archive, then the wheel from nothing but that."""
+    """Built like a release: the source archive first, then the wheel from the archive only."""
     folder = tmp_path_factory.mktemp("dist")
     subprocess.run(
         [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT], check=True, capture_output=True
@@ -30,9 +30,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment with the wheel installed. Its dependencies are those of the tests' own environment, by path:
-    an editable install there does not come along, because the path files of a folder named in a path file are not read.
-    """
+    """A new environment with the wheel. It takes dependencies from the environment of the tests by path; an editable
+    install there is not visible, because path files of a folder named in a path file are not read."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"
@@ -44,7 +43,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(environment: Path, tmp_path: Path, *command: str) -> str:
-    """Run in an empty folder, so that the checkout cannot be imported by accident."""
+    """Run in an empty folder, where the checkout cannot be imported by accident."""
     program = environment / "bin" / command[0]
     done = subprocess.run([program, *command[1:]], check=False, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -52,7 +51,7 @@ def run(environment: Path, tmp_path: Path, *command: str) -> str:
 
 
 @pytest.mark.by_turns(2)
-def test_the_wheel_holds_the_linked_packages_as_files(wheel: Path) -> None:
+def test_wheel_contains_the_linked_packages_as_files(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for package in LINKED:
         expected = {
@@ -67,14 +66,14 @@ def test_the_wheel_holds_the_linked_packages_as_files(wheel: Path) -> None:
     assert tops == {"epochal", *(top for top in tops if top.endswith(".dist-info"))}
 
 
-def test_the_wheel_is_what_gets_imported(environment: Path, tmp_path: Path) -> None:
+def test_wheel_is_imported_in_its_environment(environment: Path, tmp_path: Path) -> None:
     where = run(environment, tmp_path, "python", "-c", "import epochal; print(epochal.__file__)")
     assert Path(where.strip()).is_relative_to(environment)
 
 
 @pytest.mark.parametrize(
     "package",
-    # All of them, and some first of all others.
+    # All packages, and each of some packages imported first.
     [
         "",
         *(
@@ -84,13 +83,13 @@ def test_the_wheel_is_what_gets_imported(environment: Path, tmp_path: Path) -> N
     ],
 )
 @pytest.mark.by_turns(2)
-def test_every_module_of_the_wheel_can_be_imported(environment: Path, tmp_path: Path, package: str) -> None:
+def test_every_module_of_the_wheel_is_importable(environment: Path, tmp_path: Path, package: str) -> None:
     script = f"""
 import importlib, pkgutil
 root = importlib.import_module("epochal{package}")
 names = [module.name for module in pkgutil.walk_packages(root.__path__, root.__name__ + ".")]
 for name in names:
-    if ".migrations" not in name and not name.endswith("__main__"):  # Alembic alone runs those; that one runs
+    if ".migrations" not in name and not name.endswith("__main__"):  # Alembic runs these; importing __main__ runs it
         importlib.import_module(name)
 print(len(names))
 """
@@ -98,13 +97,13 @@ print(len(names))
 
 
 @pytest.mark.by_turns(2)
-def test_the_command_is_installed(environment: Path, tmp_path: Path) -> None:
+def test_command_is_installed(environment: Path, tmp_path: Path) -> None:
     version = run(environment, tmp_path, "python", "-c", "import epochal; print(epochal.__version__)").strip()
     assert version in run(environment, tmp_path, "epochal", "--version")
 
 
 @pytest.mark.by_turns(2)
-def test_every_entry_point_can_be_loaded(environment: Path, tmp_path: Path) -> None:
+def test_every_entry_point_is_loadable(environment: Path, tmp_path: Path) -> None:
     script = """
 from importlib.metadata import distribution
 points = distribution("epochal").entry_points

@@ -1,6 +1,6 @@
-"""The application that is killed: two stateful operators over one source, each with a files sink.
+"""The application that is killed in tests: two stateful operators over one source, each with a files sink.
 
-It runs as an artifact, so it imports nothing of the tests.
+It runs as an artifact, so it must not import the tests.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ UNREADABLE = -1
 
 
 class Parameters(BaseModel):
-    """``calls``: a folder in which every run of a subtask leaves a file, whether or not it came to count. Its name says
-    epoch, subtask and the parent of the Python worker, which is another one in each executor.
+    """``calls``: a folder in which every run of a subtask leaves a file, whether or not its output was committed.
+    The name of the file contains the epoch, the subtask and the parent process of the Python worker, which
+    differs between executors.
 
-    ``raises``: a value of -1 is an error, as in the first version of the author's code.
+        ``raises``: whether a value of -1 is an error, as in the first version of the author's code.
     """
 
     input: str
@@ -32,7 +33,7 @@ class Parameters(BaseModel):
 
 
 class Streaks(KeyedProcess):
-    """How many events in a row were late, by sensor; says so for every event."""
+    """Number of consecutive late events by sensor, returned for every event."""
 
     state = ValueState("late int, longest int")
     output = "event bigint, sensor string, late int"

@@ -1,4 +1,4 @@
-"""Fixtures: the servers that drivers are forked from, their JVMs, and applications under fault."""
+"""Fixtures: servers from which drivers are forked, their JVMs, and applications under fault."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.service.fault.faulty_application import (
 
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer | None]:
-    """What the drivers and control planes of these tests are forked from."""
+    """The server from which the drivers and control planes of these tests are forked."""
     server = driver_server(LOCAL_LIFE, TIME_LIFE, planes.PROCESS)
     yield server
     if server is not None:
@@ -34,28 +34,28 @@ def fork_server() -> Iterator[ForkServer | None]:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """Of a control plane."""
+    """Settings of a control plane."""
     return Settings(data=tmp_path / "data", port=free_port())
 
 
 @pytest.fixture
-def doomed(fork_server: ForkServer | None, tmp_path: Path) -> planes.Doomed:
-    return planes.dooming(fork_server, tmp_path / "plane.log")
+def killed_plane(fork_server: ForkServer | None, tmp_path: Path) -> planes.KilledPlane:
+    return planes.killed_planes(fork_server, tmp_path / "plane.log")
 
 
 @pytest.fixture(scope="session")
 def without_spark(fork_server: ForkServer | None) -> Drivers:
-    """Drivers that are killed at every point in every run, as each costs a fraction of a second."""
+    """Drivers without Spark, which are killed at every point in every run, since each takes a fraction of a second."""
     if fork_server is None:
-        pytest.skip("processes are forked only where /proc says that it is safe")
+        pytest.skip("processes are forked only where /proc shows that it is safe")
     return Drivers(server=fork_server, spark=False)
 
 
 @pytest.fixture(scope="session")
-def biography(without_spark: Drivers, tmp_path_factory: pytest.TempPathFactory) -> FaultyApplication:
-    """An application after three epochs, with input for more: tests work on copies of it, and leave it as it is."""
+def prepared_application(without_spark: Drivers, tmp_path_factory: pytest.TempPathFactory) -> FaultyApplication:
+    """An application after three epochs, with input for more. Tests work on copies of it."""
     configuration = {"compact_after_epochs": 3, "max_uncommitted_epochs": 2}
-    application = FaultyApplication(tmp_path_factory.mktemp("biography"), without_spark, configuration)
+    application = FaultyApplication(tmp_path_factory.mktemp("prepared_application"), without_spark, configuration)
     application.feed(3 + FILES_AHEAD)
     driver = application.start(epochs=3)
     assert driver.wait() == 0, driver.log_end()
@@ -63,14 +63,14 @@ def biography(without_spark: Drivers, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture
-def local(biography: FaultyApplication, tmp_path: Path) -> FaultyApplication:
-    """A copy of the biography: a driver without Spark."""
-    return biography.copy(tmp_path / "copy")
+def local(prepared_application: FaultyApplication, tmp_path: Path) -> FaultyApplication:
+    """A copy of the prepared application, with a driver without Spark."""
+    return prepared_application.copy(tmp_path / "copy")
 
 
 @pytest.fixture
 def new_local(without_spark: Drivers, tmp_path: Path) -> NewApplication:
-    """A new application, with input of its own: a driver without Spark."""
+    """A new application with its own input, and a driver without Spark."""
 
     def make(**configuration: Any) -> FaultyApplication:
         return FaultyApplication(tmp_path / "application", without_spark, configuration)
@@ -80,39 +80,39 @@ def new_local(without_spark: Drivers, tmp_path: Path) -> NewApplication:
 
 @pytest.fixture(scope="package")
 def drivers(fork_server: ForkServer | None) -> Iterator[Drivers]:
-    """One JVM for all drivers of these tests that do not need their own."""
+    """Drivers that share one JVM."""
     with SparkJvm() as jvm:
         yield Drivers(jvm, fork_server)
 
 
 @pytest.fixture(scope="package")
 def zombie_jvm() -> Iterator[SparkJvm]:
-    """Of the zombies: their successors have the other one, at the same time."""
+    """The JVM of zombie drivers; their successors use the shared one at the same time."""
     with SparkJvm() as running:
         yield running
 
 
 @pytest.fixture(params=["without Spark", pytest.param("with Spark", marks=pytest.mark.long)])
-def either(request: pytest.FixtureRequest) -> Drivers:
-    """Drivers without Spark in every run, with it in the run of all tests."""
+def tiered_drivers(request: pytest.FixtureRequest) -> Drivers:
+    """Drivers without Spark in every run, and with Spark in the run of all tests."""
     found: Drivers = request.getfixturevalue("without_spark" if request.param == "without Spark" else "drivers")
     return found
 
 
 @pytest.fixture
-def new_either(either: Drivers, tmp_path: Path) -> NewApplication:
-    """A new application: without Spark in every run, with it in the run of all tests."""
+def new_tiered_application(tiered_drivers: Drivers, tmp_path: Path) -> NewApplication:
+    """A new application, without Spark in every run, and with Spark in the run of all tests."""
 
     def make(**configuration: Any) -> FaultyApplication:
-        return FaultyApplication(tmp_path / "application", either, configuration)
+        return FaultyApplication(tmp_path / "application", tiered_drivers, configuration)
 
     return make
 
 
 @pytest.fixture
-def own_jvm(request: pytest.FixtureRequest, either: Drivers) -> SparkJvm | None:
-    """A zombie's, where there is Spark: its successor has the other one, at the same time."""
-    found: SparkJvm | None = request.getfixturevalue("zombie_jvm") if either.spark else None
+def own_jvm(request: pytest.FixtureRequest, tiered_drivers: Drivers) -> SparkJvm | None:
+    """A zombie's JVM, if there is Spark: its successor uses the shared one at the same time."""
+    found: SparkJvm | None = request.getfixturevalue("zombie_jvm") if tiered_drivers.spark else None
     return found
 
 

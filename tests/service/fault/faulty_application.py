@@ -1,4 +1,4 @@
-"""The application under fault: its input, its drivers, and what it has to be in the end."""
+"""The application under fault: its input, its drivers, and its expected final state."""
 
 from __future__ import annotations
 
@@ -81,8 +81,9 @@ ORACLES = (
 )
 
 
-OF_PROCESS = {"totals": "totals.state"}
-"""State tables that an aggregate names otherwise than the process that stands for it where there is no Spark."""
+LOCAL_TABLES = {"totals": "totals.state"}
+"""State tables whose names in an aggregate differ from those in the process that replaces it where there is no
+Spark."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +97,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Drivers:
-    """What drivers are started with.
+    """The processes that start drivers.
 
-    ``jvm`` ``None``: each has its own. ``server`` ``None``: each imports by itself. ``spark`` False: the engine without
-    Spark, which needs the server (see ``local_life.py``).
+        ``jvm`` ``None``: each driver has its own. ``server`` ``None``: each driver imports its modules. ``spark``
+    False: the engine without Spark, which requires the server (see ``local_life.py``).
     """
 
     jvm: SparkJvm | None = None
@@ -108,7 +109,7 @@ class Drivers:
 
 
 class FaultyApplication:
-    """One application over many lives of its driver."""
+    """One application and a sequence of driver processes, called lives."""
 
     kind = "files"
     pipeline = PIPELINE
@@ -119,7 +120,7 @@ class FaultyApplication:
         self.drivers = drivers
         self.configuration = {**CONFIGURATION, **configuration}
         if not drivers.spark:
-            self.oracles = [replace(each, table=OF_PROCESS.get(each.table, each.table)) for each in self.oracles]
+            self.oracles = [replace(each, table=LOCAL_TABLES.get(each.table, each.table)) for each in self.oracles]
         self.input = folder / "input"
         self.outputs = {"totals": folder / "output" / "totals", "streaks": folder / "output" / "streaks"}
         self.store = SnapshotStore(str(folder / "run" / "store"))
@@ -133,7 +134,7 @@ class FaultyApplication:
             new_sqlite_catalog(folder / "run" / "catalog.sqlite")
 
     def feed(self, files: int) -> None:
-        """More input files, each an epoch's worth."""
+        """Add input files, each with the rows of one epoch."""
         for _ in range(files):
             first = self._files * ROWS_PER_FILE
             self.feed_rows([self._row(event) for event in range(first, first + ROWS_PER_FILE)])
@@ -154,7 +155,7 @@ class FaultyApplication:
         parameters: Mapping[str, Any] | None = None,
         **configuration: Any,
     ) -> WatchedProcess:
-        """Start the next life of the driver; ``jvm`` ``None``: with a JVM of its own."""
+        """Start the next life of the driver. ``jvm`` ``None``: with its own JVM."""
         if not self.drivers.spark:
             settings, values = {**self.configuration, **configuration}, {**self.parameters, **(parameters or {})}
             return self._start_without_spark(faults, task_faults, epochs, settings, values)
@@ -198,11 +199,11 @@ class FaultyApplication:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Of the pipeline."""
+        """Parameters of the pipeline."""
         return {"input": self.input, "output": self.folder / "output", "calls": self.folder / "calls"}
 
     def fault(self, point: str, action: str = "kill", epoch: int | None = None, seconds: float = 0.0) -> Fault:
-        """A fault that fires once; :meth:`fired` says whether it has."""
+        """A fault that fires once; :meth:`fired` returns whether it has."""
         return Fault(point, action, epoch, once=str(self._flag(point, action, epoch)), seconds=seconds)
 
     def fired(self, fault: Fault) -> bool:
@@ -214,7 +215,7 @@ class FaultyApplication:
 
     @property
     def status(self) -> DriverStatus:
-        """What the driver said of itself last."""
+        """The last status that the driver reported."""
         database = Database(self.catalog_url)
         with database.reading() as session:
             query = select(Execution.status).order_by(Execution.started_at.desc()).limit(1)
@@ -224,7 +225,7 @@ class FaultyApplication:
 
     @property
     def catalog_is_free(self) -> bool:
-        """Whether nobody is writing to the catalog's file."""
+        """Check that no process is writing to the catalog's file."""
         with closing(sqlite3.connect(self.folder / "run" / "catalog.sqlite", timeout=0, isolation_level=None)) as file:
             try:
                 file.execute("BEGIN IMMEDIATE")
@@ -239,13 +240,13 @@ class FaultyApplication:
 
     @property
     def files_left(self) -> int:
-        """Input files that no decided epoch has taken."""
+        """Number of input files that no decided epoch has processed."""
         snapshots = self.history.snapshots
         return self._files - (snapshots[-1][1].slices["events"].end["files"] if snapshots else 0)
 
     @property
     def calls(self) -> list[Call]:
-        """Every run of a subtask of the process operator, also those that came to nothing."""
+        """Every run of a subtask of the process operator, also without a committed result."""
         names = (path.name.split("-") for path in (self.folder / "calls").iterdir())
         return [Call(int(epoch), int(subtask), int(executor)) for epoch, subtask, executor, _ in names]
 
@@ -254,7 +255,7 @@ class FaultyApplication:
         return History(self.store, self.epochs, self.outputs)
 
     def copy(self, folder: Path) -> Self:
-        """The same application at this moment, in a folder of its own; the input is read where it is."""
+        """A copy of the application in its current state in another folder. It reads the same input."""
         copy = copy_of(self)
         copy.folder = folder
         copy.outputs = {name: folder / "output" / name for name in self.outputs}
@@ -267,15 +268,15 @@ class FaultyApplication:
             (folder / name).mkdir(parents=True)
         return copy
 
-    def dies_at(self, fault: Fault, **arguments: Any) -> None:
-        """A life that ends with this fault, and shows nothing that was not decided."""
+    def kill_at(self, fault: Fault, **arguments: Any) -> None:
+        """Run a life that ends with this fault. Nothing undecided may be visible afterwards."""
         driver = self.start(faults=[*arguments.pop("before", ()), fault], **arguments)
         assert driver.wait() == -signal.SIGKILL, driver.log_end()
         assert self.fired(fault)
         assert wrongly_visible(self.history) == []
 
     def finish(self, **arguments: Any) -> None:
-        """A life without faults, to the end of the input, ended in order."""
+        """Run a life without faults to the end of the input, with an orderly end."""
         driver = self.start(epochs=self.files_left, **arguments)
         assert driver.wait() == 0, driver.log_end()
 
@@ -291,11 +292,11 @@ class FaultyApplication:
 
 
 NewApplication = Callable[..., FaultyApplication]
-"""Makes one, with what of the configuration differs."""
+"""Creates an application; arguments override its configuration."""
 
 
 def stop_without_the_lock(driver: WatchedProcess, application: FaultyApplication) -> None:
-    """SIGSTOP, but not while it writes to the catalog: SQLite would keep everybody else out until it goes on."""
+    """Send SIGSTOP while the driver does not write to the catalog: SQLite's lock would block all other writers."""
     while True:
         driver.send(signal.SIGSTOP)
         driver.wait_until_stopped()
@@ -312,12 +313,12 @@ def check_that_a_zombie_changes_nothing(
     shown: Callable[[], object],
     problems: Callable[[], list[str]],
 ) -> None:
-    """A driver is stopped at a point of its commits, and continued past its successor's end: it is fenced.
+    """Stop a driver at a point of its commits, and continue it after its successor has ended: it must be fenced.
 
-    ``shown`` is what readers see, which stays as it is then, ``problems`` all that is wrong once it has come to rest.
-    ``jvm``: the zombie's own, where there is Spark.
+        ``shown`` returns what readers see, which must not change; ``problems`` returns inconsistencies after the
+    end. ``jvm``: the zombie's own, if there is Spark.
     """
-    pause = stopped_at(application, point, None, jvm)
+    pause = stopping_fault(application, point, None, jvm)
     zombie = application.start(faults=[pause], jvm=jvm)
     wait_until_stopped_at(zombie, application, pause)
     decided = len(application.history.decided)
@@ -335,15 +336,16 @@ def check_that_a_zombie_changes_nothing(
     assert problems() == []
 
 
-def stopped_at(application: FaultyApplication, point: str, epoch: int | None, jvm: SparkJvm | None) -> Fault:
-    """For :func:`wait_until_stopped_at`. With Spark, commits have a thread of their own: another may hold the lock."""
+def stopping_fault(application: FaultyApplication, point: str, epoch: int | None, jvm: SparkJvm | None) -> Fault:
+    """A fault for :func:`wait_until_stopped_at`. With Spark, commits have their own thread, so another thread may
+    hold the lock of the catalog."""
     if jvm is None:
         return application.fault(point, "stop", epoch)
     return application.fault(point, "delay", epoch, seconds=10)
 
 
 def wait_until_stopped_at(driver: WatchedProcess, application: FaultyApplication, fault: Fault) -> None:
-    """Commits sleep, and the process is stopped from outside; or it has stopped itself."""
+    """With Spark, commits sleep and the process is stopped from outside; otherwise it has stopped itself."""
     driver.wait_until(lambda: application.fired(fault))
     if fault.action == "delay":
         stop_without_the_lock(driver, application)

@@ -1,7 +1,7 @@
-"""One life of a driver without Spark, in a process of its own: see ``tests.kit.local_engine.attempt``.
+"""One life of a driver without Spark, as a process: see ``tests.kit.local_engine.attempt``.
 
-The application is that of ``application.py`` and its like: two stateful operators over one source, and the sinks that
-the ``kind`` says. What is to be run comes as JSON, the first argument.
+The application resembles ``application.py``: two stateful operators over one source, and the sinks of the given
+``kind``. The first argument contains the parameters of :func:`run` as JSON.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KEY = (Column(name="sensor", type="string"),)
 
 
 class Totals(KeyedProcess):
-    """As the aggregate of the applications."""
+    """The aggregate of the applications."""
 
     state = ValueState("events bigint, total bigint, highest int")
     output = "sensor string, events bigint, total bigint, highest int"
@@ -51,7 +51,7 @@ class Totals(KeyedProcess):
 
 
 class Sums(Totals):
-    """Without the highest, which two of the applications do not write."""
+    """Totals without the highest value, which two of the applications do not write."""
 
     output = "sensor string, events bigint, total bigint"
 
@@ -75,7 +75,7 @@ class Streaks(KeyedProcess):
 
 
 class Late(KeyedProcess):
-    """As a filter of the source: no state."""
+    """A filter of the source, without state."""
 
     output = "event bigint, sensor string, value int"
 
@@ -92,7 +92,7 @@ OUTPUTS: Mapping[type[KeyedProcess], pa.Schema] = {
 }
 
 Sinks = dict[str, tuple[str, SinkDefinition]]
-"""By name what it writes, and the sink."""
+"""The written stream and the sink, by the name of the sink."""
 
 
 def to_files(parameters: Mapping[str, Any]) -> tuple[tuple[type[KeyedProcess], ...], Sinks]:
@@ -176,7 +176,7 @@ def run(
 
 
 def tries_of(master: str) -> int:
-    """How often Spark runs a task: ``local[CORES]`` once, ``local[CORES,TRIES]`` so often."""
+    """Number of attempts of a Spark task: 1 for ``local[CORES]``, TRIES for ``local[CORES,TRIES]``."""
     return int(master.rstrip("]").partition(",")[2] or 1)
 
 

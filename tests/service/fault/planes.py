@@ -1,4 +1,4 @@
-"""Control planes with scripted drivers: one in this process, and ones in processes that are killed at a fault point."""
+"""Control planes with scripted drivers: one in this process, or processes that are killed at a fault point."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PROCESS = "tests.service.fault.plane_process"
 ROOT = Path(__file__).parents[3]
 SECONDS = 60
 
-Doomed = Callable[[Settings, str], AbstractContextManager[httpx.Client]]
+KilledPlane = Callable[[Settings, str], AbstractContextManager[httpx.Client]]
 
 
 @contextmanager
-def living(settings: Settings) -> Iterator[Plane]:
+def running_plane(settings: Settings) -> Iterator[Plane]:
     supervisor = StandInSupervisor()
     with serving(settings, supervisor) as (control, token):
         headers = {"Authorization": f"Bearer {token}"}
@@ -35,8 +35,8 @@ def living(settings: Settings) -> Iterator[Plane]:
             yield Plane(control, client, settings, supervisor, [])
 
 
-def dooming(server: ForkServer | None, log: Path) -> Doomed:
-    """Control planes that are killed at a point; the block ends with the death."""
+def killed_planes(server: ForkServer | None, log: Path) -> KilledPlane:
+    """Control planes that are killed at a fault point; the block ends when the process has been killed."""
 
     @contextmanager
     def block(settings: Settings, point: str) -> Iterator[httpx.Client]:

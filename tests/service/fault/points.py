@@ -1,6 +1,7 @@
-"""Which fault points there are, and where each is met: a point that no test comes to promises what nobody has seen.
+"""The declared fault points, and the test of each. A fault point without a test proves nothing.
 
-Most are met here, where drivers and tasks are killed at them with real servers; the rest where :data:`ELSEWHERE` says.
+Most are hit by tests of this folder, which kill drivers and tasks there with real servers; the others by the tests
+in :data:`TESTED_ELSEWHERE`.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ import pytest
 
 from epochal.faults import FaultPoint, declared
 
-AFTER_A_ROLLBACK = "tests/spark/contract/test_sinks_after_rollback.py"
+SINKS_AFTER_ROLLBACK = "tests/spark/contract/test_sinks_after_rollback.py"
 RECONFIGURATION = "tests/service/reconfiguration/test_killed.py"
-MOVING = "tests/service/fault/test_going_back_and_moving.py"
+MOVING = "tests/service/fault/test_rollback_and_move_kills.py"
 ARTIFACTS = "tests/service/test_artifacts.py"
 DELIVERIES = "tests/unit/test_deliveries.py"
 CONTROL_PLANE = "tests/service/fault/test_control_plane.py"
 
-ELSEWHERE: Mapping[str, str] = {
+TESTED_ELSEWHERE: Mapping[str, str] = {
     "T3.loop.records-durable": "tests/simulation/test_loops.py",
     "E1.queries-written": "tests/service/fault/test_event_time_kills.py",
-    # Only an administrator brings an epoch there.
+    # Only a decision of an admin leads there.
     "E5.given-up": "tests/unit/test_engine_transactions.py",
     "E1.assembled": RECONFIGURATION,
     "E1.drained": RECONFIGURATION,
@@ -34,13 +35,13 @@ ELSEWHERE: Mapping[str, str] = {
     "E1.switched": RECONFIGURATION,
     "E1.decided": RECONFIGURATION,
     "E1.reverted": RECONFIGURATION,
-    "R1.files.inherited": AFTER_A_ROLLBACK,
-    "R1.files.moved-aside": AFTER_A_ROLLBACK,
-    "R1.files.moved-back": AFTER_A_ROLLBACK,
-    "R1.hdfs.inherited": AFTER_A_ROLLBACK,
-    "R1.hdfs.moved-aside": AFTER_A_ROLLBACK,
-    "R1.hdfs.moved-back": AFTER_A_ROLLBACK,
-    "R1.postgresql.swept-branch": AFTER_A_ROLLBACK,
+    "R1.files.inherited": SINKS_AFTER_ROLLBACK,
+    "R1.files.moved-aside": SINKS_AFTER_ROLLBACK,
+    "R1.files.moved-back": SINKS_AFTER_ROLLBACK,
+    "R1.hdfs.inherited": SINKS_AFTER_ROLLBACK,
+    "R1.hdfs.moved-aside": SINKS_AFTER_ROLLBACK,
+    "R1.hdfs.moved-back": SINKS_AFTER_ROLLBACK,
+    "R1.postgresql.swept-branch": SINKS_AFTER_ROLLBACK,
     "T3.dbms.direct-applied": DELIVERIES,
     "T3.dbms.direct-committed": DELIVERIES,
     "calls.written": "tests/service/test_inboxes.py",
@@ -50,49 +51,49 @@ ELSEWHERE: Mapping[str, str] = {
     "file.deleted": ARTIFACTS,
     "artifact.given-up": ARTIFACTS,
 }
-"""Point -> the test that kills or crashes there."""
+"""The test that kills or crashes at each point."""
 BY_PREFIX: Mapping[str, str] = {
     "catalog.": CONTROL_PLANE,
     "export.": MOVING,
     "import.": MOVING,
     "rollback.": MOVING,
-    "rekey.": "tests/service/reconfiguration/test_offline_killed.py",
+    "rekey.": "tests/service/reconfiguration/test_rekey_killed.py",
 }
 
-OF_THE_LOG = ("T3.log.segment-durable", "E5.log.removed")
-"""Of the write-ahead log, which Kafka's sink and the DBMS's share."""
+LOG_POINTS = ("T3.log.segment-durable", "E5.log.removed")
+"""Points of the write-ahead log, which the sinks of Kafka and DBMS share."""
 
 
 def points_of(*packages: ModuleType) -> list[str]:
-    """The points that the packages' own modules declare, without what is met elsewhere."""
+    """The points that modules of the packages declare, without those tested elsewhere."""
     found = set()
     for package in packages:
         for module in iter_modules(package.__path__, f"{package.__name__}."):
             values = vars(import_module(module.name)).values()
             found |= {value.name for value in values if isinstance(value, FaultPoint)}
-    return sorted(name for name in found if where(name) is None)
+    return sorted(name for name in found if covered_in(name) is None)
 
 
 def in_every_run(usual: Collection[object], every: Iterable[object]) -> list[Any]:
-    """The parameters ``every``, of which those that are not ``usual`` are ``long``.
+    """The parameters ``every``; those that are not ``usual`` are marked ``long``.
 
-    ``usual``: one of each class of effect, and what nothing else crashes at. At the others the simulations crash in
-    every run, and the sinks alone (``tests/spark/contract/test_sinks_crash.py`` and what that names); the run of
-    all tests kills a real process there.
+        ``usual``: one point of each class of effect, and points at which no other test crashes. At the others, the
+    simulations and the tests of sinks crash in every run (``tests/spark/contract/test_sinks_crash.py`` and the files
+    that it names); the run of all tests kills a real process there.
     """
     parameters = list(every)
-    assert set(usual) <= set(parameters), "what every run tests is not there"
+    assert set(usual) <= set(parameters), "unknown parameters in usual"
     return [pytest.param(each, marks=() if each in usual else pytest.mark.long, id=str(each)) for each in parameters]
 
 
-def where(name: str) -> str | None:
-    """The file that meets a point, when it is not met by a driver or a task that is killed there."""
+def covered_in(name: str) -> str | None:
+    """The file that tests a point, unless a driver or a task is killed there."""
     by_prefix = (file for prefix, file in BY_PREFIX.items() if name.startswith(prefix))
-    return ELSEWHERE.get(name) or next(by_prefix, None)
+    return TESTED_ELSEWHERE.get(name) or next(by_prefix, None)
 
 
 def all_declared(*packages: ModuleType) -> set[str]:
-    """Every point that is declared below the packages."""
+    """Every fault point that is declared below the packages."""
     for package in packages:
         for module in walk_packages(package.__path__, f"{package.__name__}."):
             import_module(module.name)
@@ -100,7 +101,7 @@ def all_declared(*packages: ModuleType) -> set[str]:
 
 
 def is_named_in(name: str, file: str) -> bool:
-    """Whether the file says the point's name, or the constant that holds it."""
+    """Check whether the file contains the name of the point, or of the constant with that name."""
     text = Path(file).read_text()
     step, _, rest = name.partition(".")
     constant = f"{step}_{rest}".replace("-", "_").replace(".", "_").upper()

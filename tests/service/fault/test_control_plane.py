@@ -1,7 +1,8 @@
-"""The control plane is killed at each write that a driver asks of the catalog: within the transaction, and after it.
+"""The control plane is killed at each write of the catalog that a driver requests: inside the transaction, and after
+it.
 
-In the run of all tests a real driver. The control plane is started again each time; the driver outlives it, and asks
-once more for what it has no answer to. In the end the whole history is compared with the sequential oracle.
+The run of all tests uses a real driver. The control plane is restarted each time; the driver survives, and repeats
+requests without an answer. Finally the history is compared with the sequential oracle.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from epochal.testing.drivers import encoded
 from epochal.testing.invariants import violations
 from epochal.testing.servers.control_plane import ControlPlane, control_plane, process_id
 from tests.service.fault.faulty_application import CONFIGURATION, NAME, PIPELINE, Drivers, FaultyApplication
-from tests.service.fault.planes import SECONDS, Doomed, living
+from tests.service.fault.planes import SECONDS, KilledPlane, running_plane
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 IN_AN_EPOCH = (writes.OPEN_EPOCH, writes.PREPARE_EPOCH, writes.COMMIT_EPOCH, writes.HEARTBEAT)
 PATIENCE_SECONDS = 300
-"""For a driver that starts on a busy machine."""
+"""Timeout for a driver that starts on a busy machine."""
 LOOK_AGAIN_SECONDS = 0.3
-"""To look is to read every manifest, which takes the time of what is waited for."""
+"""Interval of checks. Each one reads every manifest, and so slows the driver down."""
 AT_THE_END = (writes.COMPLETE_DIRECTIVE, writes.FINISH_ATTEMPT)
 
 
@@ -45,17 +46,17 @@ def both(write: Write) -> list[FaultPoint]:
 
 
 class Life:
-    """One application under a control plane that dies where it is told."""
+    """One application under a control plane that is killed at given points."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self.plane = plane
-        self.died: list[str] = []
+        self.killed_at: list[str] = []
         self.application = FaultyApplication(folder, Drivers(), {})
         self.application.store = SnapshotStore(str(plane.home / "store"))
         self.application.catalog_url = f"sqlite:///{plane.home / 'catalog.sqlite'}"
 
     def begin(self, failing_epochs: int = 0) -> None:
-        """Submit it; tasks fail once in each of its first ``failing_epochs`` epochs."""
+        """Submit the application; tasks fail once in each of its first ``failing_epochs`` epochs."""
         application = self.application
         faults = [
             Fault("T3.pre-committed", "raise", once=str(application.folder / "flags" / f"failing-{number}"))
@@ -77,28 +78,29 @@ class Life:
                 configuration={**configuration, "tolerable_failed_epochs": 5, "restart": restart},
             )
 
-    def dies_next_at(self, *points: FaultPoint) -> None:
-        """Another control plane, which will die at the first of the points that it comes to."""
+    def kill_next_at(self, *points: FaultPoint) -> None:
+        """Restart the control plane, to be killed at the first of the points that it reaches."""
         flags = self.application.folder / "flags"
         faults = [asdict(Fault(point.name, "kill", once=str(flags / point.name))) for point in points]
         self.plane.environment[ENVIRONMENT] = json.dumps(faults)
         self.plane.restart(kill=True, wait=False)
 
     def wait_for_death(self, point: FaultPoint) -> None:
-        """Of the process that answers drivers, which the control plane replaces; all of it ends with the next one."""
+        """Wait until the process that serves drivers was killed. The control plane replaces it; the rest ends at the
+        next restart."""
         flag = self.application.folder / "flags" / point.name
         self.plane.process.wait_until(lambda: flag.exists() or not self.plane.process.running, PATIENCE_SECONDS)
         assert flag.exists(), self.plane.process.log_end()
-        self.died.append(point.name)
+        self.killed_at.append(point.name)
 
-    def dies_in_an_epoch(self, point: FaultPoint) -> None:
-        self.dies_next_at(point)
+    def kill_in_an_epoch(self, point: FaultPoint) -> None:
+        self.kill_next_at(point)
         self.application.feed(1)
         self.wait_for_death(point)
 
-    def lives(self) -> None:
-        """A control plane without faults; every input file is taken and committed."""
-        self.dies_next_at()
+    def run_without_faults(self) -> None:
+        """Run a control plane without faults until every input file is processed and committed."""
+        self.kill_next_at()
         self.plane.wait_until_ready()
         self.plane.process.wait_until(self._at_rest, PATIENCE_SECONDS)
 
@@ -109,7 +111,7 @@ class Life:
         assert attempt.process is not None
         os.kill(process_id(attempt.process), signal.SIGKILL)
 
-    def order_to_stop(self) -> Operation:
+    def request_stop(self) -> Operation:
         with self.plane.client() as client:
             return client.applications.stop(NAME)
 
@@ -126,25 +128,25 @@ def life(tmp_path: Path) -> Iterator[Life]:
 
 
 def check(life: Life, *points: FaultPoint) -> None:
-    assert life.died == [point.name for point in points]
+    assert life.killed_at == [point.name for point in points]
     assert violations(life.application.history, life.application.oracles) == []
 
 
 @pytest.mark.parametrize("point", both(writes.PREPARE_EPOCH), ids=lambda point: point.name)
-def test_it_dies_at_the_commit_decision(settings: Settings, doomed: Doomed, point: FaultPoint) -> None:
-    """What a driver's client of the catalog sees: the next control plane has the answer, and the epoch is there once.
-
-    Within the transaction, and after it, when the driver has no answer.
-    """
-    with living(settings) as plane:
+def test_control_plane_is_killed_at_the_commit_decision(
+    settings: Settings, killed_plane: KilledPlane, point: FaultPoint
+) -> None:
+    """The driver's client of the catalog receives the answer of the next control plane, and the epoch is committed
+    once. Killed inside the transaction, and after it, when the driver has no answer."""
+    with running_plane(settings) as plane:
         plane.application()
         driver = plane.driver()
         driver.catalog._patience_seconds = SECONDS
         driver.epoch()
     with ThreadPoolExecutor(1) as calls:
-        with doomed(settings, point.name):
+        with killed_plane(settings, point.name):
             number = calls.submit(driver.epoch)
-        with living(settings) as plane:
+        with running_plane(settings) as plane:
             assert number.result(SECONDS) == 2
             driver.epoch()
             found = plane.get("/v1/applications/flights/epochs")["items"]
@@ -153,36 +155,36 @@ def test_it_dies_at_the_commit_decision(settings: Settings, doomed: Doomed, poin
 
 
 @pytest.mark.long
-def test_it_dies_at_every_write(life: Life) -> None:
+def test_control_plane_is_killed_at_every_write(life: Life) -> None:
     abort, begin, end = both(writes.ABORT_EPOCH), both(writes.BEGIN_ATTEMPT), [p for w in AT_THE_END for p in both(w)]
     epoch = [point for write in IN_AN_EPOCH for point in both(write)]
-    # Its first two epochs fail, and are aborted.
+    # The first two epochs fail, and are aborted.
     life.begin(failing_epochs=2)
     for point in abort:
-        life.dies_in_an_epoch(point)
-    life.lives()
+        life.kill_in_an_epoch(point)
+    life.run_without_faults()
     for point in epoch:
-        life.dies_in_an_epoch(point)
-    life.lives()
-    # Its driver dies; the next one begins.
+        life.kill_in_an_epoch(point)
+    life.run_without_faults()
+    # The driver dies, and the next one begins.
     for point in begin:
         life.kill_driver()
-        life.dies_next_at(point)
+        life.kill_next_at(point)
         life.wait_for_death(point)
-        life.lives()
-    # An epoch of the last driver: one that only starts would end at once, without carrying the order out.
+        life.run_without_faults()
+    # An epoch of the last driver, since a driver that only starts would end without carrying out the request.
     life.application.feed(1)
-    life.lives()
-    # It is stopped: the order is carried out, and the attempt ends.
-    life.dies_next_at(*end)
+    life.run_without_faults()
+    # The application is stopped: the request is carried out, and the attempt ends.
+    life.kill_next_at(*end)
     life.plane.wait_until_ready()
-    order = life.order_to_stop()
+    stop = life.request_stop()
     for number, point in enumerate(end):
         life.wait_for_death(point)
-        life.dies_next_at(*end[number + 1 :])
+        life.kill_next_at(*end[number + 1 :])
     life.plane.wait_until_ready()
     with life.plane.client() as client:
-        stopped = client.operations.wait(order, timeout_seconds=60)
+        stopped = client.operations.wait(stop, timeout_seconds=60)
         assert stopped.state == "succeeded"
         assert client.applications.get(NAME).state == "stopped"
     check(life, *abort, *epoch, *begin, *end)

@@ -1,5 +1,5 @@
-"""Drivers of an application with event time are killed (SIGKILL), one after the other: what its sinks show in the end,
-late rows, timers and the answers of a standing query among it, is what they show where none was killed."""
+"""Drivers of an application with event time are killed (SIGKILL) one after another. The final output, including late
+rows, timers and answers of a standing query, equals that of an application without kills."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.simulation.test_event_time_deaths import EPOCHS
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 BATCHES = (*EPOCHS, [75])
-"""After the last of them a window closes for which the query needs what it remembers of the windows before, which
-earlier drivers have closed."""
+"""With the last batch a window closes for which the query needs values of earlier windows, which earlier drivers
+have closed."""
 KILLED_AT = (
     ("E2.ran",),
     ("E4.manifest-written",),
@@ -33,18 +33,20 @@ KILLED_AT = (
     ("E1.opened",),
     ("E4.prepared", "E2.ran"),
 )
-"""One point or more with each batch; of the last, when its rows are decided, and when the next epoch has run, in which
-the query remembers. That one runs again in three subtasks."""
+"""The points at which drivers are killed, for each batch. For the last batch, once after its rows are decided, and
+once after the next epoch has run, in which the query uses stored values; that epoch runs again in three subtasks."""
 ANSWERED = [{"rows": 2, "before": None}, {"rows": 1, "before": 2}, {"rows": 1, "before": 1}]
-"""By the query, of the even seconds in the windows from 30, 40 and 60 s on."""
-ASKED = 2
-"""The epoch from which on there is a standing query."""
+"""Answers of the query for even seconds in the windows from 30, 40 and 60 s on."""
+QUERY_BATCH = 2
+"""The batch with which the standing query begins."""
 
 
-def live(drivers: Drivers, folder: Path, seconds: float, parallelism: int, *faults: Fault, asked: bool = False) -> int:
+def live(
+    drivers: Drivers, folder: Path, seconds: float, parallelism: int, *faults: Fault, with_query: bool = False
+) -> int:
     assert drivers.server is not None
     environment = without_faults(dict(os.environ)) | planned(faults)
-    life = {"folder": str(folder), "seconds": seconds, "parallelism": parallelism, "asked": asked}
+    life = {"folder": str(folder), "seconds": seconds, "parallelism": parallelism, "with_query": with_query}
     arguments = [json.dumps(life)]
     log = folder / "driver.log"
     code = WatchedProcess(drivers.server.start(TIME_LIFE, arguments, environment, log), log).wait()
@@ -53,39 +55,39 @@ def live(drivers: Drivers, folder: Path, seconds: float, parallelism: int, *faul
 
 
 def run(drivers: Drivers, folder: Path, killed: bool) -> dict[str, Any]:
-    """What the sinks show of all epochs."""
+    """The output of the sinks over all epochs."""
     (folder / "input").mkdir(parents=True)
     new_sqlite_catalog(folder / "catalog.sqlite")
     for number, (seconds, killed_at) in enumerate(zip(BATCHES, KILLED_AT, strict=True)):
-        asked = number == ASKED
+        with_query = number == QUERY_BATCH
         rows = [{"key": "ab"[n % 2], "at": microseconds(at(n)), "n": n} for n in seconds]
         (folder / "input" / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
         for point in killed_at if killed else ():
-            code = live(drivers, folder, number, 2, Fault(point, "kill"), asked=asked)
-            assert code < 0, f"nobody was killed at {point}"
-        live(drivers, folder, number, 3 if killed and number % 2 else 2, asked=asked)
+            code = live(drivers, folder, number, 2, Fault(point, "kill"), with_query=with_query)
+            assert code < 0, f"no driver was killed at {point}"
+        live(drivers, folder, number, 3 if killed and number % 2 else 2, with_query=with_query)
     live(drivers, folder, 100, 2)
-    return {sink.name: Counter(map(repr, shown(sink))) for sink in (folder / "output").iterdir()}
+    return {sink.name: Counter(map(repr, output_rows(sink))) for sink in (folder / "output").iterdir()}
 
 
-def shown(sink: Path) -> list[Any]:
-    """Without the times that are those of an epoch."""
+def output_rows(sink: Path) -> list[Any]:
+    """Output rows without the times of epochs."""
     rows = [row for file in sorted(sink.glob("epoch=*/*.parquet")) for row in pq.read_table(file).to_pylist()]
     return [row["what"] for row in rows] if sink.name == "alarms" else rows
 
 
-def remembered(folder: Path) -> list[Any]:
-    """What the query has answered of the even seconds, window by window."""
-    rows = sorted(shown(folder / "output" / "answers"), key=lambda row: row["window_start"])
+def answers(folder: Path) -> list[Any]:
+    """The answers of the query for even seconds, window by window."""
+    rows = sorted(output_rows(folder / "output" / "answers"), key=lambda row: row["window_start"])
     assert {row["group"] for row in rows} == {'{"key":"a"}'}
     return [json.loads(row["values"]) for row in rows]
 
 
-def test_killed_drivers_leave_windows_timers_and_answers_as_they_are(without_spark: Drivers, tmp_path: Path) -> None:
+def test_kills_change_no_windows_timers_or_answers(without_spark: Drivers, tmp_path: Path) -> None:
     undisturbed = run(without_spark, tmp_path / "undisturbed", killed=False)
     assert {name: rows.total() for name, rows in undisturbed.items() if name == "late"} == {"late": 1}
     assert undisturbed["alarms"].total() > 12 and undisturbed["windows"] and undisturbed["longer"]
-    assert remembered(tmp_path / "undisturbed") == ANSWERED
+    assert answers(tmp_path / "undisturbed") == ANSWERED
     assert run(without_spark, tmp_path / "killed", killed=True) == undisturbed
     for folder in (tmp_path / "undisturbed", tmp_path / "killed"):
-        assert len(list((folder / "store").glob("*/queries/*"))) == 1, "a file of standing queries that nobody names"
+        assert len(list((folder / "store").glob("*/queries/*"))) == 1, "a file of standing queries without a reference"

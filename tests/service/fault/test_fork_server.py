@@ -1,4 +1,4 @@
-"""What the fork server forks is a process as any other."""
+"""Processes of the fork server behave like any other process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POINT = faults.FaultPoint("X1.here", "in a test")
 
 
 def main() -> None:
-    """What is forked: says what it is, then does what it is asked for."""
+    """The forked program: prints its properties, then performs the requested action."""
     found = {"pid": os.getpid(), "session": os.getsid(0), "variables": dict(os.environ), "folder": os.getcwd()}
     found["descriptors"] = sorted(os.listdir("/proc/self/fd"))
     print(json.dumps(found), flush=True)
@@ -41,15 +41,15 @@ def start(server: ForkServer | None, action: str, log: Path, **environment: str)
     return server.start(__name__, [action], environment, log)
 
 
-def said(log: Path) -> dict[str, object]:
+def properties(log: Path) -> dict[str, object]:
     found: dict[str, object] = json.loads(log.read_text().splitlines()[0])
     return found
 
 
-def test_it_has_a_session_an_environment_and_a_log_of_its_own(without_spark: Drivers, tmp_path: Path) -> None:
+def test_forked_process_has_its_own_session_environment_and_log(without_spark: Drivers, tmp_path: Path) -> None:
     process = start(without_spark.server, "0", tmp_path / "log", HERE="yes")
     assert process.wait(60) == 0
-    found = said(tmp_path / "log")
+    found = properties(tmp_path / "log")
     assert (found["pid"], found["session"]) == (process.pid, process.pid)
     assert found["pid"] != os.getpid()
     assert found["variables"] == {"HERE": "yes"}
@@ -58,16 +58,16 @@ def test_it_has_a_session_an_environment_and_a_log_of_its_own(without_spark: Dri
 
 
 @pytest.mark.parametrize("code", [0, 1, 3])
-def test_its_exit_code_is_known(without_spark: Drivers, tmp_path: Path, code: int) -> None:
+def test_exit_code_of_a_forked_process_is_returned(without_spark: Drivers, tmp_path: Path, code: int) -> None:
     assert start(without_spark.server, str(code), tmp_path / "log").wait(60) == code
 
 
-def test_an_exception_is_in_its_log(without_spark: Drivers, tmp_path: Path) -> None:
+def test_exception_of_a_forked_process_is_in_its_log(without_spark: Drivers, tmp_path: Path) -> None:
     assert start(without_spark.server, "nonsense", tmp_path / "log").wait(60) == 1
     assert "ValueError" in (tmp_path / "log").read_text()
 
 
-def test_it_is_killed_as_any_process(without_spark: Drivers, tmp_path: Path) -> None:
+def test_forked_process_can_be_killed(without_spark: Drivers, tmp_path: Path) -> None:
     process = start(without_spark.server, "wait", tmp_path / "log")
     assert process.poll() is None
     with pytest.raises(subprocess.TimeoutExpired):
@@ -75,17 +75,17 @@ def test_it_is_killed_as_any_process(without_spark: Drivers, tmp_path: Path) -> 
     process.send_signal(signal.SIGKILL)
     assert process.wait(60) == -signal.SIGKILL
     assert process.poll() == -signal.SIGKILL
-    process.kill()  # it is gone, and nobody else is hit
+    process.kill()  # has terminated; no other process receives the signal
     assert not Path(f"/proc/{process.pid}").exists()
 
 
-def test_faults_are_those_of_its_own_environment(without_spark: Drivers, tmp_path: Path) -> None:
+def test_forked_process_uses_the_faults_of_its_environment(without_spark: Drivers, tmp_path: Path) -> None:
     environment = planned([Fault(POINT.name, "kill", epoch=1)])
     assert start(without_spark.server, "point", tmp_path / "log", **environment).wait(60) == -signal.SIGKILL
     assert start(without_spark.server, "point", tmp_path / "log").wait(60) == 0
 
 
-def test_what_it_has_started_outlives_a_server(tmp_path: Path) -> None:
+def test_forked_process_survives_its_server(tmp_path: Path) -> None:
     with ForkServer([__name__]) as server:
         process = start(server, "wait", tmp_path / "log")
     assert process.poll() is None
@@ -93,6 +93,6 @@ def test_what_it_has_started_outlives_a_server(tmp_path: Path) -> None:
     assert process.wait(60) == -signal.SIGKILL
 
 
-def test_a_server_that_cannot_import_says_so() -> None:
+def test_fork_server_reports_failed_imports() -> None:
     with pytest.raises(EnvironmentProblem, match="fork server ended"):
         ForkServer(["no.such.module"])

@@ -1,4 +1,4 @@
-"""Oracle and epoch cuts by themselves, on small examples."""
+"""The oracle and epoch cuts on small examples."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from epochal.testing.oracle import KeyedOracle, Row, expectations, multiset
 from tests.kit.cuts import Event, Mark, Trace, cut_violations
 
 
-def count_or_forget(before: Row | None, rows: Sequence[Row]) -> tuple[Row | None, Sequence[Row]]:
-    """Counts; a last value of 0 deletes the key."""
+def count_or_delete(before: Row | None, rows: Sequence[Row]) -> tuple[Row | None, Sequence[Row]]:
+    """Count the rows; a last value of 0 deletes the key."""
     if rows[-1]["value"] == 0:
         return None, []
     after = {"count": (before["count"] if before else 0) + len(rows)}
@@ -22,8 +22,8 @@ def row(key: str, value: int) -> Row:
     return {"key": key, "value": value}
 
 
-def test_the_oracle_computes_state_and_output_epoch_by_epoch() -> None:
-    oracle = KeyedOracle("counts", "in", "out", ("key",), count_or_forget, order_by=("value",))
+def test_oracle_computes_state_and_output_of_each_epoch() -> None:
+    oracle = KeyedOracle("counts", "in", "out", ("key",), count_or_delete, order_by=("value",))
     first, second, third = expectations(
         [oracle], [{"in": [row("a", 2), row("b", 1), row("a", 1)]}, {}, {"in": [row("a", 1), row("b", 0)]}]
     )
@@ -35,7 +35,7 @@ def test_the_oracle_computes_state_and_output_epoch_by_epoch() -> None:
     assert third.output["out"] == multiset([{"key": "a", "count": 3}])
 
 
-# Two sources feed one task; each source's second event comes after the mark of epoch 1.
+# Two sources feed one task; the second event of each source comes after the mark of epoch 1.
 SOURCE_A: list[Event] = ["a1", Mark("a", 1), "a2"]
 SOURCE_B: list[Event] = ["b1", Mark("b", 1), "b2"]
 PRODUCTIONS = {"a1": ["t1"], "b1": ["t2"], "a2": ["t3"], "b2": ["t4"]}
@@ -48,7 +48,7 @@ def trace(*task: Event) -> Trace:
 ALIGNED = trace("t1", "t2", Mark("task", 1), "t3", "t4")
 
 
-def test_the_cut_of_an_epoch() -> None:
+def test_cut_of_an_epoch_violates_no_invariant() -> None:
     assert cut_violations(ALIGNED, 1, {"a1", "b1", "t1", "t2"}) == []
 
 
@@ -62,12 +62,12 @@ def test_the_cut_of_an_epoch() -> None:
     ],
 )
 @pytest.mark.claim("Thesis, definition 3.2.1", "Thesis, definition 3.3.2")
-def test_each_invariant_is_seen_to_be_broken(invariant: str, cut: set[str]) -> None:
+def test_violation_of_each_invariant_is_found(invariant: str, cut: set[str]) -> None:
     assert any(problem.startswith(invariant) for problem in cut_violations(ALIGNED, 1, cut))
 
 
 @pytest.mark.claim("Thesis, definition 3.4.3", "Thesis, figure 3.12")
-def test_without_alignment_no_cut_is_right() -> None:
+def test_trace_without_alignment_has_no_valid_cut() -> None:
     """The task processes an event of epoch 2 before one of epoch 1: thesis, figure 3.12."""
     unaligned = trace("t1", "t3", "t2", Mark("task", 1), "t4")
     assert cut_violations(unaligned, 1, {"a1", "b1", "t1", "t2"}) != []

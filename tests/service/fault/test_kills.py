@@ -1,13 +1,13 @@
-"""The driver is killed (SIGKILL) at every declared point of every numbered step, and so are its tasks.
+"""The driver and its tasks are killed (SIGKILL) at every declared fault point of every numbered step.
 
-Each test is one story: a copy of an application that has had some epochs, a driver that dies where the fault says (or
-two, the second in its recovery), and one that runs the input to its end. Then the whole history is compared with the
-sequential oracle: state at every epoch, each sink's rows of every epoch, no epoch shown that was not decided, no file
-that nobody refers to.
+Each test takes a copy of an application with some committed epochs, kills a driver at a point (or two drivers, the
+second during recovery), and runs another one to the end of the input. Then the history is compared with the
+sequential oracle: state at every epoch, rows of each sink in every epoch, no undecided epoch visible, no
+unreferenced file.
 
-The drivers have no Spark (``tests.kit.local_engine.attempt``). In every run one is killed for each class of effect, in
-the run of all tests at every point; the simulations crash at each in every run. Real drivers, with Spark, are killed
-in ``test_kills_with_spark.py``.
+The drivers have no Spark (``tests.kit.local_engine.attempt``). Every run kills one for each class of effect; the run
+of all tests kills one at every point. Simulations crash at each point in every run. Real drivers with Spark are
+killed in ``test_kills_with_spark.py``.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 STEPS = [*(f"E{n}" for n in range(1, 8)), *(f"T{n}" for n in range(1, 4)), *(f"R{n}" for n in range(1, 6))]
 OTHER_SINKS = ("log", "kafka", "hdfs", "dbms", "postgresql")
-"""Their points are met in test_kafka.py, test_hdfs.py and test_dbms.py, with their servers."""
+"""Their points are tested in test_kafka.py, test_hdfs.py and test_dbms.py, with their servers."""
 
 
 @dataclass(frozen=True)
 class Life:
-    """How one life of the driver ends.
+    """The end of one life of the driver.
 
-    ``where``: in its first epoch, while it recovers an epoch in state ``finds``, or wherever the point is first met.
-    ``raises``: a point of the same epoch where something goes wrong before.
+        ``where``: in its first epoch, during recovery of an epoch in state ``finds``, or at the first hit of the
+    point. ``raises``: a point of the same epoch that raises an error before.
     """
 
     point: str
@@ -57,8 +57,8 @@ class Life:
 
 
 LIVES = (
-    # In an order in which each finds what it needs when they are lived one after the other.
-    # Undecided: without trace.
+    # Ordered so that each life finds its precondition when they run one after another. First undecided epochs, which
+    # leave no trace.
     Life("E1.before"),
     Life("E1.slices-chosen"),
     Life("E1.opened"),
@@ -67,19 +67,19 @@ LIVES = (
     Life("E3.collected"),
     Life("E4.before-manifest"),
     Life("E4.manifest-written"),
-    # While it recovers an undecided epoch.
+    # During recovery of an undecided epoch.
     Life("R4.swept", "recovery", "started"),
     Life("R4.aborted", "recovery", "started"),
     Life("R5.go-on", "anywhere"),
-    # Decided: redone until done.
+    # Decided epochs are committed by recovery.
     Life("E4.prepared"),
-    # While it recovers a decided epoch, its sink's commit half-way.
+    # During recovery of a decided epoch with a partial commit of its sink.
     Life("R1.begun", "recovery", "prepared"),
     Life("R1.sinks-fenced", "recovery", "prepared"),
     Life("R2.found", "recovery", "prepared"),
     Life("E5.files.gathered-one", "recovery", "prepared"),
     Life("R3.finished", "recovery", "prepared"),
-    # While it commits and retains.
+    # During commit and retention.
     Life("E5.before-sink"),
     Life("E5.files.gathering"),
     Life("E5.files.gathered-one"),
@@ -93,32 +93,32 @@ LIVES = (
     Life("E7.swept"),
     Life("E7.base-written", "anywhere"),
     Life("E7.bases-written", "anywhere"),
-    # While it aborts an epoch that has failed.
+    # During the abort of a failed epoch.
     Life("abort.before-sweep", raises="E3.collected"),
     Life("abort.swept", raises="E4.manifest-written"),
 )
-OF_EACH_CLASS = (
-    # Undecided: nothing done; tasks done; the manifest there; while it is swept.
+ONE_OF_EACH_CLASS = (
+    # Undecided: nothing done; tasks done; manifest written; during the sweep.
     Life("E1.opened"),
     Life("E2.ran"),
     Life("E4.manifest-written"),
     Life("R4.swept", "recovery", "started"),
-    # Decided, and again in the commit that recovery redoes.
+    # Decided, and again during the commit by recovery.
     Life("E4.prepared"),
     Life("E5.files.gathered-one", "recovery", "prepared"),
-    # Half-way in the sink, done there, published.
+    # Partly committed by the sink, fully committed, published.
     Life("E5.files.gathered-one"),
     Life("E5.sink-committed"),
     Life("E6.published"),
-    # Compaction, which no simulation has.
+    # Compaction, which the simulations do not cover.
     Life("E7.base-written", "anywhere"),
     Life("E7.bases-written", "anywhere"),
     # Failed, and swept.
     Life("abort.swept", raises="E4.manifest-written"),
 )
-"""What every run tests."""
-HALF_WAY = {"started": "E4.manifest-written", "prepared": "E5.files.gathered-one"}
-"""By what a recovery finds, where the life before it has died."""
+"""Lives that are tested in every run."""
+PRECEDING_KILL = {"started": "E4.manifest-written", "prepared": "E5.files.gathered-one"}
+"""The point at which the previous life must be killed, by the state that recovery finds."""
 
 
 def task_points() -> list[str]:
@@ -131,16 +131,18 @@ def all_points() -> set[str]:
     return {name for name in found if name.split(".")[1] not in OTHER_SINKS}
 
 
-def die(application: FaultyApplication, life: Life) -> None:
-    """One life, or two where the one before has to leave something to recover."""
+def run_life(application: FaultyApplication, life: Life) -> None:
+    """Run one life, or two if the first must leave an epoch to recover."""
     epoch = application.next_epoch
     if life.finds is not None:
-        application.dies_at(application.fault(HALF_WAY[life.finds], "kill", epoch))
+        application.kill_at(application.fault(PRECEDING_KILL[life.finds], "kill", epoch))
         assert life.finds in {record.state for record in application.epochs}
-    of_an_epoch = life.where != "anywhere" and (life.where == "first epoch" or life.point.startswith(("E", "R4.swept")))
-    at = epoch if of_an_epoch else None
+    first_epoch_only = life.where != "anywhere" and (
+        life.where == "first epoch" or life.point.startswith(("E", "R4.swept"))
+    )
+    at = epoch if first_epoch_only else None
     raising = [application.fault(life.raises, "raise", at)] if life.raises else []
-    application.dies_at(application.fault(life.point, "kill", at), before=raising)
+    application.kill_at(application.fault(life.point, "kill", at), before=raising)
 
 
 def check_the_end(application: FaultyApplication) -> None:
@@ -153,7 +155,7 @@ def check_the_end(application: FaultyApplication) -> None:
 
 
 def wrong_cuts(application: FaultyApplication) -> list[str]:
-    """Definition 3.4.2 over the trace of all source events and the output rows that they produced."""
+    """Check definition 3.4.2 over the trace of all source events and the output rows that they produced."""
     history = application.history
     source: list[object] = []
     sink: list[object] = []
@@ -170,27 +172,25 @@ def wrong_cuts(application: FaultyApplication) -> list[str]:
     return [problem for epoch, cut in cuts.items() for problem in cut_violations(trace, epoch, cut)]
 
 
-@pytest.mark.parametrize("life", in_every_run(OF_EACH_CLASS, LIVES))
+@pytest.mark.parametrize("life", in_every_run(ONE_OF_EACH_CLASS, LIVES))
 @pytest.mark.claim("Thesis, 4.1.3.1", "SDG, table 1, failure recovery")
-def test_a_driver_that_died_leaves_nothing_wrong(local: FaultyApplication, life: Life) -> None:
-    die(local, life)
+def test_killed_driver_leaves_a_correct_history(local: FaultyApplication, life: Life) -> None:
+    run_life(local, life)
     local.finish()
     check_the_end(local)
 
 
-@pytest.mark.parametrize("life", in_every_run([Life(HALF_WAY["prepared"])], map(Life, HALF_WAY.values())))
-def test_a_driver_that_dies_again_and_again_at_one_point_leaves_nothing_wrong(
-    local: FaultyApplication, life: Life
-) -> None:
+@pytest.mark.parametrize("life", in_every_run([Life(PRECEDING_KILL["prepared"])], map(Life, PRECEDING_KILL.values())))
+def test_driver_killed_repeatedly_leaves_a_correct_history(local: FaultyApplication, life: Life) -> None:
     for _ in range(3):
-        die(local, life)
+        run_life(local, life)
     local.finish()
     check_the_end(local)
 
 
 @pytest.mark.parametrize("backend", in_every_run(["heap"], ["heap", "lmdb"]))
-def test_tasks_that_died_are_run_again(new_local: NewApplication, backend: str) -> None:
-    """One life, whose epochs lose a task each, at one point after the other; one more epoch sweeps what is left."""
+def test_killed_tasks_are_run_again(new_local: NewApplication, backend: str) -> None:
+    """In one life, each epoch loses a task at another point; one further epoch sweeps the leftovers."""
     application, lost = new_local(state_backend=backend), task_points()
     application.feed(len(lost) + 1)
     faults = [application.fault(point, "kill", number) for number, point in enumerate(lost, 1)]
@@ -201,7 +201,7 @@ def test_tasks_that_died_are_run_again(new_local: NewApplication, backend: str) 
     check_the_end(application)
 
 
-def test_every_step_has_a_point_and_every_point_is_met() -> None:
+def test_every_step_has_a_point_and_every_point_a_test() -> None:
     assert {life.point for life in LIVES} | set(task_points()) == all_points()
     assert {point.partition(".")[0] for point in all_points()} == {*STEPS, "abort"}
     assert {point.step for point in vars(points).values() if isinstance(point, FaultPoint)} == {
@@ -209,32 +209,32 @@ def test_every_step_has_a_point_and_every_point_is_met() -> None:
     }
 
 
-class TestTheChecksThemselves:
-    """They find what is wrong, when something is."""
+class TestChecks:
+    """The checks find errors."""
 
-    def test_a_lost_row(self, local: FaultyApplication) -> None:
+    def test_lost_row_is_found(self, local: FaultyApplication) -> None:
         epoch = visible_epochs(local.outputs["totals"])[-1]
         next((local.outputs["totals"] / f"epoch={epoch:010}").glob("*.parquet")).unlink()
         assert any("sink totals" in problem for problem in violations(local.history, local.oracles))
 
-    def test_a_row_twice(self, local: FaultyApplication) -> None:
+    def test_duplicate_row_is_found(self, local: FaultyApplication) -> None:
         first, second = visible_epochs(local.outputs["streaks"])[:2]
         source = next((local.outputs["streaks"] / f"epoch={first:010}").glob("*.parquet"))
         shutil.copy(source, local.outputs["streaks"] / f"epoch={second:010}")
         assert any(f"sink streaks, epoch {second}" in problem for problem in violations(local.history, local.oracles))
 
-    def test_an_epoch_that_was_never_decided(self, local: FaultyApplication) -> None:
+    def test_undecided_epoch_is_found(self, local: FaultyApplication) -> None:
         (local.outputs["totals"] / "epoch=0000009999").mkdir()
         assert any("9999, which was never decided" in problem for problem in violations(local.history, local.oracles))
 
-    def test_a_file_that_nobody_names(self, local: FaultyApplication) -> None:
+    def test_unreferenced_file_is_found(self, local: FaultyApplication) -> None:
         delta = local.history.snapshots[0][1].deltas[0].file.path
         local.store.write(f"{delta}-stray", b"")
         (local.outputs["totals"] / "_staging").mkdir(exist_ok=True)
         (local.outputs["totals"] / "_staging" / "stray.parquet").write_bytes(b"")
         assert sum("stray" in problem for problem in violations(local.history, local.oracles)) == 2
 
-    def test_another_state(self, local: FaultyApplication) -> None:
+    def test_wrong_state_is_found(self, local: FaultyApplication) -> None:
         oracles = [
             replace(local.oracles[0], step=lambda before, rows: (before or {"events": 1}, ())),
             local.oracles[1],

@@ -1,10 +1,10 @@
-"""Real drivers, as ``epochal run`` starts them: killed life after life in one history, which is right in the end.
+"""Real drivers, as ``epochal run`` starts them, are killed one after another in one history, which must be correct
+at the end.
 
-In every run one before the decision, with all its processes, and two after it; in the run of all tests one at every
-point. That each point by itself leaves nothing wrong is what ``test_kills.py`` shows, without Spark.
-
-All lives but one share a JVM (see ``epochal.testing.drivers``), which makes so many of them affordable; that one dies
-with its JVM and its Python workers.
+Every run kills a driver before the decision, with all its processes, and two drivers after it; the run of all tests
+kills one at every point. ``test_kills.py`` tests each point separately, without Spark. All lives but one share a JVM
+(see ``epochal.testing.drivers``), which makes the number of lives affordable; that one is killed with its JVM and its
+Python workers.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ SAMPLE = (
     Life("E4.prepared"),
     Life("E5.files.gathered-one", "recovery", "prepared"),
 )
-"""Decided; again half-way in the commit that recovery redoes. Undecided is what dies with all processes."""
+"""A decided epoch, and a partial commit during recovery. The undecided epoch is that of the killed processes."""
 LOST_TASKS = ("T2.processed", "T3.pre-committed")
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.by_turns(3)
-def test_lives_that_end_at_one_point_of_each_kind(new_application: NewApplication) -> None:
+def test_driver_is_killed_at_one_point_of_each_kind(new_application: NewApplication) -> None:
     live(new_application(compact_after_epochs=3), SAMPLE, LOST_TASKS, ahead=2)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_lives_that_end_at_every_point(new_application: NewApplication) -> None:
+def test_driver_is_killed_at_every_point(new_application: NewApplication) -> None:
     application = new_application(compact_after_epochs=6)
     live(application, LIVES, task_points(), ahead=10)
     assert len(application.history.decided) >= len(LIVES) // 2
 
 
 def live(application: FaultyApplication, lives: Sequence[Life], lost_tasks: Sequence[str], ahead: int) -> None:
-    """``ahead``: the files that each life finds, an epoch for each; a life that compacts needs several."""
+    """``ahead``: number of input files, one an epoch, that each life finds; a life that compacts needs several."""
     for life in lives:
         _live(application, life, ahead)
-    _die_with_all_processes(application)
+    _kill_all_processes(application)
     _lose_tasks_and_finish(application, lost_tasks)
     check_the_end(application)
 
@@ -60,14 +60,14 @@ def _live(application: FaultyApplication, life: Life, ahead: int) -> None:
     if life.where == "first epoch":
         epoch = application.next_epoch
     elif life.finds is not None:
-        assert life.finds in states, f"before {life} there is no {life.finds} epoch"
+        assert life.finds in states, f"no {life.finds} epoch before {life}"
         epoch = states[life.finds] if life.point.startswith(("E", "R4.swept")) else None
     raising = [application.fault(life.raises, "raise", epoch)] if life.raises else []
-    application.dies_at(application.fault(life.point, "kill", epoch), before=raising, epochs=ahead)
+    application.kill_at(application.fault(life.point, "kill", epoch), before=raising, epochs=ahead)
 
 
-def _die_with_all_processes(application: FaultyApplication) -> None:
-    """In the middle of a job: some tasks have pre-committed, others have not."""
+def _kill_all_processes(application: FaultyApplication) -> None:
+    """Kill all processes during a job, when some tasks have pre-committed and others have not."""
     application.feed(max(0, 1 - application.files_left))
     slow = application.fault("T3.pre-committed", "delay", epoch=application.next_epoch, seconds=600)
     driver = application.start(task_faults=[slow], epochs=1, jvm=None)
@@ -78,8 +78,8 @@ def _die_with_all_processes(application: FaultyApplication) -> None:
 
 
 def _lose_tasks_and_finish(application: FaultyApplication, lost: Sequence[str]) -> None:
-    """The last life, to the end of the input: first its epochs lose a Python worker each, at one point after the other,
-    and Spark runs the task again; two epochs at least lose none."""
+    """Run the last life to the end of the input. Its first epochs lose a Python worker each, at one point after
+    another, and Spark runs the task again; at least two epochs lose none."""
     application.feed(max(0, len(lost) + 2 - application.files_left))
     first = application.next_epoch
     faults = [application.fault(point, "kill", first + number) for number, point in enumerate(lost)]

@@ -1,4 +1,4 @@
-"""Full disks, and snapshots that were damaged: every error names the file, and nothing is lost."""
+"""Full disks and damaged snapshots: every error names the file, and no data is lost."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def message(record: EpochRecord) -> str:
     return record.failure.message
 
 
-class TestAFullDisk:
-    def test_at_a_delta_at_a_staged_file_and_at_the_manifest(self, new_either: NewApplication) -> None:
-        """As the system reports it, injected: runs everywhere."""
-        application = new_either()
+class TestFullDisk:
+    def test_full_disk_for_a_delta_a_staged_file_and_the_manifest(self, new_tiered_application: NewApplication) -> None:
+        """The error of the system, injected; runs everywhere."""
+        application = new_tiered_application()
         application.feed(5)
         in_tasks = [
             application.fault("T3.before-delta", "full-disk", 2),
@@ -53,19 +53,19 @@ class TestAFullDisk:
 
     @pytest.fixture
     def small_disk(self, tmp_path: Path) -> Iterator[Path]:
-        """A file system of 4 MB, where this user may mount one."""
-        place = tmp_path / "small"
-        place.mkdir()
-        options = ["-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
+        """A file system of 4 MB, if this user may mount one."""
+        folder = tmp_path / "small"
+        folder.mkdir()
+        options = ["-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
         mounted = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
         if mounted.returncode != 0:
-            pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
-        yield place
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
+            pytest.skip(f"cannot mount a file system: {mounted.stderr.strip()}")
+        yield folder
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
-    def test_that_is_really_full(self, new_either: NewApplication, small_disk: Path) -> None:
-        """Full as the manifest is to be written, then for the deltas of the next epoch; then there is space again."""
-        application = new_either()
+    def test_full_file_system(self, new_tiered_application: NewApplication, small_disk: Path) -> None:
+        """The disk is full for the manifest, then for the deltas of the next epoch; then there is space again."""
+        application = new_tiered_application()
         (application.folder / "run" / "store").symlink_to(small_disk)
         application.feed(4)
         full_for_the_manifest = application.fault("E4.before-manifest", "stop", 2)
@@ -73,10 +73,10 @@ class TestAFullDisk:
         freed = application.fault("abort.swept", "stop", 3)
         ballast = small_disk / "ballast"
         driver = application.start(faults=[full_for_the_manifest, full_for_deltas, freed], epochs=4)
-        for stop, then in ((full_for_the_manifest, fill), (full_for_deltas, fill), (freed, Path.unlink)):
+        for stop, action in ((full_for_the_manifest, fill), (full_for_deltas, fill), (freed, Path.unlink)):
             driver.wait_until(lambda stop=stop: application.fired(stop))
             driver.wait_until_stopped()
-            then(ballast)
+            action(ballast)
             driver.send(signal.SIGCONT)
         assert driver.wait() == 0, driver.log_end()
         manifest, delta = aborted(application)
@@ -87,7 +87,7 @@ class TestAFullDisk:
 
 
 def fill(ballast: Path) -> None:
-    """Take all space that is left."""
+    """Use up all free space."""
     with ballast.open("ab", buffering=0) as file:
         try:
             while True:
@@ -104,36 +104,40 @@ DAMAGES = (
     ("base", "corrupt", "heap"),
     ("base", "missing", "lmdb"),
 )
-"""What, how, and one of the backends, which read through the same store."""
-DAMAGED = {"compact_after_epochs": 3, "tolerable_failed_epochs": 0}
+"""The damaged file, the kind of damage, and one of the backends, which read through the same store."""
+CONFIGURATION = {"compact_after_epochs": 3, "tolerable_failed_epochs": 0}
 
 
-class TestADamagedSnapshot:
-    """The attempt ends, naming the file; once the file is back, everything goes on."""
+class TestDamagedSnapshot:
+    """The attempt ends with an error that names the file; once the file is restored, the application continues."""
 
     @pytest.mark.parametrize(
-        ("what", "damage", "backend"),
+        ("file_kind", "damage", "backend"),
         [
             pytest.param(*each, marks=() if each in DAMAGES else pytest.mark.long)
             for each in product(("manifest", "delta", "base"), ("corrupt", "missing"), ("heap", "lmdb"))
         ],
     )
-    def test_is_named(self, new_local: NewApplication, what: str, damage: str, backend: str) -> None:
-        check_that_damage_is_named(new_local(**DAMAGED, state_backend=backend), what, damage)
+    def test_damaged_file_is_named(self, new_local: NewApplication, file_kind: str, damage: str, backend: str) -> None:
+        check_damage_is_named(new_local(**CONFIGURATION, state_backend=backend), file_kind, damage)
 
     @pytest.mark.long
-    @pytest.mark.parametrize(("what", "damage"), [("manifest", "missing"), ("delta", "corrupt"), ("base", "missing")])
-    def test_is_named_with_spark(self, new_application: NewApplication, what: str, damage: str) -> None:
-        check_that_damage_is_named(new_application(**DAMAGED, state_backend="heap"), what, damage)
+    @pytest.mark.parametrize(
+        ("file_kind", "damage"), [("manifest", "missing"), ("delta", "corrupt"), ("base", "missing")]
+    )
+    def test_damaged_file_is_named_with_spark(
+        self, new_application: NewApplication, file_kind: str, damage: str
+    ) -> None:
+        check_damage_is_named(new_application(**CONFIGURATION, state_backend="heap"), file_kind, damage)
 
 
-def check_that_damage_is_named(application: FaultyApplication, what: str, damage: str) -> None:
-    """Of a snapshot with bases at an earlier epoch and deltas after them."""
+def check_damage_is_named(application: FaultyApplication, file_kind: str, damage: str) -> None:
+    """Damage a file of a snapshot with bases at an earlier epoch and later deltas."""
     application.feed(7)
     application.finish()
     application.feed(1)
     shutil.rmtree(application.folder / "run" / "cache", ignore_errors=True)
-    victim = newest(application, what)
+    victim = newest(application, file_kind)
     copy = victim.read_bytes()
     decided = len(application.history.decided)
     if damage == "missing":
@@ -143,7 +147,7 @@ def check_that_damage_is_named(application: FaultyApplication, what: str, damage
     driver = application.start(epochs=1)
     assert driver.wait() == 1
     assert str(victim) in driver.log_end()
-    if what == "manifest":
+    if file_kind == "manifest":
         assert f"File{damage.capitalize()}: {victim}" in driver.log_end()
     else:
         failure = application.epochs[-1].failure
@@ -157,12 +161,12 @@ def check_that_damage_is_named(application: FaultyApplication, what: str, damage
     assert violations(application.history, application.oracles) == []
 
 
-def newest(application: FaultyApplication, what: str) -> Path:
+def newest(application: FaultyApplication, file_kind: str) -> Path:
     snapshots = application.history.snapshots
     reference, manifest = snapshots[-1]
-    if what == "manifest":
+    if file_kind == "manifest":
         path = reference.path
-    elif what == "delta":
+    elif file_kind == "delta":
         path = manifest.deltas[-1].file.path
     else:
         path = next(manifest for _, manifest in reversed(snapshots) if manifest.bases).bases[0].file.path

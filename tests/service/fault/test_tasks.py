@@ -1,4 +1,4 @@
-"""Tasks that fail after their pre-commit, with and without another try by Spark: output exact, losers swept."""
+"""Tasks that fail after their pre-commit, with and without a retry by Spark: exact output, and no leftover files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 AFTER_DURABLE = ("T3.delta-written", "T3.files.durable", "T3.pre-committed")
 
 
-@pytest.mark.long  # a life of test_kills_with_spark.py loses tasks at two of the points
-def test_spark_runs_a_task_again_that_had_pre_committed(new_application: NewApplication) -> None:
+@pytest.mark.long  # test_kills_with_spark.py loses tasks at two of the points
+def test_spark_retries_a_task_that_had_pre_committed(new_application: NewApplication) -> None:
     application = new_application(master="local[2,4]")
     application.feed(len(AFTER_DURABLE) + 1)
     faults = [application.fault(point, "raise", number) for number, point in enumerate(AFTER_DURABLE, start=2)]
@@ -31,8 +31,10 @@ def test_spark_runs_a_task_again_that_had_pre_committed(new_application: NewAppl
     assert violations(application.history, application.oracles) == []
 
 
-def test_an_epoch_whose_task_fails_for_good_after_its_pre_commit_is_aborted(new_either: NewApplication) -> None:
-    application = new_either()
+def test_epoch_is_aborted_when_a_pre_committed_task_fails(
+    new_tiered_application: NewApplication,
+) -> None:
+    application = new_tiered_application()
     application.feed(len(AFTER_DURABLE) + 1)
     faults = [application.fault(point, "raise", number) for number, point in enumerate(AFTER_DURABLE, start=2)]
     driver = application.start(task_faults=faults, epochs=len(AFTER_DURABLE) + 1)

@@ -1,4 +1,5 @@
-"""Whole processes: a JVM that dies under its driver, and zombies: stopped, and continued after their successor."""
+"""Whole processes: a JVM that dies under its driver, and zombies that are stopped and continued after their
+successor."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 
 from epochal.testing.drivers import SparkJvm
 from epochal.testing.invariants import violations, visible_epochs
-from tests.service.fault.faulty_application import stopped_at, wait_until_stopped_at
+from tests.service.fault.faulty_application import stopping_fault, wait_until_stopped_at
 
 if TYPE_CHECKING:
     from tests.service.fault.faulty_application import FaultyApplication, NewApplication
@@ -20,15 +21,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 UNDECIDED = ("E2.ran", "E4.manifest-written")
 DECIDED = ("E1.slices-chosen", "E4.prepared")
-"""Also where the zombie has no epoch yet: the successor takes its number."""
+"""The zombie may have no epoch yet: the successor takes its number."""
 IN_THE_BACKGROUND = ("E5.files.gathered-one", "E6.before-publish")
-"""With Spark, in the thread of the commits: only the whole process can be stopped there, from outside."""
+"""With Spark, commits run in their own thread, so only the whole process can be stopped there, from outside."""
 ALL = (*UNDECIDED, *DECIDED, *IN_THE_BACKGROUND)
 
 
 @pytest.mark.long
-def test_a_jvm_that_dies_ends_the_attempt_and_the_next_one_goes_on(new_application: NewApplication) -> None:
-    """As the kernel ends it for want of memory: the driver stays, and cannot run another epoch."""
+def test_killed_jvm_ends_the_attempt_and_the_next_one_continues(new_application: NewApplication) -> None:
+    """The kernel kills the JVM for lack of memory: the driver survives, and cannot run another epoch."""
     application = new_application(tolerable_failed_epochs=1000)
     application.feed(3)
     slow = application.fault("T3.pre-committed", "delay", epoch=2, seconds=600)
@@ -48,23 +49,23 @@ def test_a_jvm_that_dies_ends_the_attempt_and_the_next_one_goes_on(new_applicati
 
 
 @pytest.mark.parametrize("point", ALL)
-def test_a_zombie_without_spark_is_fenced_and_leaves_nothing(local: FaultyApplication, point: str) -> None:
-    haunt(local, point, None)
+def test_zombie_without_spark_is_fenced_and_changes_nothing(local: FaultyApplication, point: str) -> None:
+    check_zombie(local, point, None)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", ALL)
-def test_a_zombie_is_fenced_and_leaves_nothing(
+def test_zombie_with_spark_is_fenced_and_changes_nothing(
     new_application: NewApplication, zombie_jvm: SparkJvm, point: str
 ) -> None:
     application = new_application(compact_after_epochs=1000)
     application.feed(4)
-    haunt(application, point, zombie_jvm)
+    check_zombie(application, point, zombie_jvm)
 
 
-def haunt(application: FaultyApplication, point: str, jvm: SparkJvm | None) -> None:
+def check_zombie(application: FaultyApplication, point: str, jvm: SparkJvm | None) -> None:
     epoch = application.next_epoch
-    pause = stopped_at(application, point, epoch, jvm if point in IN_THE_BACKGROUND else None)
+    pause = stopping_fault(application, point, epoch, jvm if point in IN_THE_BACKGROUND else None)
     zombie = application.start(faults=[pause], jvm=jvm)
     wait_until_stopped_at(zombie, application, pause)
 

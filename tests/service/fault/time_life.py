@@ -1,7 +1,7 @@
-"""One life of a driver without Spark, in a process of its own, over the application with event time of the simulation.
+"""One life of a driver without Spark, as a process, over the application with event time of the simulation.
 
-What is to be run comes as JSON, the first argument: the ``folder``, with its input in ``input``, the time that it is,
-in seconds from when the application began, and whether a standing query is asked of it.
+The first argument contains the parameters of :func:`run` as JSON: the ``folder``, with the input in ``input``; the
+time in seconds since the start of the application; and whether a standing query is added.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     run(**json.loads(sys.argv[1]))
 
 
-def run(folder: str, seconds: float, parallelism: int, asked: bool) -> None:
+def run(folder: str, seconds: float, parallelism: int, with_query: bool) -> None:
     graph = pipeline(lambda name: files.sink(f"{folder}/output/{name}")).graph()
     local = local_pipeline(graph, {"rows": ROWS})
     catalog = standalone_catalog(f"sqlite:///{folder}/catalog.sqlite", "deaths", "local")
@@ -52,5 +52,5 @@ def run(folder: str, seconds: float, parallelism: int, asked: bool) -> None:
         sinks={node.name: node.make(SinkPlace(node.name, store)) for node in graph.sinks},
         tables=local.tables,
     )
-    begun = asks if asked else lambda coordinator: None
+    begun = asks if with_query else lambda coordinator: None
     attempt(orders, local, participants, catalog, now=lambda: at(seconds), begun=begun)

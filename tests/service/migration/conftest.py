@@ -13,7 +13,7 @@ from tests.kit.next_migration import add_next_migration
 
 @pytest.fixture
 def next_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
-    """Makes this process one of the next version, which has one more migration; its revision."""
+    """Make this process one of the next version, which has one more migration; returns its revision."""
 
     def upgrade(more: str = "") -> str:
         folder = tmp_path / "migrations"

@@ -1,4 +1,4 @@
-"""Migrations on PostgreSQL beside long transactions, and after an interruption."""
+"""Migrations on PostgreSQL during long transactions, and after an interruption."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def reading(database: Database) -> Iterator[None]:
         yield
 
 
-def ask(database: Database, query: str) -> list[Any]:
+def select_rows(database: Database, query: str) -> list[Any]:
     with database.reading() as session:
         return [tuple(row) for row in session.execute(text(query))]
 
@@ -65,52 +65,55 @@ def write(database: Database, id: str) -> None:
         )
 
 
-def test_a_long_reader_delays_only_the_migration(
+def test_long_reader_delays_only_the_migration(
     database: Database, next_revision: str, pool: ThreadPoolExecutor
 ) -> None:
     with reading(database):
         migrating: Future[str] = pool.submit(migration.migrate_database, database)
-        eventually(lambda: ask(database, WAITING) == [(1,)])
+        eventually(lambda: select_rows(database, WAITING) == [(1,)])
         write(database, "during")  # waits until the migration's lock request times out
-        assert ask(database, "SELECT id FROM operations") == [("during",)]
+        assert select_rows(database, "SELECT id FROM operations") == [("during",)]
         assert not migrating.done()
     assert migrating.result(30) == next_revision
-    assert sorted(ask(database, CONSTRAINTS)) == [("ck_operations_note", True), ("fk_operations_artifact", True)]
-    assert ask(database, INDEXES) == [(True,)]
+    assert sorted(select_rows(database, CONSTRAINTS)) == [
+        ("ck_operations_note", True),
+        ("fk_operations_artifact", True),
+    ]
+    assert select_rows(database, INDEXES) == [(True,)]
     assert migration.migrate_database(database) == next_revision
 
 
-def test_an_index_is_built_concurrently_with_readers_and_writers(
+def test_index_is_built_concurrently_with_readers_and_writers(
     database: Database, next_revision: str, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    altered, go_on = threading.Event(), threading.Event()
+    altered, resume = threading.Event(), threading.Event()
     finish = migration._finish
 
     def paused(database: Database) -> None:
         altered.set()
-        assert go_on.wait(30)
+        assert resume.wait(30)
         finish(database)
 
     monkeypatch.setattr(migration, "_finish", paused)
     migrating = pool.submit(migration.migrate_database, database)
     assert altered.wait(30)
     with reading(database):
-        go_on.set()
-        eventually(lambda: ask(database, INDEXES) == [(False,)])  # waits for the reader's transaction
+        resume.set()
+        eventually(lambda: select_rows(database, INDEXES) == [(False,)])  # waits for the reader's transaction
         write(database, "during")
         other = pool.submit(migration.migrate_database, database)  # a second control plane starts
-        assert ask(database, "SELECT id FROM operations") == [("during",)]
+        assert select_rows(database, "SELECT id FROM operations") == [("during",)]
     assert (migrating.result(30), other.result(30)) == (next_revision, next_revision)
-    assert ask(database, INDEXES) == [(True,)]
+    assert select_rows(database, INDEXES) == [(True,)]
 
 
-def test_the_next_start_finishes_an_interrupted_migration(
+def test_next_start_finishes_an_interrupted_migration(
     database: Database, next_revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migration, "_finish", lambda database: None)
     migration.migrate_database(database)
     monkeypatch.undo()
-    assert sorted(valid for _, valid in ask(database, CONSTRAINTS)) == [False, False]
+    assert sorted(valid for _, valid in select_rows(database, CONSTRAINTS)) == [False, False]
     with database.writing() as session:
         session.execute(text("CREATE INDEX ix_operations_note ON operations (note)"))
         session.execute(
@@ -119,14 +122,14 @@ def test_the_next_start_finishes_an_interrupted_migration(
     index = expanding.Index("ix_operations_note", "operations", ("note", "id"))
     with database.without_transaction() as connection:
         expanding.finish(connection, [index])
-    assert sorted(valid for _, valid in ask(database, CONSTRAINTS)) == [True, True]
-    assert ask(database, INDEXES) == [(True,)]
+    assert sorted(valid for _, valid in select_rows(database, CONSTRAINTS)) == [True, True]
+    assert select_rows(database, INDEXES) == [(True,)]
 
 
-def test_a_lock_that_is_never_granted_is_reported(
+def test_lock_that_is_never_granted_is_reported(
     database: Database, next_revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migration, "_TRIES_SECONDS", 0.0)
     with reading(database), pytest.raises(CatalogUnavailable, match="pg_stat_activity"):
         migration.migrate_database(database)
-    assert ask(database, "SELECT version_num FROM alembic_version") != [(next_revision,)]
+    assert select_rows(database, "SELECT version_num FROM alembic_version") != [(next_revision,)]

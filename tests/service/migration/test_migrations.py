@@ -52,7 +52,7 @@ def database(url: str) -> Database:
     return Database(url)
 
 
-def test_there_is_one_head() -> None:
+def test_migrations_have_one_head() -> None:
     assert len(ScriptDirectory.from_config(_configuration(None)).get_heads()) == 1
 
 
@@ -62,7 +62,7 @@ def test_file_names_begin_with_the_revision() -> None:
     assert [Path(script.path).name.partition("_")[0] for script in scripts] == list(_revisions())
 
 
-def test_the_next_start_creates_missing_indexes(
+def test_next_start_creates_missing_indexes(
     database: Database, next_revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     migrate_database(database)
@@ -75,9 +75,7 @@ def test_the_next_start_creates_missing_indexes(
     assert "ix_operations_note" in {index["name"] for index in found}
 
 
-def test_a_start_without_pending_migrations_changes_nothing(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_start_without_pending_migrations_changes_nothing(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     migrate_database(database)
 
     def refuse() -> NoReturn:
@@ -131,7 +129,7 @@ def names(constraints: object) -> list[str]:
 
 
 def indexes(found: object) -> list[tuple[str, bool, bool]]:
-    """Name, uniqueness, and whether it is partial."""
+    """Name, uniqueness, and whether the index is partial."""
     return sorted(
         (
             str(index["name"]),
@@ -166,7 +164,7 @@ def test_data_survives_a_migration(url: str, database: Database, next_version: C
         assert session.scalar(text("SELECT version_num FROM alembic_version")) == revision
 
 
-def test_a_backup_of_an_older_revision_is_migrated(
+def test_backup_of_an_older_revision_is_migrated(
     database: Database, next_version: Callable[..., str], tmp_path: Path
 ) -> None:
     backups = Backups(str(tmp_path / "backups"))
@@ -185,7 +183,7 @@ def test_a_backup_of_an_older_revision_is_migrated(
         assert session.get_one(Project, "a").created_by == "me"
 
 
-def test_a_second_migration_run_keeps_the_data(url: str, database: Database) -> None:
+def test_second_migration_run_keeps_the_data(url: str, database: Database) -> None:
     catalog = standalone_catalog(url, "flights", "a" * 64)
     catalog.begin_attempt()
 
@@ -193,17 +191,17 @@ def test_a_second_migration_run_keeps_the_data(url: str, database: Database) -> 
     assert standalone_catalog(url, "flights", "a" * 64).begin_attempt().attempt == 2
 
 
-def test_an_empty_catalog_is_not_current(database: Database) -> None:
+def test_empty_catalog_is_not_current(database: Database) -> None:
     with pytest.raises(CatalogVersion, match="epochal migrate"):
         check_current(database)
 
 
-def test_a_process_waits_until_the_catalog_is_migrated(database: Database) -> None:
-    over = threading.Event()
+def test_process_waits_until_the_catalog_is_migrated(database: Database) -> None:
+    stopped = threading.Event()
     with pytest.raises(CatalogVersion, match="epochal migrate"):
-        wait_until_current(database, 0.1, over)
+        wait_until_current(database, 0.1, stopped)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(wait_until_current, database, 60.0, over)
+        waiting = pool.submit(wait_until_current, database, 60.0, stopped)
         assert wait([waiting], timeout=0.7).not_done
         migrate_database(database)
         waiting.result(30.0)
@@ -211,14 +209,14 @@ def test_a_process_waits_until_the_catalog_is_migrated(database: Database) -> No
 
 
 def test_waiting_for_a_migration_can_be_stopped(database: Database) -> None:
-    over = threading.Event()
-    over.set()
-    wait_until_current(database, 60.0, over)
+    stopped = threading.Event()
+    stopped.set()
+    wait_until_current(database, 60.0, stopped)
     with pytest.raises(CatalogVersion):
         check_current(database)
 
 
-def test_a_newer_catalog_is_refused_and_not_changed(database: Database) -> None:
+def test_newer_catalog_is_refused_and_not_changed(database: Database) -> None:
     migrate_database(database)
     with database.writing() as session:
         session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
@@ -232,8 +230,8 @@ def test_a_newer_catalog_is_refused_and_not_changed(database: Database) -> None:
 
 
 @pytest.mark.parametrize(("oldest", "usable"), [(newest_revision(), True), ("9998", False)])
-def test_a_newer_catalog_is_used_if_its_oldest_reader_allows(database: Database, oldest: str, usable: bool) -> None:
-    """As during a rolling upgrade, after the first new control plane has migrated."""
+def test_newer_catalog_is_used_if_its_oldest_reader_allows_it(database: Database, oldest: str, usable: bool) -> None:
+    """The state during a rolling upgrade, after the first new control plane has migrated."""
     migrate_database(database)
     with database.writing() as session:
         session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
@@ -278,12 +276,12 @@ def test_migrations_expand_or_name_their_oldest_reader() -> None:
     assert oldest_reader() in _revisions()
 
 
-def test_a_contracting_migration_is_found(next_version: Callable[..., str]) -> None:
+def test_contracting_migration_is_found(next_version: Callable[..., str]) -> None:
     revision = next_version(CONTRACTING)
     assert contracting_migrations() == [revision]
 
 
-def test_the_oldest_reader_is_stored_with_each_migration(database: Database, next_version: Callable[..., str]) -> None:
+def test_oldest_reader_is_stored_with_each_migration(database: Database, next_version: Callable[..., str]) -> None:
     migrate_database(database)
     first = newest_revision()
     with database.writing() as session:
@@ -300,7 +298,7 @@ def test_control_planes_that_start_together_migrate_once(url: str) -> None:
         assert list(pool.map(migrate, [url] * 4)) == [newest_revision()] * 4
 
 
-@pytest.mark.parametrize("bad", ["mysql://localhost/x", "no url at all", "://"])
-def test_an_invalid_catalog_url_is_refused(bad: str) -> None:
+@pytest.mark.parametrize("invalid_url", ["mysql://localhost/x", "not a url", "://"])
+def test_invalid_catalog_url_is_refused(invalid_url: str) -> None:
     with pytest.raises(OptionError):
-        migrate(bad)
+        migrate(invalid_url)

@@ -1,6 +1,6 @@
-"""The application that is upgraded and rescaled while it runs: one operator of each scope of state, over files.
+"""The application that is upgraded and rescaled while it runs: one operator of each state scope, over files.
 
-It runs as an artifact, so it imports nothing of the tests. Its text is changed by them: see ``version``.
+It runs as an artifact, so it must not import the tests. Tests change its text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Longest(KeyedProcess):
 
 
 class Kept(UnkeyedProcess):
-    """Every tenth event, in the list of whatever subtask it came to."""
+    """Appends every tenth event to the list of the subtask that receives it."""
 
     events = ListState("event bigint", scope="operator")
     output = "event bigint"
@@ -41,7 +41,7 @@ class Kept(UnkeyedProcess):
 
 
 class Steered(BroadcastProcess):
-    """What control rows have said last, by digit; how many rows each sensor has had."""
+    """Stores the last control row by digit, and the number of rows of each sensor."""
 
     last = MapState(key="digit int", value="event bigint", scope="broadcast")
     rows = ValueState("count bigint")

@@ -1,4 +1,4 @@
-"""One control plane for the module, and applications whose state is compared with what plain Python says."""
+"""One control plane for the module, and applications whose state is compared with results of plain Python."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 class Sensors:
-    """A running application, its input so far, and what its state must be."""
+    """A running application, its input so far, and its expected state."""
 
     def __init__(self, client: Client, name: str, folder: Path, configuration: dict[str, Any]) -> None:
         self.client, self.name, self.folder = client, name, folder
@@ -66,7 +66,7 @@ class Sensors:
         return self.client.artifacts.upload(file).sha256
 
     def feed(self, count: int = 200) -> int:
-        """One more file, whole at once, taken and committed; the epoch at which it was."""
+        """Add a complete file, wait until it is committed, and return the epoch at the head."""
         first = len(self.rows)
         rows = [
             {"event": event, "sensor": f"s{event % SENSORS}", "value": event * 7 % 101}
@@ -88,7 +88,7 @@ class Sensors:
         keys = [{"sensor": f"s{number}"} for number in range(SENSORS)]
         try:
             found = self.handle.state(table).lookup(keys)
-        except (NotFound, NotYetCommitted):  # before the first epoch there is nothing to look into
+        except (NotFound, NotYetCommitted):  # before the first epoch
             return {}
         pairs = zip(keys, found.values, strict=True)
         return {key["sensor"]: value for key, value in pairs if value is not None}
@@ -102,7 +102,7 @@ class Sensors:
         return self.client.operations.wait(given, timeout_seconds=300)
 
     def trial(self, **proposed: Any) -> Trial:
-        """Of two epochs."""
+        """A trial of two epochs."""
         tried = self.done(self.handle.versions.trial(2, **proposed))
         report = Preflight.model_validate(tried.result)
         assert report.ok and report.trial is not None
@@ -116,10 +116,10 @@ class Sensors:
                 return
             now = time.monotonic()
             assert now < deadline, "".join(self.handle.logs(tail=60))
-            time.sleep(max(0.1, 2 * (now - began)))  # to look must not take the time of what is waited for
+            time.sleep(max(0.1, 2 * (now - began)))  # polling must not slow down the application
 
     def check(self) -> None:
-        """State and output are what plain Python makes of the rows."""
+        """Compare state and output with the results of plain Python."""
         totals: dict[str, list[int]] = defaultdict(list)
         for row in self.rows:
             totals[row["sensor"]].append(row["value"])

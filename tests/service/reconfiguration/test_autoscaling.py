@@ -1,4 +1,5 @@
-"""A real driver whose rate of input is raised: it falls behind, gets a second subtask by itself, and catches up."""
+"""A real driver whose input rate is raised: it falls behind, is scaled to two subtasks automatically, and catches
+up."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from epochal.connectors import files
 
 
 class Slow(KeyedProcess):
-    """A fiftieth of a second for each row: one subtask takes fifty of them a second, less what epochs cost."""
+    """Takes 20 ms for each row: one subtask processes at most fifty rows a second."""
 
     seen = ValueState("count int")
     output = "event bigint"
@@ -48,7 +49,7 @@ def build(parameters: Parameters) -> Pipeline:
     return pipeline
 '''
 RATE = 60
-"""Rows a second: more than one subtask takes, and less than two."""
+"""Rows a second: more than one subtask can process, and less than two."""
 CONFIGURATION = {
     "parallelism": 1,
     "max_parallelism": 16,
@@ -59,7 +60,7 @@ CONFIGURATION = {
 
 
 class Input:
-    """A file of rows each second, until the end of the ``with`` block."""
+    """Writes a file of rows each second, until the end of the ``with`` block."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -85,7 +86,7 @@ class Input:
             self.rows += count
 
 
-def test_a_rate_that_is_raised_is_followed_by_the_parallelism(plane: ControlPlane, tmp_path: Path) -> None:
+def test_parallelism_follows_a_raised_input_rate(plane: ControlPlane, tmp_path: Path) -> None:
     folder = tmp_path / "input"
     folder.mkdir()
     file = tmp_path / "pipeline.py"
@@ -95,7 +96,7 @@ def test_a_rate_that_is_raised_is_followed_by_the_parallelism(plane: ControlPlan
         client.applications.create("slow", artifact, parameters={"input": str(folder)}, configuration=CONFIGURATION)
         application = client.application("slow")
         client.applications.wait("slow", timeout_seconds=300)
-        until(application, lambda: taken(application) > 20)
+        until(application, lambda: committed_rows(application) > 20)
         assert application.get().configuration["parallelism"] == 1
 
         input.rate = RATE
@@ -104,9 +105,9 @@ def test_a_rate_that_is_raised_is_followed_by_the_parallelism(plane: ControlPlan
         assert operation.state == "succeeded"
         version, *_ = application.versions.list()
         assert version.created_by == "autoscaler" and "its subtasks were busy for" in str(version.message)
-        behind = input.rows - taken(application)
+        behind = input.rows - committed_rows(application)
         assert behind > RATE
-        until(application, lambda: input.rows - taken(application) < behind / 2)
+        until(application, lambda: input.rows - committed_rows(application) < behind / 2)
         found = application.load()
         assert found.parallelism == 2 and found.busy_share > 0 and "slow" in found.operators
         assert "maximum parallelism" in plane.run("show", "slow").stdout or found.busy_share < 0.7
@@ -114,8 +115,8 @@ def test_a_rate_that_is_raised_is_followed_by_the_parallelism(plane: ControlPlan
         assert len(application.executions.list()[0].attempts) == 1
 
 
-def taken(application: ApplicationHandle) -> int:
-    """Rows in committed epochs."""
+def committed_rows(application: ApplicationHandle) -> int:
+    """Number of rows in committed epochs."""
     return sum(epoch.rows_in or 0 for epoch in application.epochs.list(None, "committed"))
 
 

@@ -1,4 +1,5 @@
-"""The driver killed at every step of a reconfiguration: either version goes on, state and output are exact."""
+"""The driver is killed at every step of a reconfiguration: one of the versions continues, and state and output are
+exact."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ RESTARTS = {"restart": {"max_restarts": 50, "backoff_seconds": 0.0}}
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """Its drivers die once at each of the steps: at the first one in the first reconfiguration, and so on."""
+    """Its drivers are killed once at each of the steps, one in each reconfiguration."""
     folder = tmp_path_factory.mktemp("killed")
     faults = [
         asdict(Fault(point.name, "kill", once=str(folder / point.name)))
@@ -35,7 +36,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("configuration", [RESTARTS])
-def test_a_driver_killed_in_a_reconfiguration(sensors: Sensors, plane: ControlPlane) -> None:
+def test_reconfiguration_survives_killed_drivers(sensors: Sensors, plane: ControlPlane) -> None:
     flags: Path = plane.home.parent
     sensors.feed(46)
     for point in UNDECIDED:

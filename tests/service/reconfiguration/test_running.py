@@ -1,4 +1,4 @@
-"""Other versions of a running application: through HTTP, with a real driver, state and output against plain Python."""
+"""Upgrades of a running application over HTTP, with a real driver; state and output are compared with plain Python."""
 
 from __future__ import annotations
 
@@ -10,22 +10,20 @@ from tests.service.reconfiguration.conftest import PIPELINE, RAISING, SENSORS, W
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-@pytest.mark.long  # the whole story; killed in it: simulation, unit/test_rekey_in_flight.py
+@pytest.mark.long  # kills during it: simulation, unit/test_rekey_in_flight.py
 @pytest.mark.claim("Thesis, 4.5.5")
-def test_a_running_application_changes_in_every_way_without_a_restart(sensors: Sensors) -> None:
-    """One driver, from the first version to the last: each change takes seconds, a driver of its own as many again.
-
-    What would lose state is asked in a test of its own: each question analyses a pipeline in a JVM.
-    """
+def test_running_application_is_rescaled_and_upgraded_without_a_restart(sensors: Sensors) -> None:
+    """One driver runs all versions, since a change takes seconds, and so does the start of a driver. Changes that
+    would lose state have their own test, since each check analyses a pipeline in a JVM."""
     sensors.feed()
-    the_parallelism_changes_up_and_down(sensors)
-    a_first_epoch_that_fails_brings_the_version_before_back(sensors)
-    an_upgrade_takes_effect_at_an_epoch_boundary_and_state_evolves(sensors)
+    check_rescale_up_and_down(sensors)
+    check_failed_first_epoch_restores_the_version(sensors)
+    check_upgrade_evolves_state(sensors)
     assert sensors.attempts() == 1
 
 
-def the_parallelism_changes_up_and_down(sensors: Sensors) -> None:
-    """3 does not divide the maximum, so that an aggregate needs another plan."""
+def check_rescale_up_and_down(sensors: Sensors) -> None:
+    """3 does not divide the maximum parallelism, so that an aggregate needs another plan."""
     epochs = []
     for parallelism in (3, 1):
         operation = sensors.done(sensors.handle.versions.rescale(parallelism, message="more work"))
@@ -40,7 +38,7 @@ def the_parallelism_changes_up_and_down(sensors: Sensors) -> None:
     assert manifest.parallelism == 3
 
 
-def a_first_epoch_that_fails_brings_the_version_before_back(sensors: Sensors) -> None:
+def check_failed_first_epoch_restores_the_version(sensors: Sensors) -> None:
     (before, *_) = sensors.handle.versions.list()
     version = sensors.handle.versions.create(sensors.artifact(RAISING))
     with pytest.raises(EpochalError, match="this version is wrong"):
@@ -53,7 +51,7 @@ def a_first_epoch_that_fails_brings_the_version_before_back(sensors: Sensors) ->
     sensors.check()
 
 
-def an_upgrade_takes_effect_at_an_epoch_boundary_and_state_evolves(sensors: Sensors) -> None:
+def check_upgrade_evolves_state(sensors: Sensors) -> None:
     version = sensors.handle.versions.create(sensors.artifact(WITH_COUNT), message="count what was seen")
     assert version.operation is not None
     upgraded = sensors.done(version.operation).result["epoch"]
@@ -73,7 +71,7 @@ def an_upgrade_takes_effect_at_an_epoch_boundary_and_state_evolves(sensors: Sens
 
 
 @pytest.mark.long  # compared: tests/unit/test_state_evolution.py, test_preflight_comparison.py; refused: tests/service
-def test_what_would_lose_state_is_refused_until_it_is_consented_to(sensors: Sensors) -> None:
+def test_dropped_state_is_refused_without_consent(sensors: Sensors) -> None:
     sensors.feed()
     versions = [version.number for version in sensors.handle.versions.list()]
     artifact = sensors.artifact(WITHOUT_LONGEST)
@@ -97,7 +95,7 @@ def test_what_would_lose_state_is_refused_until_it_is_consented_to(sensors: Sens
 
 
 @pytest.mark.long
-def test_a_type_that_cannot_become_another_is_refused(sensors: Sensors) -> None:
+def test_incompatible_types_are_refused(sensors: Sensors) -> None:
     sensors.feed(10)
     narrowed = PIPELINE.replace('ValueState("longest int")', 'ValueState("longest smallint")')
     with pytest.raises(IncompatibleState, match="'longest' cannot become smallint from int"):
@@ -109,7 +107,7 @@ def test_a_type_that_cannot_become_another_is_refused(sensors: Sensors) -> None:
 
 
 @pytest.mark.long
-def test_parameters_and_settings_change_at_a_boundary_too(sensors: Sensors) -> None:
+def test_parameters_and_settings_change_at_an_epoch_boundary(sensors: Sensors) -> None:
     sensors.feed(46)
     now = sensors.client.applications.get(sensors.name)
     version = sensors.handle.versions.create(
@@ -121,13 +119,13 @@ def test_parameters_and_settings_change_at_a_boundary_too(sensors: Sensors) -> N
     assert changes["configuration"]["changed"] == {"epoch_interval_seconds": [0.1, 0.2]}
     sensors.feed(46)
     rows = sensors.rows
-    wanted = sum(row["value"] for row in rows[:46]) + 3 * sum(row["value"] for row in rows[46:])
-    assert sum(row["total"] for row in sensors.state("totals").values()) == wanted
+    expected = sum(row["value"] for row in rows[:46]) + 3 * sum(row["value"] for row in rows[46:])
+    assert sum(row["total"] for row in sensors.state("totals").values()) == expected
     assert sensors.attempts() == 1
 
 
 @pytest.mark.long
-def test_a_trial_runs_epochs_again_and_compares(sensors: Sensors) -> None:
+def test_trial_repeats_epochs_and_compares_the_results(sensors: Sensors) -> None:
     for _ in range(3):
         sensors.feed(69)
     same = sensors.trial()
@@ -155,7 +153,7 @@ def test_a_trial_runs_epochs_again_and_compares(sensors: Sensors) -> None:
 
 
 @pytest.mark.long
-def test_spark_resources_change_by_a_restart(sensors: Sensors) -> None:
+def test_change_of_spark_resources_restarts_the_application(sensors: Sensors) -> None:
     sensors.feed(46)
     now = sensors.client.applications.get(sensors.name)
     changed = {**now.configuration, "spark": {"spark.sql.session.timeZone": "UTC"}}
@@ -168,7 +166,7 @@ def test_spark_resources_change_by_a_restart(sensors: Sensors) -> None:
 
 
 @pytest.mark.long
-def test_key_groups_change_offline_and_everything_goes_on(sensors: Sensors) -> None:
+def test_rekeyed_application_continues(sensors: Sensors) -> None:
     sensors.feed()
     with pytest.raises(Conflict, match="only one that is stopped can be re-keyed"):
         sensors.handle.versions.rekey(32)

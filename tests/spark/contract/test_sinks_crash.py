@@ -21,13 +21,13 @@ from epochal.testing.sink_contract import SCHEMA, epoch, pre_commit, rows, same
 from tests.kit.databases import DbmsDatabase
 from tests.servers.contract.test_kafka_sink import Topic
 from tests.servers.contract.test_postgresql_two_phase import TwoPhaseDatabase
-from tests.service.fault.points import OF_THE_LOG, points_of
+from tests.service.fault.points import LOG_POINTS, points_of
 
 pytestmark = pytest.mark.server
 
 SINKS = {
-    "kafka": [*points_of(epochal.backends.kafka), *OF_THE_LOG],
-    "postgresql": [*points_of(epochal.backends.dbms), *OF_THE_LOG],
+    "kafka": [*points_of(epochal.backends.kafka), *LOG_POINTS],
+    "postgresql": [*points_of(epochal.backends.dbms), *LOG_POINTS],
     "two-phase": points_of(epochal.backends.postgresql_two_phase),
 }
 STEPS = [(sink, point) for sink, points in SINKS.items() for point in points if not point.startswith("T")]

@@ -1,10 +1,8 @@
-"""The one worker: what a node has no room for another one does, if there is one."""
+"""Operations that fail for lack of space on one node are carried out by another node."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +12,9 @@ from epochal.service.catalog.nodes import NodeRepository
 from epochal.service.catalog.operation_claims import Claim
 from epochal.service.domain.nodes import Node
 from epochal.service.runtime.operations import OperationWorker, Verb
-from tests.service.operation_workers import CATALOGS, Checked, Request, asked_for, opened, operation
-
-
-@pytest.fixture(params=CATALOGS)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    yield from opened(request, tmp_path)
+from tests.service.operation_workers import Checked, Request, operation, queued_operation
+from tests.service.sql_catalogs import database as database
+from tests.service.sql_catalogs import url as url
 
 
 def node_of(database: Database, name: str) -> Node:
@@ -30,8 +25,8 @@ def node_of(database: Database, name: str) -> Node:
 
 
 @pytest.mark.parametrize("second_has_room", [True, False])
-def test_what_a_node_has_no_space_for_another_one_does(database: Database, second_has_room: bool) -> None:
-    """Each tries it once; the last one says who has."""
+def test_operation_without_space_moves_to_another_node(database: Database, second_has_room: bool) -> None:
+    """Each node tries once; the last one lists the nodes that have tried."""
     full = "There is no space left in {}/artifact-cache."
 
     def worker(name: str, has_room: bool) -> OperationWorker:
@@ -45,9 +40,9 @@ def test_what_a_node_has_no_space_for_another_one_does(database: Database, secon
         return worker
 
     first, second = worker("first", False), worker("second", second_has_room)
-    id = asked_for(database)
+    id = queued_operation(database)
     for _ in range(2):
-        first.work_off("store")  # the second time it is not for this one
+        first.work_off("store")  # this node does not claim it a second time
         waiting = operation(database, id)
         assert (waiting.state, waiting.claim_holder) == ("running", None)
         assert waiting.progress == f"waiting for another control plane: {full.format('first')}"
@@ -63,17 +58,17 @@ def test_what_a_node_has_no_space_for_another_one_does(database: Database, secon
     )
 
 
-def test_what_waits_for_a_node_that_is_gone_ends_where_it_began(database: Database) -> None:
+def test_operation_that_waits_for_a_removed_node_fails(database: Database) -> None:
     def run(claim: Claim, request: Request) -> Checked:
         raise StorageFull("There is no space left.")
 
-    here, there = node_of(database, "here"), node_of(database, "there")
-    worker = OperationWorker(database, node=here)
+    first, second = node_of(database, "first"), node_of(database, "second")
+    worker = OperationWorker(database, node=first)
     worker.register("store", [Verb("verify", Request, run)])
-    id = asked_for(database)
+    id = queued_operation(database)
     worker.work_off("store")
     assert operation(database, id).state == "running"
     with database.writing() as session:
-        NodeRepository(session).remove(there.id)
+        NodeRepository(session).remove(second.id)
     worker.work_off("store")
     assert operation(database, id).state == "failed"

@@ -1,4 +1,4 @@
-"""A machine that sleeps: Spark in one process goes on afterwards."""
+"""A suspended machine: Spark in one process continues afterwards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ session.stop()
 
 
 @pytest.mark.long
-def test_spark_in_one_process_is_not_lost_when_the_machine_has_slept(tmp_path: Path) -> None:
+def test_spark_in_one_process_survives_a_suspended_machine(tmp_path: Path) -> None:
     with (tmp_path / "errors").open("wb") as errors:
         driver = subprocess.Popen(
             [sys.executable, "-c", DRIVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -33,11 +33,11 @@ def test_spark_in_one_process_is_not_lost_when_the_machine_has_slept(tmp_path: P
     assert driver.stdin is not None and driver.stdout is not None
     java = int(next(line for line in driver.stdout if line.startswith("ready")).split()[1])
     os.kill(java, signal.SIGSTOP)
-    time.sleep(8)  # twice as long as Spark waits for an executor
+    time.sleep(8)  # twice the time that Spark waits for an executor
     os.kill(java, signal.SIGCONT)
     time.sleep(5)  # several heartbeats
     answer, _ = driver.communicate("\n", timeout=120)
     assert answer.strip() == "counted 10"
     assert driver.returncode == 0
-    said = (tmp_path / "errors").read_text()
-    assert "CoarseGrainedScheduler" not in said and "heartbeat" not in said, said
+    errors_text = (tmp_path / "errors").read_text()
+    assert "CoarseGrainedScheduler" not in errors_text and "heartbeat" not in errors_text, errors_text

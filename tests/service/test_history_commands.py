@@ -1,4 +1,4 @@
-"""The client and the commands for the past: time travel, histories, blame, scans, differences, lineage."""
+"""Client and commands that read older state: times, histories, blame, scans, differences, lineage."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def client(plane: Plane) -> Iterator[Client]:
         yield client
 
 
-def test_the_client_looks_into_the_past(plane: Plane, client: Client, driver: StateDriver) -> None:
+def test_client_reads_older_state_histories_and_differences(plane: Plane, client: Client, driver: StateDriver) -> None:
     application = client.application("flights")
     delays = application.state("delays")
     times = {epoch.epoch: epoch.committed_at for epoch in application.epochs.list()}
@@ -77,7 +77,7 @@ Run = Callable[..., tuple[int, str, str]]
 def epochal(
     plane: Plane, driver: StateDriver, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Run:
-    """A command in this process: its exit code, output and words."""
+    """Run a command in this process; return its exit code, standard output and standard error."""
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
     monkeypatch.setenv("EPOCHAL_TOKEN", plane.settings.admin_token_file.read_text().strip())
     monkeypatch.setenv("COLUMNS", "160")
@@ -92,8 +92,8 @@ def epochal(
 
 
 def document(run: Run, *arguments: str) -> Any:
-    code, output, words = run(*arguments, "--json")
-    assert code == 0, words
+    code, output, errors = run(*arguments, "--json")
+    assert code == 0, errors
     return json.loads(output)
 
 
@@ -104,8 +104,8 @@ def test_get_with_history_and_blame(epochal: Run) -> None:
     assert "flights=1, worst=2.5" in output
     code, output, _ = epochal("get", "flights", "delays", "JFK", "LAX", "--blame")
     assert code == 0
-    for said in ("epoch 5", "flights.py", "threshold=15", "5.json", "flights 2 → 3"):
-        assert said in output
+    for text in ("epoch 5", "flights.py", "threshold=15", "5.json", "flights 2 → 3"):
+        assert text in output
     code, output, _ = epochal("get", "flights", "visits.places", "N1", "--history")
     assert "N1, JFK" in output and "late=2" in output
     history = document(epochal, "get", "flights", "delays", "JFK,LAX", "--history", "--limit", "2")
@@ -113,7 +113,7 @@ def test_get_with_history_and_blame(epochal: Run) -> None:
     assert document(epochal, "get", "flights", "delays", "JFK,LAX", "--blame", "--epoch", "4")["change"]["epoch"] == 3
 
 
-def test_get_at_a_time(plane: Plane, epochal: Run) -> None:
+def test_get_reads_state_as_of_a_time(plane: Plane, epochal: Run) -> None:
     moment = plane.get("/v1/applications/flights/epochs/3")["committed_at"]
     assert document(epochal, "get", "flights", "delays", "JFK,LAX", "--at", moment)["value"]["flights"] == 2
     assert epochal("get", "flights", "delays", "JFK,LAX", "--at", "yesterday")[0] == 2
@@ -123,7 +123,7 @@ def test_get_at_a_time(plane: Plane, epochal: Run) -> None:
     assert epochal("get", "flights", "delays", "no,where", "--blame")[0] == 3
 
 
-def test_scan(epochal: Run) -> None:
+def test_scan_lists_rows_in_pages(epochal: Run) -> None:
     code, output, _ = epochal("scan", "flights", "delays", "JFK,L*")
     assert code == 0
     assert "LAX" in output and "epoch 5" in output
@@ -136,7 +136,7 @@ def test_scan(epochal: Run) -> None:
     assert epochal("scan", "flights", "hidden")[0] == 3
 
 
-def test_diff(epochal: Run) -> None:
+def test_diff_shows_tables_and_rows(epochal: Run) -> None:
     code, output, _ = epochal("diff", "flights", "3", "5")
     assert code == 0
     assert "delays" in output and "same" in output and "2 epochs" in output
@@ -149,7 +149,7 @@ def test_diff(epochal: Run) -> None:
     assert epochal("diff", "flights", "-1")[0] == 2
 
 
-def test_lineage_by_pages_and_as_drawings(plane: Plane, epochal: Run, driver: StateDriver) -> None:
+def test_lineage_in_pages_and_as_drawings(plane: Plane, epochal: Run, driver: StateDriver) -> None:
     for _ in range(6):
         driver.epoch()
     code, output, _ = epochal("lineage", "flights")

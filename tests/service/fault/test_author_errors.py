@@ -1,4 +1,4 @@
-"""What the author's code does wrong, and what the surroundings do to it: exceptions, slowness, a sink that is away."""
+"""Errors of the author's code and of its environment: exceptions, slow tasks, an unavailable sink."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RAISES = -1
 
 
 @pytest.mark.long  # its message, on Spark: unit/tasks/test_failures.py; the attempt: unit/test_engine_loop.py
-def test_an_exception_of_the_author_ends_the_attempt_and_the_next_version_goes_on(
+def test_exception_of_the_author_ends_the_attempt(
     new_application: NewApplication,
 ) -> None:
     application = new_application()
@@ -48,8 +48,8 @@ def test_an_exception_of_the_author_ends_the_attempt_and_the_next_version_goes_o
     assert violations(application.history, application.oracles) == []
 
 
-@pytest.mark.long  # jobs are cancelled: unit/test_compaction.py; the next epoch goes on: unit/test_engine_loop.py
-def test_an_epoch_that_takes_too_long_is_cancelled_and_the_next_one_goes_on(new_application: NewApplication) -> None:
+@pytest.mark.long  # cancelled jobs: unit/test_compaction.py; the next epoch: unit/test_engine_loop.py
+def test_slow_epoch_is_cancelled_and_the_next_one_runs(new_application: NewApplication) -> None:
     application = new_application(epoch_timeout_seconds=15, tolerable_failed_epochs=10)
     application.feed(3)
     slow = application.fault("T2.processed", "delay", epoch=2, seconds=120)
@@ -64,12 +64,12 @@ def test_an_epoch_that_takes_too_long_is_cancelled_and_the_next_one_goes_on(new_
 
 
 @pytest.mark.long
-def test_a_sink_that_cannot_commit_holds_epochs_back_until_it_can(new_application: NewApplication) -> None:
+def test_blocked_sink_holds_epochs_back_until_it_commits(new_application: NewApplication) -> None:
     application = new_application(max_uncommitted_epochs=2)
     application.feed(1)
     application.finish()
     blocked = application.next_epoch
-    obstacle = in_the_way_of(application, blocked)
+    obstacle = obstruct(application, blocked)
 
     application.feed(5)
     driver = application.start(epochs=5)
@@ -79,7 +79,7 @@ def test_a_sink_that_cannot_commit_holds_epochs_back_until_it_can(new_applicatio
     assert detail is not None
     assert detail.startswith("waiting for sink totals since 20")
     assert str(obstacle) in detail
-    # The other sink goes on by itself; no further epoch is opened.
+    # The other sink continues on its own; no further epoch is opened.
     driver.wait_until(lambda: visible_epochs(application.outputs["streaks"])[-1] == blocked + 1)
     assert in_state(application, "prepared") == [blocked, blocked + 1]
     assert in_state(application, "started") == []
@@ -94,8 +94,9 @@ def in_state(application: FaultyApplication, state: str) -> list[int]:
     return [record.epoch for record in application.epochs if record.state == state]
 
 
-def in_the_way_of(application: FaultyApplication, epoch: int) -> Path:
-    """A file where the sink wants to gather the epoch's files: tasks can stage, the driver cannot commit."""
+def obstruct(application: FaultyApplication, epoch: int) -> Path:
+    """Create a file at the path where the sink gathers the files of the epoch: tasks can stage, but the driver
+    cannot commit."""
     branch = application.epochs[0].branch
     obstacle = application.outputs["totals"] / "_staging" / branch / f"e{epoch:010}"
     obstacle.touch()

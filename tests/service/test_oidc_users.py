@@ -1,4 +1,4 @@
-"""People by tokens of an identity provider: a real one on a loopback socket, which signs them."""
+"""Users with tokens of an identity provider. A real provider on a loopback socket signs them."""
 
 from __future__ import annotations
 
@@ -47,20 +47,18 @@ def get(plane: Plane, token: str, path: str = "/v1/applications") -> httpx.Respo
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
-def test_a_person_has_the_roles_of_their_groups(plane: Plane, provider: IdentityProvider, algorithm: str) -> None:
+def test_user_has_the_roles_of_their_groups(plane: Plane, provider: IdentityProvider, algorithm: str) -> None:
     provider.add("own", algorithm)
     assert get(plane, provider.token("own")).status_code == 200
     refused = get(plane, provider.token("own"), "/v1/tokens")
     assert refused.status_code == 403
     assert refused.json()["detail"].startswith("ada (127.0.0.1) has the role viewer in the project 'default'")
     assert "token" not in refused.json()["detail"]
-    assert get(plane, provider.token("own", groups=["readers", "owners", "elsewhere"]), "/v1/tokens").status_code == 200
+    assert get(plane, provider.token("own", groups=["readers", "owners", "unmapped"]), "/v1/tokens").status_code == 200
 
 
-@pytest.mark.parametrize("groups", [None, [], ["elsewhere"], "elsewhere"])
-def test_who_has_no_group_with_a_role_is_known_and_may_nothing(
-    plane: Plane, provider: IdentityProvider, groups: object
-) -> None:
+@pytest.mark.parametrize("groups", [None, [], ["unmapped"], "unmapped"])
+def test_user_without_a_role_is_named_and_refused(plane: Plane, provider: IdentityProvider, groups: object) -> None:
     answer = get(plane, provider.token(groups=groups))
     assert answer.status_code == 403
     assert "ada (127.0.0.1) has no role in the project 'default'" in answer.json()["detail"]
@@ -94,7 +92,7 @@ def test_who_has_no_group_with_a_role_is_known_and_may_nothing(
     ],
     ids=repr,
 )
-def test_a_token_that_is_not_for_us_or_not_for_now_or_of_an_odd_shape_is_refused(
+def test_foreign_expired_or_malformed_token_is_refused(
     plane: Plane, provider: IdentityProvider, claims: dict[str, Any]
 ) -> None:
     answer = get(plane, provider.token(**claims))
@@ -102,8 +100,8 @@ def test_a_token_that_is_not_for_us_or_not_for_now_or_of_an_odd_shape_is_refused
     assert answer.json()["type"] == "urn:epochal:problem:unauthenticated"
 
 
-def test_nobody_signs_by_a_public_key_or_by_nothing(plane: Plane, provider: IdentityProvider) -> None:
-    """Algorithm confusion, made by hand: the library refuses to."""
+def test_tokens_signed_with_a_public_key_or_unsigned_are_refused(plane: Plane, provider: IdentityProvider) -> None:
+    """Forged by hand, since the library refuses to create such tokens."""
     provider.add("own", "RS256")
     assert get(plane, provider.token("own")).status_code == 200
     public = provider.keys["own"][1].public_key()
@@ -123,7 +121,7 @@ def part(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def test_a_key_of_somebody_else_is_refused(plane: Plane, provider: IdentityProvider) -> None:
+def test_token_signed_by_another_provider_is_refused(plane: Plane, provider: IdentityProvider) -> None:
     with identity_provider() as other:
         stolen = other.token(iss=provider.url)
     assert get(plane, stolen).status_code == 401
@@ -149,7 +147,7 @@ def test_keys_are_rotated_and_withdrawn(
         assert get(plane, provider.token("second", sub="another")).status_code == 200
 
 
-def test_a_provider_that_is_away_is_no_fault_of_the_token(plane: Plane, provider: IdentityProvider) -> None:
+def test_unavailable_provider_is_not_reported_as_an_invalid_token(plane: Plane, provider: IdentityProvider) -> None:
     provider.answers = False
     for _ in range(5):
         answer = get(plane, provider.token())
@@ -158,18 +156,20 @@ def test_a_provider_that_is_away_is_no_fault_of_the_token(plane: Plane, provider
         assert answer.json()["type"] == "urn:epochal:problem:issuer-unavailable"
         assert provider.url in answer.json()["detail"]
     assert len(provider.asked) == 1
-    assert plane.client.get("/v1/tokens").status_code == 200  # tokens of our own need nobody
+    assert (
+        plane.client.get("/v1/tokens").status_code == 200
+    )  # tokens of the control plane itself do not depend on the provider
 
 
-def test_known_keys_are_good_while_the_provider_is_away(plane: Plane, provider: IdentityProvider) -> None:
+def test_cached_keys_verify_tokens_while_the_provider_is_unavailable(plane: Plane, provider: IdentityProvider) -> None:
     assert get(plane, provider.token()).status_code == 200
     provider.answers = False
     assert get(plane, provider.token(sub="another")).status_code == 200
 
 
-def test_the_quick_path_of_look_ups_does_not_outlive_a_token(plane: Plane, provider: IdentityProvider) -> None:
+def test_fast_path_refuses_an_expired_token(plane: Plane, provider: IdentityProvider) -> None:
     authenticator = Authenticator(plane.control.database, oidc=provider.settings())
-    # Within the leeway of clocks it is good for who verifies it, and over for who remembers it.
+    # The expired token is within the leeway for verification, but must not be cached.
     living, dying = provider.token(), provider.token(exp=time.time() - 1)
 
     async def known() -> tuple[bool, bool, bool]:
@@ -187,7 +187,7 @@ def test_the_quick_path_of_look_ups_does_not_outlive_a_token(plane: Plane, provi
     assert asyncio.run(known()) == (False, True, False)
 
 
-def test_the_audit_log_names_the_person_and_the_provider(plane: Plane, provider: IdentityProvider) -> None:
+def test_audit_log_names_the_user_and_the_provider(plane: Plane, provider: IdentityProvider) -> None:
     bearer = {"Authorization": f"Bearer {provider.token(groups=['owners'])}", "Idempotency-Key": "one"}
     for _ in range(2):
         made = plane.client.post("/v1/tokens", json={"name": "made", "role": "viewer"}, headers=bearer)
@@ -199,7 +199,7 @@ def test_the_audit_log_names_the_person_and_the_provider(plane: Plane, provider:
     assert entries[0].token_id == person_of(provider.claims(), provider.settings()).id
 
 
-def test_a_provider_whose_discovery_is_of_another_issuer_is_not_believed(settings: Settings) -> None:
+def test_discovery_document_of_another_issuer_is_refused(settings: Settings) -> None:
     with identity_provider() as provider:
         other = provider.url.replace("127.0.0.1", "localhost")
         settings = settings.model_copy(update={"oidc": provider.settings(issuer=other)})
@@ -209,20 +209,20 @@ def test_a_provider_whose_discovery_is_of_another_issuer_is_not_believed(setting
     assert "another issuer" in answer.json()["detail"]
 
 
-def test_people_are_told_apart_by_subject_and_issuer_whatever_they_are_called(provider: IdentityProvider) -> None:
-    called = provider.settings(name_claim="email", name="company")
-    first = person_of(provider.claims(email="ada@example.org"), called)
-    second = person_of(provider.claims(email="ada@example.org", sub="eve"), called)
-    elsewhere = person_of(provider.claims(email="ada@example.org"), provider.settings(issuer="https://b.example"))
+def test_users_are_distinguished_by_subject_and_issuer(provider: IdentityProvider) -> None:
+    settings = provider.settings(name_claim="email", name="company")
+    first = person_of(provider.claims(email="ada@example.org"), settings)
+    second = person_of(provider.claims(email="ada@example.org", sub="eve"), settings)
+    of_other_issuer = person_of(provider.claims(email="ada@example.org"), provider.settings(issuer="https://b.example"))
     assert first.name == second.name == "ada@example.org (company)"
-    assert len({first.id, second.id, elsewhere.id}) == 3
-    assert all(len(person.id) <= 32 for person in (first, second, elsewhere))
+    assert len({first.id, second.id, of_other_issuer.id}) == 3
+    assert all(len(person.id) <= 32 for person in (first, second, of_other_issuer))
     long = [person_of(provider.claims(sub="x" * 200 + end), provider.settings()) for end in "ab"]
     assert max(len(person.name) for person in long) <= 100
     assert long[0].name != long[1].name
 
 
-def test_of_several_groups_the_role_that_includes_most_counts_in_each_project(provider: IdentityProvider) -> None:
+def test_highest_role_of_several_groups_applies_in_each_project(provider: IdentityProvider) -> None:
     for groups in (["readers", "builders"], ["builders", "readers"]):
         person = person_of(provider.claims(groups=groups), provider.settings())
         assert person.roles == {"default": Role.AUTHOR, "other": Role.VIEWER}
@@ -241,13 +241,13 @@ def test_of_several_groups_the_role_that_includes_most_counts_in_each_project(pr
         ({"issuer": f"https://{'x' * 60}.example"}, "long"),
     ],
 )
-def test_a_file_that_says_something_wrong_is_refused_by_the_fields_name(
+def test_invalid_settings_file_is_refused_with_the_name_of_the_field(
     tmp_path: Path, changed: dict[str, Any], field: str
 ) -> None:
     file = tmp_path / "oidc.json"
-    said = {"issuer": "https://id.example", "audience": "epochal", "roles": {}}
-    file.write_text(json.dumps(said))
+    configuration = {"issuer": "https://id.example", "audience": "epochal", "roles": {}}
+    file.write_text(json.dumps(configuration))
     assert read_oidc_settings(file).provider == "id.example"
-    file.write_text(json.dumps({**said, **changed}))
+    file.write_text(json.dumps({**configuration, **changed}))
     with pytest.raises(OptionError, match=field):
         read_oidc_settings(file)

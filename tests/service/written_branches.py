@@ -1,4 +1,4 @@
-"""Lines of real snapshots, without a catalog, and what replicas hold of them."""
+"""Branches of real snapshots, written without a catalog, and the rows that replicas have of them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ Row = tuple[str, str, int | None, float | None]
 
 
 @dataclass
-class Line:
-    """Writes a line of snapshots as the engine does, and remembers what the table must hold at each."""
+class WrittenBranch:
+    """Writes a branch of snapshots as the engine does, and stores the expected rows at each."""
 
     store: SnapshotStore
-    branch: str = "main"
+    name: str = "main"
     heads: list[ManifestReference] = field(default_factory=list)
     expected: dict[EpochKey, dict[tuple[str, str], tuple[Any, Any]]] = field(default_factory=dict)
 
@@ -44,7 +44,7 @@ class Line:
 
     def epoch(self, puts: Sequence[Row] = (), deletes: Sequence[tuple[str, str]] = (), bases: bool = False) -> None:
         parent = self.heads[-1] if self.heads else None
-        key = EpochKey(self.branch, parent.epoch + 1 if parent else 1)
+        key = EpochKey(self.name, parent.epoch + 1 if parent else 1)
         rows = [(origin, to, "put", flights, worst) for origin, to, flights, worst in puts]
         rows += [(origin, to, "delete", None, None) for origin, to in deletes]
         deltas = []
@@ -60,7 +60,7 @@ class Line:
         manifest = plain_manifest(
             key.epoch,
             application="flights",
-            branch=self.branch,
+            branch=self.name,
             parent=parent,
             parallelism=2,
             max_parallelism=128,

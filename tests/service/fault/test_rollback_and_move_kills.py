@@ -1,5 +1,5 @@
-"""The control plane is killed in the middle of rollbacks, exports, imports and collections; the next one finds all or
-nothing, or goes on."""
+"""The control plane is killed during rollbacks, exports, imports and collections. The next one finds all or nothing,
+or continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from epochal.snapshots.store import SnapshotStore
 from tests.kit.stores import snapshot_files
 from tests.service import test_collection as collections
 from tests.service.conftest import Plane, free_port
-from tests.service.fault.planes import Doomed, living
+from tests.service.fault.planes import KilledPlane, running_plane
 from tests.service.fault.points import in_every_run
 from tests.service.lookups import DELAYS, StateDriver, route
 
@@ -27,12 +27,12 @@ SECONDS = 60
 EXPORTS = ("export.collected", "export.written", "export.named")
 COLLECTIONS = ("G1.listed", "G2.planned", "G3.marked", "G4.file-deleted", "G5.emptied")
 IMPORTS = ("import.member-stored", "import.stored", "import.written", "import.registered")
-OF_EACH_CLASS = {
-    EXPORTS: ("export.written",),  # a file that nobody knows
-    IMPORTS: ("import.member-stored", "import.written"),  # some of the files; all, and no application yet
-    COLLECTIONS: ("G3.marked", "G4.file-deleted"),  # decided; some of the files gone
+ONE_OF_EACH_CLASS = {
+    EXPORTS: ("export.written",),  # an unreferenced file
+    IMPORTS: ("import.member-stored", "import.written"),  # some of the files; all of them, without an application
+    COLLECTIONS: ("G3.marked", "G4.file-deleted"),  # decided; some of the files deleted
 }
-"""What every run tests."""
+"""Points that are tested in every run."""
 
 
 def with_state(plane: Plane) -> StateDriver:
@@ -59,48 +59,46 @@ def finished(plane: Plane, kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("point", in_every_run(["rollback.moved"], ["rollback.moving", "rollback.moved"]))
-def test_a_rollback_of_what_is_stopped_happens_wholly_or_not_at_all(
-    settings: Settings, doomed: Doomed, point: str
-) -> None:
-    with living(settings) as plane:
+def test_rollback_of_a_stopped_application_is_atomic(settings: Settings, killed_plane: KilledPlane, point: str) -> None:
+    with running_plane(settings) as plane:
         driver = with_state(plane)
         stop(plane, driver)
         before = plane.get("/v1/applications/flights")
         confirm = plane.post("/v1/applications/flights/rollback", 200, epoch=2, dry_run=True)["confirm"]
-    with doomed(settings, point) as client, suppress(httpx.TransportError):
+    with killed_plane(settings, point) as client, suppress(httpx.TransportError):
         client.post("/v1/applications/flights/rollback", json={"epoch": 2, "confirm": confirm})
-    with living(settings) as plane:
+    with running_plane(settings) as plane:
         assert plane.get("/v1/applications/flights") == before
         assert plane.get("/v1/operations")["items"][0]["kind"] == "stop"
         again = plane.post("/v1/applications/flights/rollback", 202, epoch=2, confirm=confirm)
         assert again["state"] == "succeeded"
 
 
-def test_a_rollback_of_what_runs_is_gone_on_with(settings: Settings, doomed: Doomed) -> None:
-    with living(settings) as plane:
+def test_rollback_of_a_running_application_continues(settings: Settings, killed_plane: KilledPlane) -> None:
+    with running_plane(settings) as plane:
         driver = with_state(plane)
         confirm = plane.post("/v1/applications/flights/rollback", 200, epoch=2, dry_run=True)["confirm"]
-    with doomed(settings, "rollback.asked") as client, suppress(httpx.TransportError):
+    with killed_plane(settings, "rollback.asked") as client, suppress(httpx.TransportError):
         client.post("/v1/applications/flights/rollback", json={"epoch": 2, "confirm": confirm})
-    with living(settings) as plane:
+    with running_plane(settings) as plane:
         assert plane.get("/v1/operations")["items"][0]["progress"] == "stopping"
-        driver.driver.stop()  # it has lived on, and is told by the new control plane
+        driver.driver.stop()  # the driver survived, and receives the request from the new control plane
         successor = StateDriver(plane, tables=(DELAYS,))
         assert successor.head is not None and successor.head.epoch == 2
         assert finished(plane, "rollback")["state"] == "succeeded"
 
 
 @pytest.mark.parametrize("point", in_every_run(["rollback.moved"], ["rollback.moving", "rollback.moved"]))
-def test_the_move_in_the_middle_of_a_rollback_is_repeated(settings: Settings, doomed: Doomed, point: str) -> None:
-    """Killed while the driver says that it has ended: it says so again, to the next control plane."""
-    with living(settings) as plane:
+def test_move_during_a_rollback_is_repeated(settings: Settings, killed_plane: KilledPlane, point: str) -> None:
+    """Killed while the driver reports its end: it repeats the report to the next control plane."""
+    with running_plane(settings) as plane:
         driver = with_state(plane)
         confirm = plane.post("/v1/applications/flights/rollback", 200, epoch=2, dry_run=True)["confirm"]
         plane.post("/v1/applications/flights/rollback", 202, epoch=2, confirm=confirm)
     driver.driver.catalog._patience_seconds = 0.1
-    with doomed(settings, point), suppress(Exception):
+    with killed_plane(settings, point), suppress(Exception):
         driver.driver.stop()
-    with living(settings) as plane:
+    with running_plane(settings) as plane:
         assert plane.get("/v1/applications/flights")["branch"] == driver.driver.point.branch
         driver.driver.stop()
         successor = StateDriver(plane, tables=(DELAYS,))
@@ -108,54 +106,54 @@ def test_the_move_in_the_middle_of_a_rollback_is_repeated(settings: Settings, do
         assert finished(plane, "rollback")["result"]["branch"] == successor.driver.point.branch
 
 
-@pytest.mark.parametrize("point", in_every_run(OF_EACH_CLASS[EXPORTS], EXPORTS))
-def test_an_export_is_begun_again(settings: Settings, tmp_path: Path, doomed: Doomed, point: str) -> None:
-    with living(settings) as plane:
+@pytest.mark.parametrize("point", in_every_run(ONE_OF_EACH_CLASS[EXPORTS], EXPORTS))
+def test_killed_export_is_repeated(settings: Settings, tmp_path: Path, killed_plane: KilledPlane, point: str) -> None:
+    with running_plane(settings) as plane:
         with_state(plane)
-    with doomed(settings, point) as client, suppress(httpx.TransportError):
+    with killed_plane(settings, point) as client, suppress(httpx.TransportError):
         client.post("/v1/applications/flights/export", json={})
-    with living(settings) as plane:
+    with running_plane(settings) as plane:
         done = finished(plane, "export")
         assert done["state"] == "succeeded", done["error"]
         with Client(settings.url, settings.admin_token_file.read_text().strip()) as client:
             exports = client.application("flights").exports
             exports.fetch(client.operations.get(done["id"]), tmp_path / "bundle")
-    with living(settings) as plane:
+    with running_plane(settings) as plane:
         assert [path.split("/")[1] for path in SnapshotStore(settings.store_url).list("exports")] == [done["id"]]
 
 
-@pytest.mark.parametrize("point", in_every_run(OF_EACH_CLASS[IMPORTS], IMPORTS))
-def test_an_import_is_begun_again(settings: Settings, tmp_path: Path, doomed: Doomed, point: str) -> None:
+@pytest.mark.parametrize("point", in_every_run(ONE_OF_EACH_CLASS[IMPORTS], IMPORTS))
+def test_killed_import_is_repeated(settings: Settings, tmp_path: Path, killed_plane: KilledPlane, point: str) -> None:
     bundle = tmp_path / "bundle"
-    with living(settings) as plane:
+    with running_plane(settings) as plane:
         with_state(plane)
         with Client(settings.url, settings.admin_token_file.read_text().strip()) as client:
             exports = client.application("flights").exports
             exports.fetch(client.operations.wait(exports.create()), bundle)
-        wanted = snapshot_files(SnapshotStore(settings.store_url))
+        expected = snapshot_files(SnapshotStore(settings.store_url))
     other = Settings(data=tmp_path / "other", port=free_port())
-    with living(other), Client(other.url, other.admin_token_file.read_text().strip()) as client:
+    with running_plane(other), Client(other.url, other.admin_token_file.read_text().strip()) as client:
         upload = client.imports.upload(bundle)
-    with doomed(other, point) as http, suppress(httpx.TransportError):
+    with killed_plane(other, point) as http, suppress(httpx.TransportError):
         http.post(f"/v1/imports/{upload.id}/application", json={"parameters": {"out": "/new"}})
-    with living(other) as plane:
+    with running_plane(other) as plane:
         done = finished(plane, "import")
         assert done["state"] == "succeeded", done["error"]
         assert plane.get("/v1/applications/flights")["head"]["epoch"] == 5
         assert [item["name"] for item in plane.get("/v1/applications")["items"]] == ["flights"]
-        assert snapshot_files(SnapshotStore(other.store_url)) == wanted
+        assert snapshot_files(SnapshotStore(other.store_url)) == expected
         deadline = time.monotonic() + SECONDS
         while point != "import.registered" and plane.get("/v1/imports")["items"]:
             assert time.monotonic() < deadline
 
 
 @pytest.mark.parametrize("point", in_every_run(("import.renamed",), ("import.renamed", *IMPORTS)))
-def test_an_import_into_another_project_is_begun_again(
-    settings: Settings, tmp_path: Path, doomed: Doomed, point: str
+def test_killed_import_into_another_project_is_repeated(
+    settings: Settings, tmp_path: Path, killed_plane: KilledPlane, point: str
 ) -> None:
-    """Under the same new names: what is in the store already is not brought twice."""
+    """The repeated import uses the same new names, so files in the store are not written twice."""
     bundle = tmp_path / "bundle"
-    with living(settings) as plane:
+    with running_plane(settings) as plane:
         with_state(plane)
         plane.post("/v1/projects", 201, name="ads")
         token = settings.admin_token_file.read_text().strip()
@@ -164,30 +162,30 @@ def test_an_import_into_another_project_is_begun_again(
             exports.fetch(client.operations.wait(exports.create()), bundle)
             upload = ads.imports.upload(bundle)
         before = snapshot_files(SnapshotStore(settings.store_url))
-    with doomed(settings, point) as http, suppress(httpx.TransportError):
+    with killed_plane(settings, point) as http, suppress(httpx.TransportError):
         request = {"name": "copy", "parameters": {"out": "/new"}}
         http.post(f"/v1/projects/ads/imports/{upload.id}/application", json=request)
-    with living(settings) as plane:
+    with running_plane(settings) as plane:
         deadline = time.monotonic() + SECONDS
         while (done := plane.get("/v1/projects/ads/operations")["items"][0])["state"] == "running":
             assert time.monotonic() < deadline, done
             time.sleep(0.05)
         assert done["state"] == "succeeded", done["error"]
         assert plane.get("/v1/projects/ads/applications/copy")["head"]["epoch"] == 5
-        brought = set(snapshot_files(SnapshotStore(settings.store_url))) - set(before)
-        assert len(brought) == len(before) and all(path.startswith("ads.flights-") for path in brought)
+        imported = set(snapshot_files(SnapshotStore(settings.store_url))) - set(before)
+        assert len(imported) == len(before) and all(path.startswith("ads.flights-") for path in imported)
         plane.post("/v1/verifications")
         found = finished(plane, "verify")
     assert found["result"]["sound"] and found["result"]["unreferenced_files"] == []
 
 
-@pytest.mark.parametrize("point", in_every_run(OF_EACH_CLASS[COLLECTIONS], COLLECTIONS))
-def test_a_collection_is_gone_on_with(settings: Settings, doomed: Doomed, point: str) -> None:
-    with living(settings) as plane:
+@pytest.mark.parametrize("point", in_every_run(ONE_OF_EACH_CLASS[COLLECTIONS], COLLECTIONS))
+def test_killed_collection_continues(settings: Settings, killed_plane: KilledPlane, point: str) -> None:
+    with running_plane(settings) as plane:
         collections.running(plane, 6, retained_epochs=2)
-    with doomed(settings, point) as client, suppress(httpx.TransportError):
+    with killed_plane(settings, point) as client, suppress(httpx.TransportError):
         client.post("/v1/collections", json={"grace_seconds": 0})
-    with living(settings) as plane:
+    with running_plane(settings) as plane:
         for epoch in (5, 6):
             assert plane.get(f"{collections.SNAPSHOTS}/{epoch}")["epoch"] == epoch
         done = finished(plane, "collect")

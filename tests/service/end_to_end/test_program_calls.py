@@ -1,4 +1,4 @@
-"""Files with a program under a control plane, asked over HTTP, while drivers are killed and applications forked."""
+"""Programs under a control plane, called over HTTP while drivers are killed and applications are forked."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ USERS, ITEMS = 8, 12
 Rating = tuple[int, int, int]
 
 
-def test_a_fork_recommends_from_its_savepoint_on_while_the_original_goes_on(tmp_path: Path) -> None:
-    """What the class says, run plainly over the ratings of each."""
+def test_fork_recommends_from_its_savepoint_while_the_original_runs(tmp_path: Path) -> None:
+    """Expected answers come from the plain class, run over the ratings of each application."""
     chance = random.Random(3)
-    first, then, other = (
+    first, later, other = (
         [(chance.randrange(USERS), chance.randrange(ITEMS), chance.randint(1, 5)) for _ in range(count)]
         for count in (60, 40, 20)
     )
     original, fork = tmp_path / "original", tmp_path / "fork"
     (fork / "ratings").mkdir(parents=True)
     with control_plane(tmp_path / "plane") as plane, plane.client() as client:
-        rated(original, 0, first)
+        write_ratings(original, 0, first)
         client.applications.create(
             "filtering",
             client.artifacts.upload(ROOT / "examples" / "sdg" / "collaborative_filtering.py").sha256,
@@ -46,18 +46,18 @@ def test_a_fork_recommends_from_its_savepoint_on_while_the_original_goes_on(tmp_
             configuration={"parallelism": 2, "epoch_interval_seconds": 0.2, "restart": {"backoff_seconds": 0.1}},
         )
         application = client.application("filtering")
-        eventually(lambda: has_taken(application, first), SECONDS)
+        eventually(lambda: has_processed(application, first), SECONDS)
         made = client.operations.wait(application.savepoints.create("yesterday"), timeout_seconds=SECONDS)
         yesterday = application.epochs.get((made.result or {})["epoch"])
 
         killed = kill_driver(application)
-        rated(original, 1, then)
-        eventually(lambda: has_taken(application, [*first, *then]), SECONDS)
-        assert recommended(application) == plainly([*first, *then]) and running(application) != killed
+        write_ratings(original, 1, later)
+        eventually(lambda: has_processed(application, [*first, *later]), SECONDS)
+        assert recommended(application) == plainly([*first, *later]) and running(application) != killed
 
         points: dict[str, Any] = {"by-epoch": {"epoch": yesterday.epoch}, "by-time": {"at": yesterday.committed_at}}
-        for name, meant in points.items():
-            parent = client.applications.fork("filtering", name, start=False, **meant).parent
+        for name, point in points.items():
+            parent = client.applications.fork("filtering", name, start=False, **point).parent
             assert parent is not None and parent.epoch == yesterday.epoch
             check_state(client.application(name), first)
         client.applications.fork(
@@ -67,15 +67,15 @@ def test_a_fork_recommends_from_its_savepoint_on_while_the_original_goes_on(tmp_
         check_state(forked, first)
         client.applications.start("forked")
         assert recommended(forked) == plainly(first)
-        rated(fork, 0, other)
-        eventually(lambda: has_taken(forked, [*first, *other]), SECONDS)
+        write_ratings(fork, 0, other)
+        eventually(lambda: has_processed(forked, [*first, *other]), SECONDS)
         assert recommended(forked) == plainly([*first, *other])
-        assert recommended(application) == plainly([*first, *then])
-        check_state(application, [*first, *then])
+        assert recommended(application) == plainly([*first, *later])
+        check_state(application, [*first, *later])
 
 
-def rated(folder: Path, number: int, ratings: Sequence[Rating]) -> None:
-    """A file of ratings, which appears whole."""
+def write_ratings(folder: Path, number: int, ratings: Sequence[Rating]) -> None:
+    """Write a file of ratings that appears complete."""
     rows = [
         {"at": at(1000 * number + second).isoformat(), "user": user, "item": item, "rating": rating}
         for second, (user, item, rating) in enumerate(ratings)
@@ -99,7 +99,7 @@ def plainly(ratings: Sequence[Rating]) -> list[dict[int, int]]:
 
 
 def recommended(application: ApplicationHandle) -> list[dict[int, int]]:
-    """By user the scores of items, asked over HTTP."""
+    """Scores of items by user, requested over HTTP."""
     calls = [{"arguments": {"user": user}} for user in range(USERS)]
     answers = application.entries["recommend"].call_many(calls, wait_seconds=SECONDS)
     assert [answer.error for answer in answers] == [None] * USERS
@@ -107,15 +107,15 @@ def recommended(application: ApplicationHandle) -> list[dict[int, int]]:
 
 
 def rows(application: ApplicationHandle, table: str) -> dict[tuple[int, int], int]:
-    """By row and column; the sum over instances, where there are several."""
+    """Values by row and column, summed over instances."""
     sums: Counter[tuple[int, int]] = Counter()
     for row in application.state(table).scan_all():
         sums[row.key["row"], row.key["column"]] += row.value["value"]
     return dict(sums)
 
 
-def has_taken(application: ApplicationHandle, ratings: Sequence[Rating]) -> bool:
-    """These, and no others: the last of them counts in ``co_occurrence`` as well, which is written after."""
+def has_processed(application: ApplicationHandle, ratings: Sequence[Rating]) -> bool:
+    """Check whether exactly these ratings were processed: ``co_occurrence`` is written last."""
     head: Any = application.get().head
     return bool(head) and rows(application, "co_occurrence") == dict(of_class(ratings).co_occurrence.items())
 
@@ -126,7 +126,7 @@ def check_state(application: ApplicationHandle, ratings: Sequence[Rating]) -> No
     assert rows(application, "co_occurrence") == dict(plain.co_occurrence.items())
 
 
-def test_gradients_are_those_of_numpy_also_after_a_kill(tmp_path: Path) -> None:
+def test_gradients_equal_numpy_after_a_kill(tmp_path: Path) -> None:
     chance = np.random.default_rng(1)
     features = chance.normal(size=(40, 3))
     labels = (chance.random(40) < 1 / (1 + np.exp(-features @ [0.3, 2.0, -1.5]))).astype(float)
@@ -148,17 +148,17 @@ def test_gradients_are_those_of_numpy_also_after_a_kill(tmp_path: Path) -> None:
             if round == 0:
                 kill_driver(application)
             gradient = features.T @ (1 / (1 + np.exp(-features @ weights)) - labels)
-            assert called(application, "gradient") == pytest.approx(gradient.tolist(), rel=1e-9)
+            assert call_entry(application, "gradient") == pytest.approx(gradient.tolist(), rel=1e-9)
             weights = weights - RATE * gradient
             application.entries["step"].call(weights=vector(weights), wait_seconds=SECONDS)
 
 
 def vector(values: np.ndarray) -> dict[str, list[float]]:
-    """As it stands in JSON; no value is zero."""
+    """JSON form of a vector without zeros."""
     return {"indices": list(range(len(values))), "values": values.tolist()}
 
 
-def called(application: ApplicationHandle, entry: str) -> list[float]:
+def call_entry(application: ApplicationHandle, entry: str) -> list[float]:
     answer = application.entries[entry].call(wait_seconds=SECONDS)
     assert answer.error is None and answer.value["indices"] == [0, 1, 2]
     return list(answer.value["values"])

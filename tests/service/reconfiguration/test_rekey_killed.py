@@ -1,7 +1,5 @@
-"""The control plane killed in the middle of a trial, and at ``rekey.begun``, ``rekey.written`` and ``rekey.moved``.
-
-The next one begins them again.
-"""
+"""The control plane is killed during a trial, and at ``rekey.begun``, ``rekey.written`` and ``rekey.moved``. The
+next one repeats these operations."""
 
 from __future__ import annotations
 
@@ -27,14 +25,14 @@ POINTS = (points.BEGUN, points.WRITTEN, points.MOVED)
 
 @pytest.fixture
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """It dies once at each of the steps."""
+    """The control plane is killed once at each of the steps."""
     folder = tmp_path_factory.mktemp("offline")
     faults = [asdict(Fault(point.name, "kill", once=str(folder / point.name))) for point in POINTS]
     with control_plane(folder, {ENVIRONMENT: json.dumps(faults)}) as plane:
         yield plane
 
 
-def test_a_control_plane_killed_in_offline_work(sensors: Sensors, plane: ControlPlane) -> None:
+def test_trial_and_rekey_survive_a_killed_control_plane(sensors: Sensors, plane: ControlPlane) -> None:
     sensors.feed(46)
     sensors.feed(46)
     trial = sensors.handle.versions.trial(1)
@@ -44,7 +42,7 @@ def test_a_control_plane_killed_in_offline_work(sensors: Sensors, plane: Control
 
     sensors.done(sensors.client.applications.stop(sensors.name))
     before = sensors.client.applications.get(sensors.name)
-    with suppress(EpochalError):  # it may die before it has answered
+    with suppress(EpochalError):  # it may be killed before it answers
         sensors.handle.versions.rekey(32)
     for point in POINTS:
         plane.process.wait_for_end(120)

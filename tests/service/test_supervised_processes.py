@@ -1,4 +1,5 @@
-"""Processes that are kept: replaced when they die or hang, heard when they cannot work, gone with whoever kept them."""
+"""Supervised child processes: replaced when they die or hang, with reported errors, and terminated with their
+parent."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from epochal.errors import StorageFull
 from epochal.service.runtime.kept_process import Keeper
 keeper = Keeper()
 folder = Path(keeper.orders().decode().strip())
-print("what libraries print is nobody's answer")
+print("output of libraries must not be read as an answer")
 with (folder / "lives").open("a") as lives:
     lives.write(f"{os.getpid()}\\n")
 if (folder / "full").exists():
@@ -43,61 +44,63 @@ time.sleep(0.1)
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Callable[..., KeptProcess]:
+def new_process(tmp_path: Path) -> Callable[..., KeptProcess]:
     (tmp_path / "kept_child.py").write_text(CHILD)
     variables = {"PYTHONPATH": str(tmp_path)}
     return lambda **more: KeptProcess("child", "kept_child", str(tmp_path).encode(), variables=variables, **more)
 
 
-def lives(folder: Path) -> list[int]:
+def started_pids(folder: Path) -> list[int]:
     return [int(line) for line in (folder / "lives").read_text().split()]
 
 
-def gone(process: int) -> bool:
+def has_terminated(process: int) -> bool:
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
 
 
-def test_one_that_dies_is_replaced_and_ends_in_order(kept: Callable[..., KeptProcess], tmp_path: Path) -> None:
-    process = kept()
+def test_process_that_dies_is_replaced_and_stops_in_order(
+    new_process: Callable[..., KeptProcess], tmp_path: Path
+) -> None:
+    process = new_process()
     process.start()
     process.wait_until_ready()
-    (first,) = lives(tmp_path)
+    (first,) = started_pids(tmp_path)
     os.kill(first, signal.SIGKILL)
-    eventually(lambda: len(lives(tmp_path)) == 2)
-    assert process.process == lives(tmp_path)[1]
+    eventually(lambda: len(started_pids(tmp_path)) == 2)
+    assert process.process == started_pids(tmp_path)[1]
     stop_all([process])
-    assert (tmp_path / "ended").exists() and len(lives(tmp_path)) == 2
+    assert (tmp_path / "ended").exists() and len(started_pids(tmp_path)) == 2
 
 
-def test_one_that_hangs_is_killed_and_replaced(
-    kept: Callable[..., KeptProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_process_that_hangs_is_killed_and_replaced(
+    new_process: Callable[..., KeptProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_process, "BEAT_SECONDS", 0.05)
-    process = kept(hung_seconds=1.0)
+    process = new_process(hung_seconds=1.0)
     process.start()
     process.wait_until_ready()
     eventually(lambda: process.silent_seconds < 1.0)
-    (first,) = lives(tmp_path)
+    (first,) = started_pids(tmp_path)
     os.kill(first, signal.SIGSTOP)
-    eventually(lambda: len(lives(tmp_path)) >= 2 and process.silent_seconds < 1.0)
+    eventually(lambda: len(started_pids(tmp_path)) >= 2 and process.silent_seconds < 1.0)
     assert process.process != first
     with pytest.raises(ProcessLookupError):
         os.kill(first, 0)
     stop_all([process])
 
 
-def test_time_in_which_the_keeper_itself_was_stopped_does_not_count(
-    kept: Callable[..., KeptProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_time_in_which_the_parent_was_stopped_does_not_count(
+    new_process: Callable[..., KeptProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when the whole machine stands still for long, or Ctrl-Z has stopped both."""
+    """Both are stopped when the machine is suspended or on Ctrl-Z."""
     monkeypatch.setattr(kept_process, "BEAT_SECONDS", 0.05)
-    process = kept(hung_seconds=60.0)
+    process = new_process(hung_seconds=60.0)
     process.start()
     process.wait_until_ready()
-    (child,) = lives(tmp_path)
+    (child,) = started_pids(tmp_path)
     os.kill(child, signal.SIGSTOP)
     eventually(lambda: 0.2 < process.silent_seconds < 60)
     monkeypatch.setattr(kept_process, "time", Jumped(1000.0))
@@ -106,12 +109,12 @@ def test_time_in_which_the_keeper_itself_was_stopped_does_not_count(
     assert process.silent_seconds < 60
     os.kill(child, signal.SIGCONT)
     eventually(lambda: process.silent_seconds < 0.2)
-    assert lives(tmp_path) == [child]
+    assert started_pids(tmp_path) == [child]
     stop_all([process])
 
 
 class Jumped:
-    """A clock that has gone on by so many seconds at once."""
+    """A clock that has jumped ahead by ``seconds``."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -120,24 +123,24 @@ class Jumped:
         return time.monotonic() + self._seconds
 
 
-def test_why_one_cannot_work_is_heard(kept: Callable[..., KeptProcess], tmp_path: Path) -> None:
+def test_startup_error_of_the_process_is_raised(new_process: Callable[..., KeptProcess], tmp_path: Path) -> None:
     (tmp_path / "full").touch()
-    process = kept()
+    process = new_process()
     process.start()
     with pytest.raises(StorageFull, match="no space"):
         process.wait_until_ready()
     (tmp_path / "full").rename(tmp_path / "dies")
-    process = kept()
+    process = new_process()
     process.start()
     with pytest.raises(EnvironmentProblem, match="exit code 7"):
         process.wait_until_ready()
     stop_all([process])
-    assert len(lives(tmp_path)) == 2
+    assert len(started_pids(tmp_path)) == 2
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
-def test_it_ends_with_its_keeper_however_that_dies(kept: Callable[..., KeptProcess], tmp_path: Path) -> None:
-    kept()
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_process_ends_when_its_parent_is_killed(new_process: Callable[..., KeptProcess], tmp_path: Path) -> None:
+    new_process()
     script = (
         "import sys, time\n"
         "from epochal.service.runtime.kept_process import KeptProcess\n"
@@ -151,6 +154,6 @@ def test_it_ends_with_its_keeper_however_that_dies(kept: Callable[..., KeptProce
     assert keeper.stdout is not None and keeper.stdout.readline() == "ready\n"
     keeper.kill()
     keeper.communicate()
-    (child,) = lives(tmp_path)
-    eventually(lambda: gone(child))
+    (child,) = started_pids(tmp_path)
+    eventually(lambda: has_terminated(child))
     assert (tmp_path / "ended").exists()

@@ -1,4 +1,4 @@
-"""The short way of look-ups and the ordinary route: whatever is asked, they answer the same bytes."""
+"""The fast path of look-ups and the HTTP route return equal bytes for every request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NUMBER_KEYS = "/v1/applications/flights/state/numbers/keys/"
 VISIT_KEYS = "/v1/applications/flights/state/visits.places/keys/"
 ID = "x-request-id: mine"
 
-SHORT = [
+FAST_PATHS = [
     (KEYS + "JFK,LAX", [ID]),
     (KEYS + "a%2Fb,%C3%BC%2C%25", [ID]),
     (KEYS + "~a:b@c.d-e_f,LAX", [ID]),
@@ -42,8 +42,8 @@ SHORT = [
     (VISIT_KEYS + "N1,JFK", [ID]),
     ("/v1/applications/flights/state/partial/keys/JFK", [ID]),
 ]
-"""Paths, and headers beside host and token; these are answered the short way."""
-ORDINARY = [
+"""Paths, and headers in addition to host and token. The fast path answers these."""
+ROUTE_PATHS = [
     (KEYS + "JFK,SFO", [ID]),
     (KEYS + "JFK", [ID]),
     (KEYS + "JFK,LAX,1", [ID]),
@@ -63,7 +63,7 @@ ORDINARY = [
     (NUMBER_KEYS + "x,1", [ID]),
     (VISIT_KEYS + "N1", [ID]),
     ("/v1/applications/flights/state/hidden/keys/1", [ID]),
-    ("/v1/applications/nobody/state/delays/keys/JFK,LAX", [ID]),
+    ("/v1/applications/missing/state/delays/keys/JFK,LAX", [ID]),
     ("/v1/applications/flights%2F/state/delays/keys/JFK,LAX", [ID]),
     ("/v1/applications/flights//state/delays/keys/JFK,LAX", [ID]),
     ("/v1/applications/%00/state/delays/keys/JFK,LAX", [ID]),
@@ -78,11 +78,11 @@ CLOSING = [
     ([ID], "get", "1.1"),
     ([ID], "GET", "1.0"),
 ]
-"""Headers, method, version; with each the connection ends, so that nothing may be sent after it."""
+"""Headers, method, version. Each closes the connection, so that no request may follow it."""
 
 
 @pytest.fixture
-def there(plane: Plane) -> Plane:
+def served(plane: Plane) -> Plane:
     plane.application()
     driver = StateDriver(plane, tables=(DELAYS, VISITS, NUMBERS, PARTIAL))
     delays = [route("JFK", "LAX", 1, 2.5), route("a/b", "ü,%", 2, None), route("~a:b@c.d-e_f", "LAX", 3, 0.5)]
@@ -97,16 +97,17 @@ def there(plane: Plane) -> Plane:
     return plane
 
 
-def asked(plane: Plane, *requests: bytes) -> bytes:
-    """What comes back over one connection until nothing more can; the last request closes it."""
+def received(plane: Plane, *requests: bytes) -> bytes:
+    """All bytes received over one connection until it is closed; the last request closes it."""
     with socket.create_connection(("127.0.0.1", plane.settings.port), timeout=60) as connection:
         for request in requests:
             connection.sendall(request)
         return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
-def in_turn(plane: Plane, *requests: bytes) -> bytes:
-    """As :func:`asked`, but each is sent when the one before it has been answered; the last one closes."""
+def one_by_one(plane: Plane, *requests: bytes) -> bytes:
+    """As :func:`received`, but each request is sent after the answer to the previous one. The last request closes
+    the connection."""
     answers = b""
     with socket.create_connection(("127.0.0.1", plane.settings.port), timeout=60) as connection:
         for request in requests[:-1]:
@@ -116,9 +117,9 @@ def in_turn(plane: Plane, *requests: bytes) -> bytes:
         return answers + b"".join(iter(lambda: connection.recv(65536), b""))
 
 
-def until_it_closes(plane: Plane, *requests: bytes) -> bytes:
-    """As :func:`asked`, but the last request, which closes, is only sent where the server has not closed before: what
-    comes after that is answered by a reset, which may take answers with it."""
+def until_closed(plane: Plane, *requests: bytes) -> bytes:
+    """As :func:`received`, but the last request, which closes the connection, is sent only if the server has not
+    closed it. A request on a closed connection is answered by a reset, which can discard answers."""
     with socket.create_connection(("127.0.0.1", plane.settings.port), timeout=60) as connection:
         for request in requests[:-1]:
             connection.sendall(request)
@@ -149,71 +150,73 @@ def request(plane: Plane, path: str, headers: list[str], method: str = "GET", ve
     return "\r\n".join(lines).encode()
 
 
-def last(plane: Plane) -> bytes:
+def closing_request(plane: Plane) -> bytes:
     return b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-request-id: last\r\nconnection: close\r\n\r\n"
 
 
-def plain(answers: bytes) -> bytes:
-    """Without what differs from answer to answer: the time, and an id that nobody has proposed."""
+def normalized(answers: bytes) -> bytes:
+    """Answers without the parts that differ between equal answers: the time, and generated request ids."""
     answers = re.sub(rb"date: [^\r]*\r\n", b"", answers)
     for made in re.findall(rb"x-request-id: ([0-9a-f]{16})\r\n", answers):
         answers = answers.replace(made, b"made")
     return answers
 
 
-def both_ways(
+def answer_both_ways(
     plane: Plane,
     requests: list[bytes],
     monkeypatch: pytest.MonkeyPatch,
-    ask: Callable[..., bytes] = asked,
+    send: Callable[..., bytes] = received,
 ) -> tuple[bytes, bytes, list[str]]:
-    """The answers with the short way open, and without it; and how many were given by it."""
-    given: list[str] = []
+    """The answers with the fast path, the answers without it, and the functions of the fast path that answered."""
+    answered_by: list[str] = []
 
     def counted(way: str) -> Callable[..., object]:
         answer = getattr(FastLookups, way)
 
         def answered(lookups: FastLookups, *request: object) -> object:
             found = answer(lookups, *request)
-            given.extend([way] if found is not None else [])
+            answered_by.extend([way] if found is not None else [])
             return found
 
         return answered
 
-    plane.get("/v1/applications")  # so that the token is known
+    plane.get("/v1/applications")  # stores the token in the cache
     with monkeypatch.context() as patched:
         for way in ("answer", "again"):
             patched.setattr(FastLookups, way, counted(way))
-        short = ask(plane, *requests)
+        short = send(plane, *requests)
         for way in ("answer", "again"):
             patched.setattr(FastLookups, way, lambda *_: None)
-        return plain(short), plain(ask(plane, *requests)), given
+        return normalized(short), normalized(send(plane, *requests)), answered_by
 
 
-def test_both_answer_the_same_bytes(there: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_path_and_route_return_equal_bytes(served: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epochal.service.runtime.authenticator.REMEMBERED_SECONDS", 600.0)
-    there.control.authenticator.forget()
-    for cases, expected in ((SHORT, ["answer"]), (ORDINARY, [])):
+    served.control.authenticator.forget()
+    for cases, expected in ((FAST_PATHS, ["answer"]), (ROUTE_PATHS, [])):
         for path, headers in cases:
-            sent = [request(there, path, headers), last(there)]
-            short, ordinary, given = both_ways(there, sent, monkeypatch)
-            assert (short, given) == (ordinary, expected), (path, headers)
+            sent = [request(served, path, headers), closing_request(served)]
+            short, ordinary, answered_by = answer_both_ways(served, sent, monkeypatch)
+            assert (short, answered_by) == (ordinary, expected), (path, headers)
             assert (b'"since":{"worst":1}' in short) == ("partial" in path)
     for headers, method, version in CLOSING:
-        sent = [request(there, KEYS + "JFK,LAX", headers, method, version)]
-        short, ordinary, given = both_ways(there, sent, monkeypatch)
-        assert (short, given) == (ordinary, []), (headers, method, version)
+        sent = [request(served, KEYS + "JFK,LAX", headers, method, version)]
+        short, ordinary, answered_by = answer_both_ways(served, sent, monkeypatch)
+        assert (short, answered_by) == (ordinary, []), (headers, method, version)
     for method in ("HEAD", "POST"):
-        sent = [request(there, KEYS + "JFK,LAX", [ID], method), last(there)]
-        short, ordinary, given = both_ways(there, sent, monkeypatch)
-        assert (short, given) == (ordinary, []), method
+        sent = [request(served, KEYS + "JFK,LAX", [ID], method), closing_request(served)]
+        short, ordinary, answered_by = answer_both_ways(served, sent, monkeypatch)
+        assert (short, answered_by) == (ordinary, []), method
     for token in ("", "Bearer", "Bearer nonsense", "Basic eA==", "bearer  " + "ept_" + "0" * 32 + "_" + "x" * 43):
         lines = [f"GET {KEYS}JFK,LAX HTTP/1.1", "host: localhost", f"authorization: {token}", ID, "", ""]
-        short, ordinary, given = both_ways(there, ["\r\n".join(lines).encode(), last(there)], monkeypatch)
-        assert (short, given) == (ordinary, []) and b" 401 " in short, token
+        short, ordinary, answered_by = answer_both_ways(
+            served, ["\r\n".join(lines).encode(), closing_request(served)], monkeypatch
+        )
+        assert (short, answered_by) == (ordinary, []) and b" 401 " in short, token
 
 
-AGAIN = [
+CACHED_HEADS = [
     (KEYS + "JFK,LAX", True),
     (KEYS + "~a:b@c.d-e_f,LAX", True),
     (KEYS + "a%2Fb,%C3%BC%2C%25", False),
@@ -227,107 +230,117 @@ AGAIN = [
     ("/v1/applications/flights/state/hidden/keys/1", False),
     ("/v1/applications/flights/state/delays/keyz/JFK,LAX", False),
 ]
-"""Paths of requests whose heads are known, and whether nothing but the key of them is parsed."""
-FIRST = [KEYS + "JFK,LAX", NUMBER_KEYS + "-2,0"]
-"""After these both tables and the head are known."""
+"""Paths of requests whose headers are already cached, and whether only the key of the request is parsed."""
+PRIMING = [KEYS + "JFK,LAX", NUMBER_KEYS + "-2,0"]
+"""After these requests, both tables and the headers are cached."""
 
 
-def test_requests_like_those_before_are_answered_by_their_keys(there: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_with_cached_headers_are_answered_by_key(served: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epochal.service.runtime.authenticator.REMEMBERED_SECONDS", 600.0)
-    there.control.authenticator.forget()
+    served.control.authenticator.forget()
     for headers in ([], ["accept: */*", "user-agent: mine/1.0"]):
-        for path, again in AGAIN:
-            sent = [*(request(there, each, headers) for each in (*FIRST, path)), last(there)]
-            short, ordinary, given = both_ways(there, sent, monkeypatch, in_turn)
-            assert (short, "again" in given[2:]) == (ordinary, again), path
-    known = request(there, KEYS + "JFK,LAX", [])
-    short, ordinary, given = both_ways(there, [known, known, last(there)], monkeypatch, in_turn)
-    assert (short, given) == (ordinary, ["again", "again"])
+        for path, again in CACHED_HEADS:
+            sent = [*(request(served, each, headers) for each in (*PRIMING, path)), closing_request(served)]
+            short, ordinary, answered_by = answer_both_ways(served, sent, monkeypatch, one_by_one)
+            assert (short, "again" in answered_by[2:]) == (ordinary, again), path
+    cached = request(served, KEYS + "JFK,LAX", [])
+    short, ordinary, answered_by = answer_both_ways(
+        served, [cached, cached, closing_request(served)], monkeypatch, one_by_one
+    )
+    assert (short, answered_by) == (ordinary, ["again", "again"])
     for sent in (
-        [known[:-1], known[-1:]],
-        [known[:30], known[30:] + known[:30], known[30:]],
-        [known + known],
-        [known.replace(b"HTTP/1.1", b"HTTP/1.0")],
-        [known.replace(b"GET ", b"HEAD ")],
-        [known.replace(b"GET ", b"GET  ")],
-        [known.replace(b" HTTP", b"  HTTP")],
-        [known.replace(b"keys/", b"keys/ ")],
-        [known.replace(b"host: localhost", b"host: other")],
-        [known.replace(b"\r\n", b"\n", 1)],
-        [b"\r\n" + known],
-        [known[:-2] + b"accept: */*\r\n\r\n"],
-        [known[:-2] + b"content-length: 0\r\n\r\n"],
+        [cached[:-1], cached[-1:]],
+        [cached[:30], cached[30:] + cached[:30], cached[30:]],
+        [cached + cached],
+        [cached.replace(b"HTTP/1.1", b"HTTP/1.0")],
+        [cached.replace(b"GET ", b"HEAD ")],
+        [cached.replace(b"GET ", b"GET  ")],
+        [cached.replace(b" HTTP", b"  HTTP")],
+        [cached.replace(b"keys/", b"keys/ ")],
+        [cached.replace(b"host: localhost", b"host: other")],
+        [cached.replace(b"\r\n", b"\n", 1)],
+        [b"\r\n" + cached],
+        [cached[:-2] + b"accept: */*\r\n\r\n"],
+        [cached[:-2] + b"content-length: 0\r\n\r\n"],
     ):
-        short, ordinary, _ = both_ways(there, [*sent, last(there)], monkeypatch, until_it_closes)
+        short, ordinary, _ = answer_both_ways(served, [*sent, closing_request(served)], monkeypatch, until_closed)
         assert short == ordinary, sent
 
 
-def test_a_head_is_not_remembered_without_the_token_in_it(there: Plane) -> None:
-    """Whatever the parser takes for an end of the first line: another request without a token is nobody's."""
-    token = there.client.headers["authorization"]
-    there.get("/v1/applications")
+def test_headers_are_cached_only_with_their_token(served: Plane) -> None:
+    """The parser may accept other line ends. A later request without a token must still be refused."""
+    token = served.client.headers["authorization"]
+    served.get("/v1/applications")
     for end in (b"\n", b"\r"):
         split = f"GET {KEYS}JFK,LAX HTTP/1.1".encode() + end + f"authorization: {token}\r\nhost: a\r\n\r\n".encode()
         with suppress(ConnectionError):
-            asked(there, split, last(there))
+            received(served, split, closing_request(served))
     bare = f"GET {KEYS}JFK,LAX HTTP/1.1\r\nhost: a\r\n\r\n".encode()
-    assert b" 401 " in asked(there, bare, last(there))
+    assert b" 401 " in received(served, bare, closing_request(served))
 
 
-def test_requests_of_one_connection_are_answered_in_turn(there: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However they arrive: together, in pieces, behind one that takes longer."""
-    lookups = [request(there, KEYS + key, [ID]) for key in ("JFK,LAX", "+,*", "JFK,SFO", "JFK,LAX")]
-    listed = request(there, "/v1/applications", [ID])
-    together = [b"".join([*lookups, listed, *lookups, last(there)])]
-    short, ordinary, _ = both_ways(there, together, monkeypatch)
+def test_requests_of_one_connection_are_answered_in_order(served: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that arrive together, in pieces, or behind a slower request."""
+    lookups = [request(served, KEYS + key, [ID]) for key in ("JFK,LAX", "+,*", "JFK,SFO", "JFK,LAX")]
+    listed = request(served, "/v1/applications", [ID])
+    together = [b"".join([*lookups, listed, *lookups, closing_request(served)])]
+    short, ordinary, _ = answer_both_ways(served, together, monkeypatch)
     assert short == ordinary and short.count(b"HTTP/1.1 ") == 10
-    waits = request(there, KEYS + "JFK,LAX?min_epoch=2&wait_seconds=1", [ID])
-    behind, ordinary, _ = both_ways(there, [waits, lookups[0], last(there)], monkeypatch)
+    waits = request(served, KEYS + "JFK,LAX?min_epoch=2&wait_seconds=1", [ID])
+    behind, ordinary, _ = answer_both_ways(served, [waits, lookups[0], closing_request(served)], monkeypatch)
     assert behind == ordinary and behind.startswith(b"HTTP/1.1 4") and behind.count(b"HTTP/1.1 200") == 2
-    pieces = [bytes([byte]) for byte in lookups[0]] + [lookups[1] + lookups[0][:40], lookups[0][40:], last(there)]
-    short, ordinary, _ = both_ways(there, pieces, monkeypatch)
+    pieces = [bytes([byte]) for byte in lookups[0]] + [
+        lookups[1] + lookups[0][:40],
+        lookups[0][40:],
+        closing_request(served),
+    ]
+    short, ordinary, _ = answer_both_ways(served, pieces, monkeypatch)
     assert short == ordinary and short.count(b"HTTP/1.1 200") == 4
 
 
-def test_both_are_logged_and_counted_alike(there: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Kept(logging.Handler):
+def test_both_are_logged_and_counted_equally(served: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Recorder(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            said.append(re.sub(r":\d+ ", " ", record.getMessage()))
+            messages.append(re.sub(r":\d+ ", " ", record.getMessage()))
 
-    said: list[str] = []
-    logger, handler = logging.getLogger("uvicorn.access"), Kept()
+    messages: list[str] = []
+    logger, handler = logging.getLogger("uvicorn.access"), Recorder()
     monkeypatch.setattr(logger, "level", logging.INFO)
     logger.manager._clear_cache()  # type: ignore[attr-defined]
     logger.addHandler(handler)
     try:
         for forwarded in ([], ["x-forwarded-for: 192.0.2.7"]):
-            said.clear()
-            both_ways(there, [request(there, KEYS + "a%2Fb,%C3%BC%2C%25", [ID, *forwarded]), last(there)], monkeypatch)
-            mine = [line for line in said if "/keys/" in line]
+            messages.clear()
+            answer_both_ways(
+                served,
+                [request(served, KEYS + "a%2Fb,%C3%BC%2C%25", [ID, *forwarded]), closing_request(served)],
+                monkeypatch,
+            )
+            mine = [line for line in messages if "/keys/" in line]
             assert len(mine) == 2 and mine[0] == mine[1]
             assert mine[0].startswith("127.0.0.1")  # no proxy is trusted
     finally:
         logger.removeHandler(handler)
         monkeypatch.undo()
         logger.manager._clear_cache()  # type: ignore[attr-defined]
-    counted = re.search(r'^epochal_lookup_seconds_count\{application="flights"\} (\d+)', metrics(there), re.MULTILINE)
+    counted = re.search(r'^epochal_lookup_seconds_count\{application="flights"\} (\d+)', metrics(served), re.MULTILINE)
     assert counted is not None and int(counted[1].partition(".")[0]) == 5
-    assert 'epochal_request_seconds_count{method="GET",path="/v1/applications/{name}/state' in metrics(there)
+    assert 'epochal_request_seconds_count{method="GET",path="/v1/applications/{name}/state' in metrics(served)
 
 
 def metrics(plane: Plane) -> str:
     return plane.client.get("/metrics").text
 
 
-def test_a_deleted_token_is_refused_the_short_way_too(there: Plane) -> None:
-    made = there.post("/v1/tokens", 201, name="reader", role="viewer")
-    with there.as_bearer(made["token"]) as client:
+def test_fast_path_refuses_a_deleted_token(served: Plane) -> None:
+    made = served.post("/v1/tokens", 201, name="reader", role="viewer")
+    with served.as_bearer(made["token"]) as client:
         assert [client.get(KEYS + "JFK,LAX").status_code for _ in range(3)] == [200] * 3
-        assert there.client.delete(f"/v1/tokens/{made['id']}").status_code == 204
+        assert served.client.delete(f"/v1/tokens/{made['id']}").status_code == 204
         assert client.get(KEYS + "JFK,LAX").status_code == 401
 
 
-def test_plain_keys_are_those_of_the_ordinary_form() -> None:
+def test_fast_path_encodes_keys_as_the_row_format_does() -> None:
     format = RowFormat(NUMBERS)
     points = PointFormat(format)
     for small in ("0", "7", "-1", "2147483647", "-2147483648"):
