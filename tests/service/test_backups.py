@@ -18,7 +18,7 @@ from epochal.service.domain.settings import Settings
 from epochal.snapshots.backup_format import Backups
 from epochal.snapshots.backup_maintenance import verify_backup
 from epochal.snapshots.store import SnapshotStore
-from tests.service import engine_lives as lives
+from tests.service import engine_attempts
 from tests.service.backups import backed_up, is_sound, restored
 from tests.service.bundles import finished
 from tests.service.conftest import Plane, free_port
@@ -27,9 +27,9 @@ from tests.service.problems import check_problem
 
 def test_a_backup_is_complete_and_the_next_one_copies_new_files_only(plane: Plane, tmp_path: Path) -> None:
     inputs, place = tmp_path / "in", tmp_path / "backups"
-    lives.write_inputs(inputs, 6)
+    engine_attempts.write_inputs(inputs, 6)
     plane.application()
-    lives.live(plane, "flights", inputs, tmp_path / "out", 4)
+    engine_attempts.run_attempt(plane, "flights", inputs, tmp_path / "out", 4)
     first = backed_up(plane, place)
     assert is_sound(place)
     assert first["copied"] == first["files"]
@@ -38,7 +38,7 @@ def test_a_backup_is_complete_and_the_next_one_copies_new_files_only(plane: Plan
     assert len(store.list("artifacts")) == 1
     assert set(Backups(str(place)).files.list("")) == set(store.list(""))
 
-    lives.live(plane, "flights", inputs, tmp_path / "out", 1)
+    engine_attempts.run_attempt(plane, "flights", inputs, tmp_path / "out", 1)
     second = backed_up(plane, place)
     assert is_sound(place)
     assert 0 < second["copied"]["files"] == second["files"]["files"] - first["files"]["files"]
@@ -48,9 +48,9 @@ def test_a_backup_is_complete_and_the_next_one_copies_new_files_only(plane: Plan
 
 def test_verification_names_each_damaged_file(plane: Plane, tmp_path: Path) -> None:
     inputs, place = tmp_path / "in", tmp_path / "backups"
-    lives.write_inputs(inputs, 3)
+    engine_attempts.write_inputs(inputs, 3)
     plane.application()
-    lives.live(plane, "flights", inputs, tmp_path / "out")
+    engine_attempts.run_attempt(plane, "flights", inputs, tmp_path / "out")
     backed_up(plane, place)
     backups = Backups(str(place))
     delta, manifest = (
@@ -154,12 +154,12 @@ def test_old_backups_are_pruned_by_their_installation_only(plane: Plane, other: 
 
 def test_discarding_a_backup_deletes_its_own_files_only(plane: Plane, tmp_path: Path) -> None:
     inputs, place = tmp_path / "in", tmp_path / "backups"
-    lives.write_inputs(inputs, 3)
+    engine_attempts.write_inputs(inputs, 3)
     plane.application()
-    lives.live(plane, "flights", inputs, tmp_path / "out", 2)
+    engine_attempts.run_attempt(plane, "flights", inputs, tmp_path / "out", 2)
     made = backed_up(plane, place)
     before = sorted(place.rglob("*"))
-    lives.live(plane, "flights", inputs, tmp_path / "out", 1)
+    engine_attempts.run_attempt(plane, "flights", inputs, tmp_path / "out", 1)
     backups = Backups(str(place))
     backups.files.write("flights-00000000/epochs/0000000001/x.parquet", b"left")
     backups.place.write("backups/cut/tables/epochs.jsonl.gz", b"left")

@@ -31,7 +31,7 @@ from epochal.service.domain.settings import Settings
 from epochal.service.runtime.store_claim import StoreMismatch, claim_store
 from epochal.snapshots.backup_format import Backups
 from epochal.snapshots.store import SnapshotStore
-from tests.service import engine_lives as lives
+from tests.service import engine_attempts
 from tests.service.backups import backed_up, is_sound, restored, started
 from tests.service.conftest import Plane, free_port
 
@@ -40,16 +40,16 @@ from tests.service.conftest import Plane, free_port
 def test_restored_applications_continue_exactly_once(settings: Settings, tmp_path: Path) -> None:
     """``behind`` stopped at the backup. ``ahead`` continued, so its sink shows epochs that the catalog has lost."""
     inputs, folder = tmp_path / "in", tmp_path / "backups"
-    lives.write_inputs(inputs, 12)
+    engine_attempts.write_inputs(inputs, 12)
     with started(settings) as plane:
         for name in ("behind", "ahead"):
             plane.application(name)
-            lives.live(plane, name, inputs, tmp_path / name, 4)
+            engine_attempts.run_attempt(plane, name, inputs, tmp_path / name, 4)
         running = threading.Event()
 
         def load() -> None:
             for _ in range(3):
-                lives.live(plane, "ahead", inputs, tmp_path / "ahead", 1)
+                engine_attempts.run_attempt(plane, "ahead", inputs, tmp_path / "ahead", 1)
                 running.set()
 
         thread = threading.Thread(target=load)
@@ -57,7 +57,7 @@ def test_restored_applications_continue_exactly_once(settings: Settings, tmp_pat
         running.wait(30)
         backed_up(plane, folder)
         thread.join()
-        lives.live(plane, "ahead", inputs, tmp_path / "ahead", 2)
+        engine_attempts.run_attempt(plane, "ahead", inputs, tmp_path / "ahead", 2)
         old_token = settings.admin_token_file.read_text().strip()
         old_cursors = plane.control.cursor_key.get()
     assert is_sound(folder)
@@ -84,29 +84,29 @@ def test_restored_applications_continue_exactly_once(settings: Settings, tmp_pat
         for name in ("behind", "ahead"):
             assert plane.get(f"/v1/applications/{name}")["state"] == "failed"
             plane.post(f"/v1/applications/{name}/start")
-        lives.live(plane, "behind", inputs, tmp_path / "behind")
+        engine_attempts.run_attempt(plane, "behind", inputs, tmp_path / "behind")
         with pytest.raises(SinkAhead, match="already holds epoch 9"):
-            lives.live(plane, "ahead", inputs, tmp_path / "ahead")
+            engine_attempts.run_attempt(plane, "ahead", inputs, tmp_path / "ahead")
     counts = [number * (number + 1) // 2 for number in range(1, 13)]
-    assert lives.shown(tmp_path / "behind") == {number: [count] for number, count in enumerate(counts, 1)}
+    assert engine_attempts.shown(tmp_path / "behind") == {number: [count] for number, count in enumerate(counts, 1)}
 
 
 @pytest.mark.by_turns(2)
 def test_sink_ahead_of_the_restore_requires_a_confirmed_rollback(settings: Settings, tmp_path: Path) -> None:
     inputs, folder, out = tmp_path / "in", tmp_path / "backups", tmp_path / "out"
-    lives.write_inputs(inputs, 8)
+    engine_attempts.write_inputs(inputs, 8)
     with started(settings) as plane:
         plane.application(parameters={"out": str(out)})
-        lives.live(plane, "flights", inputs, out, 3)
+        engine_attempts.run_attempt(plane, "flights", inputs, out, 3)
         backed_up(plane, folder)
-        lives.live(plane, "flights", inputs, out, 2)
+        engine_attempts.run_attempt(plane, "flights", inputs, out, 2)
     shutil.rmtree(settings.data)
     restored(settings, folder)
     with started(settings) as plane:
         old_branch = plane.get("/v1/applications/flights")["branch"]
         plane.post("/v1/applications/flights/start")
         with pytest.raises(SinkAhead, match="epochal rollback flights --epoch 3"):
-            lives.live(plane, "flights", inputs, out)
+            engine_attempts.run_attempt(plane, "flights", inputs, out)
         plane.post("/v1/applications/flights/stop")
         execution = plane.get("/v1/applications/flights")["execution"]
         plane.control.ledger.execution_ended(execution, "stopped", None)
@@ -122,26 +122,26 @@ def test_sink_ahead_of_the_restore_requires_a_confirmed_rollback(settings: Setti
         assert done["state"] == "succeeded" and done["result"]["branch"] != old_branch
         plane.check_counters()
         plane.post("/v1/applications/flights/start")
-        lives.live(plane, "flights", inputs, out)
+        engine_attempts.run_attempt(plane, "flights", inputs, out)
         again = plane.post("/v1/applications/flights/rollback", 200, epoch=6, dry_run=True)
         assert again["lost"] is None  # the new branch was made after the restore
     # Lost epochs 4 and 5 are moved aside, their numbers are not reused, and no row is missing or duplicated.
-    assert lives.shown(out) == {1: [1], 2: [3], 3: [6], 6: [10], 7: [15], 8: [21], 9: [28], 10: [36]}
+    assert engine_attempts.shown(out) == {1: [1], 2: [3], 3: [6], 6: [10], 7: [15], 8: [21], 9: [28], 10: [36]}
 
 
 @pytest.mark.by_turns(2)
 def test_only_the_sink_ahead_of_the_restore_shows_lost_epochs(settings: Settings, tmp_path: Path) -> None:
     """The other sink was restored together with the catalog. Both continue on the new branch, exactly once."""
     inputs, folder, out, copy = (tmp_path / name for name in ("in", "backups", "out", "copy"))
-    lives.write_inputs(inputs, 8)
-    sinks = {lives.SINK: "files:{out}", lives.COPY: "files:{copy}"}
+    engine_attempts.write_inputs(inputs, 8)
+    sinks = {engine_attempts.SINK: "files:{out}", engine_attempts.COPY: "files:{copy}"}
     with started(settings) as plane:
         artifact = plane.artifact(sinks)
         plane.application(artifact=artifact, parameters={"out": str(out), "copy": str(copy)})
-        lives.live(plane, "flights", inputs, out, 3, copy)
+        engine_attempts.run_attempt(plane, "flights", inputs, out, 3, copy)
         backed_up(plane, folder)
         shutil.copytree(copy, tmp_path / "as-it-was")
-        lives.live(plane, "flights", inputs, out, 2, copy)
+        engine_attempts.run_attempt(plane, "flights", inputs, out, 2, copy)
     shutil.rmtree(settings.data)
     shutil.rmtree(copy)
     (tmp_path / "as-it-was").rename(copy)
@@ -149,29 +149,29 @@ def test_only_the_sink_ahead_of_the_restore_shows_lost_epochs(settings: Settings
     with started(settings) as plane:
         plane.post("/v1/applications/flights/start")
         with pytest.raises(SinkAhead, match="already holds epoch 5"):
-            lives.live(plane, "flights", inputs, out, copy=copy)
+            engine_attempts.run_attempt(plane, "flights", inputs, out, copy=copy)
         plane.post("/v1/applications/flights/stop")
         plane.control.ledger.execution_ended(plane.get("/v1/applications/flights")["execution"], "stopped", None)
         plan = plane.post("/v1/applications/flights/rollback", 200, epoch=3, dry_run=True, move_aside=True)
-        assert [(sink["sink"], sink["shows"]) for sink in plan["sinks"]] == [(lives.SINK, 5)]
+        assert [(sink["sink"], sink["shows"]) for sink in plan["sinks"]] == [(engine_attempts.SINK, 5)]
         done = plane.post("/v1/applications/flights/rollback", 202, epoch=3, move_aside=True, confirm=plan["confirm"])
         assert done["state"] == "succeeded"
         plane.post("/v1/applications/flights/start")
-        lives.live(plane, "flights", inputs, out, copy=copy)
+        engine_attempts.run_attempt(plane, "flights", inputs, out, copy=copy)
     expected = {1: [1], 2: [3], 3: [6], 6: [10], 7: [15], 8: [21], 9: [28], 10: [36]}
-    assert (lives.shown(out), lives.shown(copy)) == (expected, expected)
+    assert (engine_attempts.shown(out), engine_attempts.shown(copy)) == (expected, expected)
 
 
 @pytest.mark.by_turns(2)
 def test_restore_recovers_later_epochs_from_the_store(settings: Settings, tmp_path: Path) -> None:
     """Only the catalog was destroyed: manifests in the store record decisions, and sinks recognise what they show."""
     inputs, folder, out = tmp_path / "in", tmp_path / "backups", tmp_path / "out"
-    lives.write_inputs(inputs, 8)
+    engine_attempts.write_inputs(inputs, 8)
     with started(settings) as plane:
         plane.application(parameters={"out": str(out)})
-        lives.live(plane, "flights", inputs, out, 3)
+        engine_attempts.run_attempt(plane, "flights", inputs, out, 3)
         backed_up(plane, folder)
-        lives.live(plane, "flights", inputs, out, 3)
+        engine_attempts.run_attempt(plane, "flights", inputs, out, 3)
     for name in ("catalog.sqlite", "catalog.sqlite-wal", "catalog.sqlite-shm"):
         (settings.data / name).unlink(missing_ok=True)
     report = restored(settings, folder, start=True)
@@ -180,10 +180,10 @@ def test_restore_recovers_later_epochs_from_the_store(settings: Settings, tmp_pa
     assert report.copied_files == 0
     with started(settings) as plane:
         assert plane.get("/v1/applications/flights")["state"] == "starting"
-        lives.live(plane, "flights", inputs, out)
+        engine_attempts.run_attempt(plane, "flights", inputs, out)
         states = {item["epoch"]: item["state"] for item in plane.get("/v1/applications/flights/epochs")["items"]}
     assert states == dict.fromkeys(range(1, 9), "committed")
-    assert lives.shown(out) == {number: [number * (number + 1) // 2] for number in range(1, 9)}
+    assert engine_attempts.shown(out) == {number: [number * (number + 1) // 2] for number in range(1, 9)}
 
 
 def test_restore_over_a_running_installation_is_refused(settings: Settings, tmp_path: Path) -> None:
@@ -222,28 +222,28 @@ def test_catalog_replaced_by_a_restore_does_not_start(settings: Settings, tmp_pa
 @pytest.mark.by_turns(2)
 def test_restore_from_sqlite_into_postgresql_and_back(settings: Settings, tmp_path: Path, postgresql_url: str) -> None:
     inputs, first, second = tmp_path / "in", tmp_path / "first", tmp_path / "second"
-    lives.write_inputs(inputs, 4)
+    engine_attempts.write_inputs(inputs, 4)
     with started(settings) as plane:
         plane.application()
-        lives.live(plane, "flights", inputs, tmp_path / "out", 2)
+        engine_attempts.run_attempt(plane, "flights", inputs, tmp_path / "out", 2)
         plane.post("/v1/tokens", 201, name="reader", role="viewer")
         backed_up(plane, first)
     server = Settings(data=tmp_path / "server", port=free_port(), database=postgresql_url)
     restored(server, first)
     with started(server) as plane:
         plane.post("/v1/applications/flights/start")
-        lives.live(plane, "flights", inputs, tmp_path / "out", 1)
+        engine_attempts.run_attempt(plane, "flights", inputs, tmp_path / "out", 1)
         assert len(plane.get("/v1/audit")["items"]) >= 3  # numbers continue after the restored ones
         backed_up(plane, second)
     back = Settings(data=tmp_path / "back", port=free_port())
     restored(back, second)
     with started(back) as plane:
         plane.post("/v1/applications/flights/start")
-        lives.live(plane, "flights", inputs, tmp_path / "out", 1)
+        engine_attempts.run_attempt(plane, "flights", inputs, tmp_path / "out", 1)
         assert plane.get("/v1/applications/flights")["head"]["epoch"] == 4
         with plane.control.database.reading() as session:
             assert all(row.attempt > 2 * LEAP for row in session.scalars(select(Branch)))
-    assert lives.shown(tmp_path / "out") == {1: [1], 2: [3], 3: [6], 4: [10]}
+    assert engine_attempts.shown(tmp_path / "out") == {1: [1], 2: [3], 3: [6], 4: [10]}
 
 
 def test_backup_of_a_later_version_is_refused(plane: Plane, tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_sinks_fence_drivers_of_the_lost_time(settings: Settings, tmp_path: Path
     def sink() -> SinkBackend:
         store = SnapshotStore(settings.store_url)
         backend = dbms.sink(url=url, table="rows", create=True).make(SinkPlace("out", store))
-        backend.check(lives.OUTPUT)
+        backend.check(engine_attempts.OUTPUT)
         return backend
 
     with started(settings) as plane:

@@ -61,7 +61,7 @@ def shown(folder: Path) -> dict[int, list[int]]:
     return found
 
 
-def live(
+def run_attempt(
     plane: Plane, application: str, inputs: Path, folder: Path, epochs: int | None = None, copy: Path | None = None
 ) -> None:
     """Run the next attempt of an application until it has committed ``epochs`` epochs, or all input.
