@@ -1,4 +1,4 @@
-"""Heap and LMDB keep the contract of state backends."""
+"""Heap and LMDB satisfy the contract of state backends."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TestHeap(StateBackendContract):
 
 
 class TestHeapInFiles(StateBackendContract):
-    """Runs are files, however few rows they have; all merging is the thread's; many keys have one hash."""
+    """Runs are always files, a background thread does all merging, and many keys have the same hash."""
 
     @pytest.fixture
     def harness(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
@@ -88,11 +88,11 @@ class TestHeapOverAnObjectStore(StateBackendContract):
         return Harness(HeapBackend, f"memory://{tmp_path}", tmp_path)
 
 
-@pytest.mark.long  # LMDB's below writes the same files of the store, and those of its cache
+@pytest.mark.long  # TestLmdbDegraded writes the same files to the store, and also its cache
 class TestHeapDegraded(StateBackendContract):
-    """Every operation on a file of the store loses its answer."""
+    """Every operation on a file of the store loses its result."""
 
-    test_a_full_disk_is_said_so_and_leaves_nothing = None  # it counts the steps of a single call
+    test_a_full_disk_is_said_so_and_leaves_nothing = None  # it counts the steps of one call
 
     @pytest.fixture
     def harness(self, tmp_path: Path) -> StateHarness:
@@ -101,7 +101,7 @@ class TestHeapDegraded(StateBackendContract):
 
 
 class TestLmdbDegraded(StateBackendContract):
-    """Every operation on a file of the store, or of the cache, loses its answer."""
+    """Every operation on a file of the store or the cache loses its result."""
 
     test_a_full_disk_is_said_so_and_leaves_nothing = None
 
@@ -111,9 +111,9 @@ class TestLmdbDegraded(StateBackendContract):
         return DegradedStateHarness(inner, Losses(FileAnswers()))
 
 
-@pytest.mark.long  # heap degraded and heap over an object store, each by itself, are above
+@pytest.mark.long  # each of the two conditions is tested separately above
 class TestHeapOverAnObjectStoreDegraded(StateBackendContract):
-    """What follows each step is lost."""
+    """The result of every step is lost."""
 
     test_a_full_disk_is_said_so_and_leaves_nothing = None
 
@@ -124,6 +124,6 @@ class TestHeapOverAnObjectStoreDegraded(StateBackendContract):
 
 
 @pytest.mark.parametrize(("name", "backend"), [("heap", HeapBackend), ("lmdb", LmdbBackend)])
-def test_they_are_found_by_their_names(name: str, backend: type[HeapBackend | LmdbBackend], tmp_path: Path) -> None:
+def test_backends_are_found_by_name(name: str, backend: type[HeapBackend | LmdbBackend], tmp_path: Path) -> None:
     assert find(STATE_BACKENDS, name) is backend
     assert backend(OWNER, SnapshotStore(str(tmp_path)), str(tmp_path)).kind == name

@@ -1,4 +1,4 @@
-"""Local stores do not grow with what has expired, and lose nothing that anyone may still see."""
+"""Local stores delete expired rows, and keep all rows that a reader may still see."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def stored(backend: type[HeapBackend | LmdbBackend], world: World, table: str) -
 
 @pytest.mark.parametrize("backend", [HeapBackend, LmdbBackend])
 @pytest.mark.by_turns(3)
-def test_local_stores_keep_about_what_is_alive(
+def test_local_stores_keep_few_expired_rows(
     backend: type[HeapBackend | LmdbBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pruning, "FEWEST_ROWS", 4)
