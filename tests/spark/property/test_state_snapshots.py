@@ -1,4 +1,4 @@
-"""Whatever happens to a state table, backends, bases and readers all hold what a plain dictionary holds."""
+"""After any operations on a state table, backends, bases and readers hold the rows of a plain dictionary."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from epochal.testing.state_world import (
 )
 
 STEPS = st.sampled_from([0, 0, 1, 9])
-"""By which a clock moves on."""
+"""Increments of a clock."""
 EVERY_TABLE = (*TABLES, WINDOWS, VISITS)
 OWNERS = [0, 1, 2, 3, 13, 17]
 PLACES = [b"", b"\0", b"a", b"a\0", b"p" * 520, b"p" * 520 + b"q"]
@@ -100,7 +100,7 @@ class Harness(StateHarness):
 
 
 class Lives(RuleBasedStateMachine):
-    """Branches of one application, run, forked, compacted, rescaled and restored in any order, while clocks move on."""
+    """Branches of one application: run, forked, compacted, rescaled and restored in any order as clocks advance."""
 
     @initialize(
         backend=st.sampled_from([HeapBackend, LmdbBackend]),
@@ -120,9 +120,7 @@ class Lives(RuleBasedStateMachine):
         self.worlds = [World(self.harness, parallelism, EVERY_TABLE)]
         self.past: list[World] = []
 
-    @rule(
-        changes=epochs(), elsewhere=st.booleans(), steps=st.tuples(*[st.sampled_from([0, 0, 1, 9])] * 2), data=st.data()
-    )
+    @rule(changes=epochs(), elsewhere=st.booleans(), steps=st.tuples(STEPS, STEPS), data=st.data())
     def run_epoch(
         self, changes: dict[str, list[Change]], elsewhere: bool, steps: tuple[int, int], data: st.DataObject
     ) -> None:
