@@ -150,7 +150,7 @@ def test_the_work_reads_one_instance_before_it_is_stored(world: World) -> None:
     assert rows(world, LATEST) == [{"_group": 0, "price": 0.0, "at": 10}, {"_group": 1, "price": 1.0, "at": 9}]
     assert [row["name"] for row in rows(world, NAMES) if row["_group"] == 1] == ["n1", "n2", "n3", "n4", "n5"]
     epoch(world, 2, {})
-    assert not world.chains[SUMS.id].links[-1].deltas, "only once"
+    assert not world.chains[SUMS.id].links[-1].deltas, "reconciled more than once"
 
 
 def test_a_failed_reconciliation_names_the_state(world: World) -> None:
@@ -183,7 +183,7 @@ def test_fewer_subtasks_require_a_reconcile_function() -> None:
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers()), min_size=3, max_size=3))
-def test_a_reconcile_is_checked(held: list[dict[str, int]]) -> None:
+def test_check_reconcile_accepts_a_sum(held: list[dict[str, int]]) -> None:
     def added(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
         for name, n in other.items():
             one[name] = one.get(name, 0) + n
