@@ -1,4 +1,4 @@
-"""The author's harness, and through it the whole engine on a real Spark: chains, shared operators, several sinks."""
+"""The test harness for authors, and through it the whole engine on Spark: chains, shared operators, several sinks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = {"user": "cast(id as string)", "item": "cast(id as string)", "amount":
 
 
 class Baskets(KeyedProcess):
-    """Counts per item within a user's basket; tells the user's total so far."""
+    """Counts per item within a user's basket. Outputs the user's running total."""
 
     total = ValueState("total bigint")
     items = MapState(key="item string", value="amount bigint")
@@ -57,7 +57,7 @@ def rows(table: Any) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("backend", ["heap", pytest.param("lmdb", marks=pytest.mark.long)])
 @pytest.mark.by_turns(2)
-def test_a_chain_with_a_shared_operator(spark: SparkSession, backend: str) -> None:
+def test_chain_with_a_shared_operator_gives_both_outputs(spark: SparkSession, backend: str) -> None:
     with Harness(build(), spark, Configuration(state_backend=backend, epoch_interval_seconds=0)) as test:
         first = test.epoch(events=[("ann", "tea", 3), ("bob", "rum", 5), ("ann", "jam", 4)])
         assert rows(first["baskets"]) == [("ann", 7, 2), ("bob", 5, 1)]
@@ -86,8 +86,8 @@ def test_state_survives_a_restart_and_an_aborted_epoch_leaves_no_trace(spark: Sp
 
 @pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.long), 3])
 @pytest.mark.by_turns(2)
-def test_any_parallelism_gives_the_same(spark: SparkSession, parallelism: int) -> None:
-    """3 does not divide the maximum: the aggregate then needs a shuffle of its own."""
+def test_any_parallelism_gives_the_same_result(spark: SparkSession, parallelism: int) -> None:
+    """3 does not divide the maximum, so that the aggregate needs a separate shuffle."""
     configuration = Configuration(parallelism=parallelism, state_backend="heap", epoch_interval_seconds=0)
     with Harness(build(), spark, configuration) as test:
         outputs = test.epoch(events=[(f"user{n % 50}", "tea", n) for n in range(200)])
@@ -110,7 +110,8 @@ class Sums(KeyedProcess):
 @pytest.mark.parametrize("parallelism", [2, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.by_turns(2)
 def test_keys_with_nulls_are_the_groups_of_sparks_batch(spark: SparkSession, parallelism: int, run_seed: int) -> None:
-    """Whichever columns of a key are null; 2 subtasks ride on the shuffle of Spark's aggregation, 3 do not."""
+    """Any column of a key may be null. With 2 subtasks, operators use the shuffle of Spark's aggregation; with 3,
+    they do not."""
     chance = random.Random(run_seed)
     columns = COLUMNS | {"user": "nullif('', '')", "item": "nullif('', '')"}
     pipeline = Pipeline("nulls")
@@ -140,7 +141,7 @@ def test_keys_with_nulls_are_the_groups_of_sparks_batch(spark: SparkSession, par
 
 
 @pytest.mark.by_turns(2)
-def test_an_epoch_without_rows_does_what_is_due(spark: SparkSession) -> None:
+def test_epoch_without_rows_runs_due_work(spark: SparkSession) -> None:
     pipeline = Pipeline("reminders")
     keyed = pipeline.read("events", generator.source({"name": "cast(id as string)", "n": "id"})).key_by("name")
     keyed._operator(RemindersOperator()).write("due", console.sink())
@@ -222,7 +223,7 @@ def unwritable(stream: Any, target: str) -> None:
         unwritable,
     ],
 )
-def test_what_submit_refuses_is_refused_with_the_same_message(spark: SparkSession, tmp_path: Any, build: Any) -> None:
+def test_harness_refuses_with_the_same_message_as_submit(spark: SparkSession, tmp_path: Any, build: Any) -> None:
     pipeline, stream = of_events()
     build(stream, str(tmp_path / "out"))
     with pytest.raises(EpochalError) as submitted:
@@ -239,8 +240,8 @@ def by_hour() -> Pipeline:
     return pipeline
 
 
-def test_a_session_of_another_time_zone_gives_what_a_driver_gives(spark: SparkSession) -> None:
-    """Kolkata is five and a half hours ahead: hours begin at half past, and the day is another one."""
+def test_time_zone_of_the_session_does_not_change_the_result(spark: SparkSession) -> None:
+    """Kolkata is five and a half hours ahead: hours begin at half past, and the day differs."""
     kolkata = spark.newSession()
     kolkata.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
     at = datetime(2026, 5, 1, 20, 10)  # noqa: DTZ001 it is read as UTC
@@ -255,7 +256,7 @@ def test_a_session_of_another_time_zone_gives_what_a_driver_gives(spark: SparkSe
 
 
 class Seen(KeyedProcess):
-    """Ten seconds after a user's first row, and every ten seconds from then on, three times: the number of rows."""
+    """Outputs the number of rows ten seconds after a user's first row, and twice again in intervals of ten seconds."""
 
     rows = ValueState("rows bigint, calls int")
     output = "user string, rows bigint, at timestamp"
@@ -275,7 +276,7 @@ class Seen(KeyedProcess):
         yield key.user, before.rows, at
 
 
-def test_the_clock_stands_still_until_it_is_moved(spark: SparkSession) -> None:
+def test_clock_advances_only_on_request(spark: SparkSession) -> None:
     pipeline, stream = of_events("timers")
     stream.key_by("user").process(Seen).write("out", console.sink())
     with Harness(pipeline, spark) as test:
@@ -285,7 +286,7 @@ def test_the_clock_stands_still_until_it_is_moved(spark: SparkSession) -> None:
         first = test.advance(clock=START + timedelta(seconds=10))["out"]
         assert rows(first) == [(user, 1, START + timedelta(seconds=10)) for user in ("ann", "bob")]
         rest = test.advance(clock=timedelta(hours=1))["out"]
-        assert [row[0] for row in rows(rest)] == ["ann", "ann", "bob", "bob"], "also what timers set that is due"
+        assert [row[0] for row in rows(rest)] == ["ann", "ann", "bob", "bob"], "also due timers that timers have set"
         assert test.clock == START + timedelta(hours=1, seconds=10)
         with pytest.raises(InvalidInput, match="cannot go back"):
             test.advance(clock=START)
@@ -300,7 +301,7 @@ def totals(*, where: str = "n >= 0", **columns: str) -> Pipeline:
     return pipeline
 
 
-def test_an_upgrade_goes_on_from_the_state_or_is_refused_as_by_the_service(spark: SparkSession) -> None:
+def test_upgrade_continues_the_state_or_is_refused_as_in_the_service(spark: SparkSession) -> None:
     with Harness(totals(total="sum(n)"), spark) as test:
         test.epoch(events=[event("ann", 1), event("bob", 2)])
         upgraded = test.upgrade(totals(total="sum(n)"))
@@ -314,7 +315,7 @@ def test_an_upgrade_goes_on_from_the_state_or_is_refused_as_by_the_service(spark
         with pytest.raises(PipelineError, match=r"rand\(\)"):
             test.upgrade(totals(where="rand() > 0"))
         assert test.state("counts").to_pylist() == before
-        assert rows(test.epoch(events=[event("ann", 1)])["out"]) == [("ann", 3, 7)], "the version before"
+        assert rows(test.epoch(events=[event("ann", 1)])["out"]) == [("ann", 3, 7)], "the previous version"
 
         upgraded = test.upgrade(totals(), allow_dropped_state=["counts.total"])
         assert upgraded.tables[0].dropped == ("total",)
@@ -338,7 +339,7 @@ class Alarm(KeyedProcess):
         yield key.user, self.total.get()
 
 
-def test_an_upgrade_whose_first_epoch_is_aborted_leaves_the_version_before(spark: SparkSession) -> None:
+def test_aborted_upgrade_leaves_the_previous_version(spark: SparkSession) -> None:
     def build(fails: bool) -> Pipeline:
         pipeline, stream = of_events("alarms")
         stream.key_by("user").process(Alarm, fails=fails).write("out", console.sink())
@@ -374,7 +375,7 @@ def test_late_rows_are_counted_by_operator_epoch_and_in_total(spark: SparkSessio
 
 
 class Guessing(KeyedProcess):
-    """Analysis cannot see that it counts its own calls."""
+    """Its state depends on a random number, which the analysis cannot detect."""
 
     guess = ValueState("n double")
     output = "user string, n bigint"
@@ -384,7 +385,7 @@ class Guessing(KeyedProcess):
         yield key.user, len(rows)
 
 
-def test_a_retried_epoch_gives_the_same_or_names_what_differs(spark: SparkSession) -> None:
+def test_retried_epoch_gives_the_same_result_or_names_the_difference(spark: SparkSession) -> None:
     pipeline, stream = of_events("retried")
     counted(stream).write("counts", console.sink())
     with Harness(pipeline, spark) as test:
@@ -401,7 +402,7 @@ def test_a_retried_epoch_gives_the_same_or_names_what_differs(spark: SparkSessio
         test.epoch(retried=True, events=[event("ann")])
 
 
-def test_a_pipeline_whose_places_cannot_be_reached_is_checked_and_run(spark: SparkSession) -> None:
+def test_pipeline_with_unreachable_systems_is_checked_and_run(spark: SparkSession) -> None:
     pipeline = Pipeline("away")
     orders = pipeline.read("orders", kafka.source("nowhere:9", "orders", schema="city string, amount bigint"))
     old = pipeline.read("old", dbms.source("postgresql://nowhere:9/none", "orders", "id"))

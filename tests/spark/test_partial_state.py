@@ -1,4 +1,4 @@
-"""Partial state on Spark: which instance gets what, what is merged, and what rescaling does with instances."""
+"""Partial state on Spark: the rows of each instance, merged answers, and instances after a rescale."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAIRS, ASKED = {"item": "id", "other": "id"}, {"user": "id", "item": "id"}
 
 
 class Similar(PartialProcess):
-    """What was bought together."""
+    """Items that were bought together."""
 
     together = MapState(key="item bigint, other bigint", value="times bigint", scope="partial", reconcile="sum")
     answer = "instance int, times map<bigint, bigint>"
@@ -46,7 +46,7 @@ class Similar(PartialProcess):
 
 
 class Totals(PartialProcess):
-    """A number for each instance, which requests are added to in all of them."""
+    """A number in each instance. Every request is added to the numbers of all instances."""
 
     total = ValueState("total bigint", scope="partial", reconcile=lambda a, b: a + b)
     output = "instance int, total bigint"
@@ -88,12 +88,12 @@ def configuration(parallelism: int) -> Configuration:
 
 @pytest.mark.by_turns(3)
 @pytest.mark.claim("SDG, 4.2, rule 5")
-def test_what_all_instances_answer_is_merged(spark: SparkSession) -> None:
+def test_answers_of_all_instances_are_merged(spark: SparkSession) -> None:
     with Harness(build(Similar), spark, configuration(3)) as test:
         pairs = [(item, other) for item in range(4) for other in range(5)]
         out = test.epoch(pairs=pairs * 3, asked=[(7, 2), (8, 9), (7, 2)])
         rows = sorted(out["out"].to_pylist(), key=lambda row: row["user"])
-        assert [row["user"] for row in rows] == [7, 7, 8], "each request, also those that are alike"
+        assert [row["user"] for row in rows] == [7, 7, 8], "one answer for each request, also for equal ones"
         assert all(dict(row["times"]) == {0: 3, 1: 3, 3: 3, 4: 3} for row in rows[:2])
         assert all(row["instances"] == sorted(row["instances"]) and len(row["instances"]) > 1 for row in rows[:2])
         assert (dict(rows[2]["times"]), rows[2]["instances"]) == ({}, [])
@@ -122,7 +122,7 @@ def test_requests_reach_every_instance_after_its_rows(spark: SparkSession) -> No
             test.epoch(asked=[(13, 0)])
 
 
-def test_what_cannot_be_is_refused_with_the_fix() -> None:
+def test_invalid_partial_processes_are_refused_with_the_fix() -> None:
     stream = Pipeline("refused").read("rows", generator.source(PAIRS))
 
     class Keyed(PartialProcess):
