@@ -7,15 +7,16 @@ import pickle
 import shutil
 import subprocess
 import sys
-from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from epochal.backends import recent
+from epochal.backends import heap, lmdb, recent
 from epochal.backends.delta import DeltaBackend
+from epochal.backends.heap import HeapBackend
+from epochal.backends.lmdb import LmdbBackend
 from epochal.contracts.state import StateTaskScope
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.access import TableAccess
@@ -26,12 +27,11 @@ Counts = dict[tuple[object, ...], int]
 
 
 class LocalStoreHarness(StateHarness):
-    """A harness for backends that cache the state they read in a local folder."""
+    """A backend over a store at ``url`` that caches the state it reads below ``folder``."""
 
-    backend: type[DeltaBackend]
-
-    def __init__(self, folder: Path) -> None:
-        self._store = SnapshotStore(str(folder / "store"))
+    def __init__(self, backend: type[HeapBackend | LmdbBackend], folder: Path, url: str | None = None) -> None:
+        self._backend = backend
+        self._store = SnapshotStore(url or str(folder / "store"))
         self.cache = folder / "cache"
 
     @property
@@ -39,19 +39,15 @@ class LocalStoreHarness(StateHarness):
         return self._store
 
     def make(self) -> DeltaBackend:
-        return self.backend(OWNER, self.store, str(self.cache))
+        return self._backend(OWNER, self.store, str(self.cache))
 
     def new_worker(self) -> None:
-        self.forget()
-        recent.forget()
+        for module in (heap, lmdb, recent):
+            module.forget()
 
     def new_machine(self) -> None:
         self.new_worker()
         shutil.rmtree(self.cache, ignore_errors=True)
-
-    @abstractmethod
-    def forget(self) -> None:
-        """Discard the backend's caches in this process."""
 
 
 def filled(harness: StateHarness) -> World:

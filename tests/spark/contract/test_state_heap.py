@@ -45,11 +45,9 @@ from tests.spark.contract.local_stores import (
 
 
 class Harness(LocalStoreHarness):
-    backend = HeapBackend
-
-    def forget(self) -> None:
+    def new_worker(self) -> None:
         settled()
-        heap.forget()
+        super().new_worker()
 
     @property
     def runs(self) -> list[Path]:
@@ -74,7 +72,7 @@ def settled() -> None:
 def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
     monkeypatch.setattr(runs_lists, "FILE_ROWS", 1)
     heap.forget()
-    yield Harness(tmp_path)
+    yield Harness(HeapBackend, tmp_path)
     settled()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from epochal.backends import boot_folders, lmdb, lmdb_environment
+from epochal.backends import boot_folders, lmdb_environment
 from epochal.backends.catch_up import Step
 from epochal.backends.lmdb import LmdbBackend
 from epochal.backends.lmdb_environment import Environment
@@ -34,11 +34,6 @@ from tests.spark.contract.local_stores import (
 
 
 class Harness(LocalStoreHarness):
-    backend = LmdbBackend
-
-    def forget(self) -> None:
-        lmdb.forget()
-
     @property
     def data_files(self) -> list[Path]:
         return sorted(self.cache.rglob("data.mdb"))
@@ -46,7 +41,7 @@ class Harness(LocalStoreHarness):
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Harness:
-    return Harness(tmp_path)
+    return Harness(LmdbBackend, tmp_path)
 
 
 @pytest.fixture

@@ -16,19 +16,18 @@ from hypothesis import strategies as st
 from epochal.aggregates import kept_merges
 from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
-from epochal.contracts.state import StateBackend
 from epochal.declarations.reconcile import reconciling_of
 from epochal.declarations.state import ListState, MapState, StateDeclaration, ValueState
 from epochal.errors import AuthorError, PipelineError
 from epochal.snapshots.continuation import against_shrinking
 from epochal.snapshots.merging import merged
-from epochal.snapshots.store import SnapshotStore
 from epochal.state.access import TableAccess
 from epochal.state.table import Column, StateTable
 from epochal.tasks.reconciling import reconciling
 from epochal.testing.reconciling import check_reconcile
-from epochal.testing.state_world import COUNTS, GROUPS, OWNER, StateHarness, World, changes_of
+from epochal.testing.state_world import COUNTS, GROUPS, OWNER, World, changes_of
 from tests.kit.manifests import plain_manifest
+from tests.spark.contract.local_stores import LocalStoreHarness
 
 Functions = Mapping[str, Callable[[Any, Any], Any]]
 
@@ -51,25 +50,9 @@ TABLES = (COUNTS, SUMS, AUTHORS, LATEST, NAMES)
 FUNCTIONS: Functions = {AUTHORS.id: operator.add, NAMES.id: lambda a, b: sorted({*a, *b})}
 
 
-class Harness(StateHarness):
-    def __init__(self, folder: Path, backend: type[HeapBackend] | type[LmdbBackend]) -> None:
-        self._store, self._backend, self._cache = SnapshotStore(str(folder / "store")), backend, str(folder / "cache")
-
-    @property
-    def store(self) -> SnapshotStore:
-        return self._store
-
-    def make(self) -> StateBackend:
-        return self._backend(OWNER, self.store, self._cache)
-
-    def new_worker(self) -> None: ...
-
-    def new_machine(self) -> None: ...
-
-
 @pytest.fixture(params=[HeapBackend, LmdbBackend])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    return World(Harness(tmp_path, request.param), 1, TABLES)
+    return World(LocalStoreHarness(request.param, tmp_path), 1, TABLES)
 
 
 def epoch(world: World, parallelism: int, written: Mapping[int, Mapping[str, list[Any]]]) -> None:
