@@ -84,7 +84,7 @@ def test_invalid_options_are_refused_with_the_fix(case: str) -> None:
 
 
 UNFIT: dict[str, tuple[dict[str, Any], str]] = {
-    "no such key": ({"key": "missing"}, "key names column 'missing', which there is not"),
+    "no such key": ({"key": "missing"}, "key names column 'missing'"),
     "no such value": ({"value": "missing"}, "value names column 'missing'"),
     "a topic that is a number": ({"topic_column": "id"}, "'id' is bigint, which cannot be a topic"),
     "headers that are text": ({"headers": "name"}, "which cannot be headers"),
