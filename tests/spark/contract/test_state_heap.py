@@ -197,11 +197,11 @@ def test_rescale_reuses_the_caches_of_the_previous_subtasks(world: World, harnes
     for parallelism in (4, 3, 5, 2):
         for number in range(2):
             left = range(number * parallelism, 40)
-            gone = range(40, 40 + parallelism) if number else range(0)
+            deleted = range(40, 40 + parallelism) if number else range(0)
             world.run(
-                counts=counted(*left, count=parallelism) + uncounted(*gone),
+                counts=counted(*left, count=parallelism) + uncounted(*deleted),
                 seen=[entry for one in left for entry in seen(one, b"b", times=parallelism)]
-                + [entry for one in gone for entry in unseen(one - 40, b"b")],
+                + [entry for one in deleted for entry in unseen(one - 40, b"b")],
             )
         world.check()
         settled()

@@ -102,8 +102,8 @@ def test_look_ups_find_values_and_entries(stored: Stored) -> None:
         reader = SnapshotReader(stored.store, stored.snapshots[key])
         for table in TABLES:
             model = rows_of(table, reader.read(table.id))
-            gone = tuple("missing" if column.type == "string" else None for column in table.key[:1])
-            keys = [*model, (*gone, *next(iter(model))[1:])]
+            absent = tuple("missing" if column.type == "string" else None for column in table.key[:1])
+            keys = [*model, (*absent, *next(iter(model))[1:])]
             assert reader.get(table.id, keys) == [*model.values(), None]
         tail = next(iter(rows_of(RECENT, reader.read(RECENT.id))))[:1]
         mine = sorted(each for each in rows_of(RECENT, reader.read(RECENT.id)) if each[:1] == tail)

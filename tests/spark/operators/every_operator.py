@@ -393,8 +393,8 @@ class Halves:
 def answered(rows: Stream) -> Stream:
     builder = rows._builder
     halves = builder.add(lambda id: TransformNode(id, "halves", (rows._node,), Halves(), kinds.kept))
-    asked = Entry("ask", (), frozenset(), "string", "")
-    return Stream(builder, builder.add(lambda id: OperatorNode(id, (halves,), AnswersOperator(((asked, "1 day"),)))))
+    called = Entry("ask", (), frozenset(), "string", "")
+    return Stream(builder, builder.add(lambda id: OperatorNode(id, (halves,), AnswersOperator(((called, "1 day"),)))))
 
 
 CASES = (

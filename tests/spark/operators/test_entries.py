@@ -132,13 +132,13 @@ def test_answers_of_a_program_have_the_same_json_with_and_without_spark(spark: S
             rows.append(
                 {"_port": each.port.number, request_id: f"{each.port.number}.{place}", sequence: 3, name: value}
             )
-    asked = ServedAnswers((*entries, ServedAnswer("nothing", nothing, None)), "1 day")
+    served_answers = ServedAnswers((*entries, ServedAnswer("nothing", nothing, None)), "1 day")
     kept = [(request_id, pa.string()), (sequence, pa.int64())]
     columns = [(f"_value_{number}", arrow_type(type)) for number, type in enumerate(ANSWERS)]
     given = pa.Table.from_pylist(rows, pa.schema([("_port", pa.int32()), ("_error", pa.string()), *kept, *columns]))
-    found = asked(spark.createDataFrame(given)).toArrow().to_pylist()
+    found = served_answers(spark.createDataFrame(given)).toArrow().to_pylist()
     by_id = {row["request_id"]: _parsed(row) for row in found}
-    assert by_id == {row["request_id"]: _parsed(row) for row in asked.table(given).to_pylist()}
+    assert by_id == {row["request_id"]: _parsed(row) for row in served_answers.table(given).to_pylist()}
     assert by_id["none"] == ("nothing", 1, ("JSON", None), None)
     assert by_id["raised"] == ("e0", 2, None, "ValueError: x")
     for number, (type, values) in enumerate(ANSWERS.items()):

@@ -75,13 +75,13 @@ def test_exception_in_a_transform_is_an_author_error(spark: SparkSession) -> Non
 
 
 def test_connection_error_in_a_transform_is_transient(spark: SparkSession) -> None:
-    def asked(number: int) -> int:
+    def connect(number: int) -> int:
         if number == 0:
             raise ConnectionRefusedError(111, "Connection refused")
         raise subprocess.CalledProcessError(1, "ask")
 
     for row in (0, 1):
-        rows = spark.range(row, row + 1).select(F.udf(asked, "int", useArrow=False)("id"))
+        rows = spark.range(row, row + 1).select(F.udf(connect, "int", useArrow=False)("id"))
         found = failure(rows.collect)
         assert found.type == "author-error-transient", found.message
 

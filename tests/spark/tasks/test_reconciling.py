@@ -95,12 +95,12 @@ def test_instances_are_reconciled_and_others_start_empty(world: World, run_seed:
         written: dict[int, dict[str, list[Any]]] = {}
         for subtask, held in model.items():
             puts = {f"w{random.randrange(9)}": random.randrange(100) for _ in range(random.randrange(6))}
-            gone = [word for word in held if word not in puts and random.random() < 0.2]
+            deleted = [word for word in held if word not in puts and random.random() < 0.2]
             held |= puts
             changes = [{"_group": subtask, "word": word, "n": n} for word, n in puts.items()]
-            changes += [{"_group": subtask, "word": word} for word in gone]
+            changes += [{"_group": subtask, "word": word} for word in deleted]
             written[subtask] = {table.id: [changes] for table in (SUMS, AUTHORS)}
-            model[subtask] = {word: n for word, n in held.items() if word not in gone}
+            model[subtask] = {word: n for word, n in held.items() if word not in deleted}
         epoch(world, parallelism, written)
         expected = {number: held for number, held in model.items() if held}
         assert maps(world, SUMS) == expected
