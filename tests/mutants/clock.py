@@ -7,7 +7,7 @@ from typing import Any
 from tests.mutants.mutant import change, mutant
 
 CLOCK = "tests/spark/test_epoch_clock.py"
-ATTEMPT = f"{CLOCK}::test_an_attempt_runs_reports_and_warns_with_its_clock"
+ATTEMPT = f"{CLOCK}::test_attempt_uses_its_clock_for_epochs_reports_and_warnings"
 DUE = "tests/simulation/test_due_and_in_flight.py"
 
 

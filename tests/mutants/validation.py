@@ -7,10 +7,10 @@ from unittest.mock import patch
 
 from tests.mutants.mutant import change, mutant
 
-HARNESS = "tests/spark/test_harness.py::test_"
-REFUSED = HARNESS + "what_submit_refuses_is_refused_with_the_same_message"
-UPGRADES = HARNESS + "an_upgrade_goes_on_from_the_state_or_is_refused_as_by_the_service"
-SESSIONS = HARNESS + "a_session_of_another_time_zone_gives_what_a_driver_gives"
+HARNESS = "tests/spark/test_harness.py::"
+REFUSED = HARNESS + "test_harness_refuses_with_the_same_message_as_submit"
+UPGRADES = HARNESS + "test_upgrade_continues_the_state_or_is_refused_as_in_the_service"
+SESSIONS = HARNESS + "test_time_zone_of_the_session_does_not_change_the_result"
 RUN = "tests/service/test_notebook.py::test_run_and_show_refuse_the_same_pipelines_as_submit"
 
 

@@ -1,4 +1,4 @@
-"""Fixtures of the unit tests that tests with a Spark session use too."""
+"""Fixtures of the unit tests that tests with a Spark session also use."""
 
 from tests.unit.conftest import nothing_kept, store
 

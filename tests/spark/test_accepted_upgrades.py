@@ -1,4 +1,4 @@
-"""Differences of an upgrade that are refused, unless they are accepted by name: in runs, with the values they give."""
+"""Upgrade differences that are refused unless accepted by name, and the values of the runs that follow."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COUNT = {"n": "count(*)", "lo": "min(v)"}
 
 @dataclass
 class Application:
-    """Runs of versions of one application over the files that have come, each as a driver runs it."""
+    """Runs of versions of one application over the files received so far, each as a driver runs it."""
 
     spark: SparkSession
     folder: Path
@@ -48,7 +48,7 @@ class Application:
         totals.write("out", console.sink())
         return pipeline.graph()
 
-    def comes(self, *rows: tuple[str, int]) -> None:
+    def receive(self, *rows: tuple[str, int]) -> None:
         (self.folder / "in").mkdir(exist_ok=True)
         text = "\n".join(json.dumps({"k": k, "v": v}) for k, v in rows)
         (self.folder / "in" / f"{len(list((self.folder / 'in').iterdir()))}.json").write_text(text)
@@ -94,11 +94,11 @@ class Application:
 
 
 @pytest.mark.by_turns(3)
-def test_an_added_mean_counts_from_the_upgrade_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_added_mean_counts_rows_since_the_upgrade(spark: SparkSession, tmp_path: Path) -> None:
     application = Application(spark, tmp_path)
-    application.comes(("a", 10), ("a", 20))
+    application.receive(("a", 10), ("a", 20))
     application.run(COUNT)
-    application.comes(("a", 60), ("b", 1), ("b", 2))
+    application.receive(("a", 60), ("b", 1), ("b", 2))
     with_mean = {**COUNT, "mean": "avg(v)"}
     with pytest.raises(IncompatibleState, match=r"--accept-partial totals\.mean"):
         application.run(with_mean)
@@ -110,16 +110,16 @@ def test_an_added_mean_counts_from_the_upgrade_on(spark: SparkSession, tmp_path:
     assert (table.since("n"), table.since("lo"), table.since("mean")) == (None, None, head.epoch)
     assert table.partial_since == dict.fromkeys(("mean_sum", "mean_count", "mean"), head.epoch)
     state = application.state()
-    assert (state["a"]["n"], state["a"]["lo"], state["a"]["mean"]) == (3, 10, 60.0), "the truth is 30"
+    assert (state["a"]["n"], state["a"]["lo"], state["a"]["mean"]) == (3, 10, 60.0), "the mean of all rows is 30"
     assert (state["b"]["n"], state["b"]["mean"]) == (2, 1.5), "a key of a later epoch is complete"
     (change,) = head.changes
     accepted = [{"name": "totals.mean", "what": "partial", "since": head.epoch}]
     assert (change.kind, change.detail["accepted"]) == ("upgrade", accepted) and head.epoch > before
     assert list(_accepted(change.detail)) == [f"accepted totals.mean (counts rows since epoch {head.epoch})"]
-    # It holds for this upgrade alone, and the epoch stays known.
+    # The acceptance is valid for this upgrade only; the epoch stays recorded.
     with pytest.raises(InvalidInput, match="There is no difference to accept"):
         application.run(with_mean, partial=["totals.mean"])
-    application.comes(("a", 0))
+    application.receive(("a", 0))
     later = application.run(with_mean)
     assert later.tables[0].since("mean") == head.epoch and later.epoch > head.epoch
     assert application.state()["a"]["mean"] == 30.0
@@ -128,9 +128,9 @@ def test_an_added_mean_counts_from_the_upgrade_on(spark: SparkSession, tmp_path:
 @pytest.mark.by_turns(3)
 def test_another_argument_is_accepted_for_one_upgrade(spark: SparkSession, tmp_path: Path) -> None:
     application = Application(spark, tmp_path)
-    application.comes(("a", 5), ("a", 9))
+    application.receive(("a", 5), ("a", 9))
     first = application.run({"n": "count(*)", "lo": "min(v)"})
-    application.comes(("a", 7))
+    application.receive(("a", 7))
     changed = {"n": "count(*)", "lo": "min(v * 10)"}
     with pytest.raises(IncompatibleState, match=r"--accept-changed totals\.lo"):
         application.run(changed)
@@ -143,15 +143,16 @@ def test_another_argument_is_accepted_for_one_upgrade(spark: SparkSession, tmp_p
     (accepted,) = head.changes[0].detail["accepted"]
     assert (accepted["name"], accepted["what"]) == ("totals.lo", "argument")
     assert application.state()["a"]["lo"] == 5
-    # A later attempt of the same version has the same orders, and finds no difference; the next version has none.
-    application.comes(("a", 0))
+    # A later attempt of the same version has the same orders and finds no difference; the next version has no
+    # acceptance.
+    application.receive(("a", 0))
     application.run(changed, changed=["totals.lo"], version=2)
     assert application.state()["a"]["lo"] == 0
     with pytest.raises(IncompatibleState, match=r"--accept-changed totals\.lo"):
         application.run({"n": "count(*)", "lo": "min(v * 100)"})
     (tmp_path / "new").mkdir()
     other = Application(spark, tmp_path / "new")
-    other.comes(("a", 1))
+    other.receive(("a", 1))
     with pytest.raises(InvalidInput, match="There is no difference to accept"):
         other.run(changed, changed=["totals.lo"])
 
@@ -159,11 +160,11 @@ def test_another_argument_is_accepted_for_one_upgrade(spark: SparkSession, tmp_p
 @pytest.mark.long
 def test_a_trial_compares_versions_that_an_upgrade_has_accepted(spark: SparkSession, tmp_path: Path) -> None:
     application = Application(spark, tmp_path)
-    application.comes(("a", 5))
+    application.receive(("a", 5))
     application.run(COUNT)
-    application.comes(("a", 7))
+    application.receive(("a", 7))
     application.run({**COUNT, "hi": "max(v)"}, partial=["totals.hi"])
-    application.comes(("a", 9))
+    application.receive(("a", 9))
     application.run({**COUNT, "hi": "max(v)"})
     assert application.catalog.head is not None
     before = Tried(application.orders(), application.graph(**COUNT, hi="max(v)"))
@@ -205,13 +206,13 @@ def test_a_shown_column_is_partial() -> None:
     assert (first.since("mean"), first.since("mean_sum"), first.since("n")) == (6, 6, None)
     assert continued(table, first, None, 9) == first, "a later version of the same columns"
     again = continued(table, aggregate("n bigint"), None, 9)
-    assert again.since("mean") == 9, "after a rollback behind the upgrade"
+    assert again.since("mean") == 9, "after a rollback to before the upgrade"
     assert StateTable.model_validate_json(first.model_dump_json()) == first
     assert "since" not in table.model_dump_json()
 
 
 def quotient(of: tuple[str, str] | None = ("sum(a)", "count(b)"), **more: str) -> StateTable:
-    """The table of ``aggregate("totals", r="sum(a) / count(b)", ..)``, whose author's column is kept as two."""
+    """The table of ``aggregate("totals", r="sum(a) / count(b)", ..)``, which stores the author's column as two."""
     parts = {} if of is None else {f"r_{number}": text for number, text in enumerate(of, 1)}
     columns = {
         name: ColumnDefinition(merge=text.partition("(")[0], aggregate=text, column=None if name in more else "r")
@@ -222,7 +223,7 @@ def quotient(of: tuple[str, str] | None = ("sum(a)", "count(b)"), **more: str) -
     return aggregate(*(f"{name} bigint" for name in columns), definition=Definition(columns=columns, operator=operator))
 
 
-def test_a_column_of_several_aggregates_has_its_authors_name() -> None:
+def test_column_of_several_aggregates_has_its_declared_name() -> None:
     before, other = quotient(), quotient(("sum(b)", "count(a)"))
     (change,) = compare([before], [other])
     (meaning,) = change.changed
@@ -247,8 +248,8 @@ def test_a_column_of_several_aggregates_has_its_authors_name() -> None:
     assert "column 'r' is computed from other aggregates, which begin empty" in otherwise.problems[0]
 
 
-def test_another_function_is_refused_as_such_also_where_it_is_accepted() -> None:
-    """The message reports the function; it does not report that the name is no difference."""
+def test_another_function_is_refused_even_if_accepted() -> None:
+    """The message reports the function, not that there is no difference."""
     (change,) = changes = compare([quotient()], [quotient(("max(a)", "count(b)"))])
     assert change.verdict == "refused" and [each.column for each in change.changed] == ["r"]
     assert "Give the column another name, dropping its state with --allow-dropped-state totals.r," in change.problems[0]

@@ -1,4 +1,4 @@
-"""The files sink at its crash points, its owner, its formats, and what a Spark reader sees."""
+"""The files sink: crash points, ownership, formats, and the rows that a Spark reader sees."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STEPS = [name for name in declared() if name.startswith("E5.files.")]
 
 
 class Crash(BaseException):
-    """The process is gone: nothing that the code does about errors may run on it."""
+    """Simulated death of the process. No error handling may run."""
 
 
 def scope(number: int, attempt: int = 1, branch: str = "main", application: str = "delays") -> EpochScope:
@@ -37,7 +37,7 @@ def write(backend: FilesBackend, number: int, *texts: str, subtask: int = 0) -> 
 
 
 def visible(folder: Path) -> dict[str, list[str]]:
-    """What a reader that knows nothing of Epochal sees: text by folder."""
+    """The text in each folder, as a reader without Epochal sees it."""
     return {
         epoch.name: sorted(text for file in epoch.iterdir() for text in pa.parquet.read_table(file)["text"].to_pylist())
         for epoch in sorted(folder.glob("[!_.]*"))
@@ -89,7 +89,7 @@ def test_a_crash_at_any_step_of_the_commit_shows_all_or_nothing(
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_two_drivers_that_commit_one_epoch_at_once_do_it_once(folder: Path, backend: FilesBackend, step: str) -> None:
+def test_concurrent_commits_of_one_epoch_write_it_once(folder: Path, backend: FilesBackend, step: str) -> None:
     handles = [write(backend, 2, f"{subtask}", subtask=subtask) for subtask in range(3)]
     overtaken = False
 
@@ -107,7 +107,7 @@ def test_two_drivers_that_commit_one_epoch_at_once_do_it_once(folder: Path, back
     assert list(folder.glob("_staging/main/*")) == []
 
 
-def test_a_lost_staged_file_stops_the_commit_and_hides_the_epoch(folder: Path, backend: FilesBackend) -> None:
+def test_lost_staged_file_fails_the_commit_and_hides_the_epoch(folder: Path, backend: FilesBackend) -> None:
     handles = [write(backend, 1, "a", subtask=0), write(backend, 1, "b", subtask=1)]
     (folder / "_staging/main" / handles[1].payload["staged"]).unlink()
     with pytest.raises(SinkError, match="has lost"):
@@ -115,7 +115,7 @@ def test_a_lost_staged_file_stops_the_commit_and_hides_the_epoch(folder: Path, b
     assert visible(folder) == {}
 
 
-def test_a_foreign_file_in_an_epochs_folder_is_noticed(folder: Path, backend: FilesBackend) -> None:
+def test_foreign_file_in_an_epochs_folder_is_detected(folder: Path, backend: FilesBackend) -> None:
     handle = write(backend, 1, "a")
     backend.commit(scope(1), [handle])
     (folder / "epoch=0000000001" / "foreign.parquet").write_text("x")
@@ -142,7 +142,7 @@ def test_a_target_that_is_ahead_of_the_state_is_refused(folder: Path, backend: F
         FilesBackend(str(folder)).recover(scope(2, attempt=3))
 
 
-def test_an_epoch_that_is_given_up_half_way_leaves_nothing(folder: Path, backend: FilesBackend) -> None:
+def test_epoch_aborted_during_its_commit_leaves_no_files(folder: Path, backend: FilesBackend) -> None:
     handles = [write(backend, 1, "a", subtask=0), write(backend, 1, "b", subtask=1)]
 
     def crash(point: FaultPoint, epoch: int | None) -> None:
@@ -158,7 +158,7 @@ def test_an_epoch_that_is_given_up_half_way_leaves_nothing(folder: Path, backend
     assert list((folder / "_staging" / "main").iterdir()) == []
 
 
-def test_a_full_disk_is_said_to_be_one(folder: Path, backend: FilesBackend) -> None:
+def test_full_disk_is_reported(folder: Path, backend: FilesBackend) -> None:
     def full(point: FaultPoint, epoch: int | None) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -171,13 +171,13 @@ def test_a_full_disk_is_said_to_be_one(folder: Path, backend: FilesBackend) -> N
     assert visible(folder) == {"epoch=0000000001": ["a"]}
 
 
-def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
+def test_unwritable_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(SinkError, match="could not take over"):
         FilesBackend(str(tmp_path / "file" / "out")).recover(scope(0))
 
 
-def test_only_local_folders() -> None:
+def test_only_local_folders_are_accepted() -> None:
     for path in ("s3://bucket/out", "hdfs://host/out"):
         with pytest.raises(OptionError, match="renames a folder atomically"):
             FilesBackend(path)
@@ -226,7 +226,7 @@ def test_spark_reads_the_same_rows_and_types_back(spark: SparkSession, tmp_path:
     backend.recover(scope(0))
     transaction = backend.start(TaskScope(scope(12), "out", 0))
     rows = ROWS
-    if format == "csv":  # has no form for a line break that Spark reads by default
+    if format == "csv":  # CSV has no line breaks that Spark reads by default
         rows = [{**row, "text": row["text"] and row["text"].replace("\n", " ")} for row in ROWS]
     transaction.write(pa.RecordBatch.from_pylist(rows, schema=TYPES))
     backend.commit(scope(12), [transaction.pre_commit()])
@@ -243,7 +243,7 @@ def test_spark_reads_the_same_rows_and_types_back(spark: SparkSession, tmp_path:
         assert frame.drop("epoch").schema.simpleString() == f"struct<{DDL.replace(', ', ',').replace(' ', ':')}>"
 
 
-def test_nested_columns_go_into_json(spark: SparkSession, tmp_path: Path) -> None:
+def test_nested_columns_are_written_to_json(spark: SparkSession, tmp_path: Path) -> None:
     backend = FilesBackend(str(tmp_path / "out"), "json")
     backend.recover(scope(0))
     schema = pa.schema(
@@ -257,7 +257,7 @@ def test_nested_columns_go_into_json(spark: SparkSession, tmp_path: Path) -> Non
     assert [(row.xs, row.s and row.s.a, row.m) for row in frame.collect()] == [([1, None], 'x"', {"k": 1}), (None,) * 3]
 
 
-def test_what_a_format_cannot_hold_is_refused_before_anything_runs() -> None:
+def test_unsupported_columns_are_refused_by_the_check() -> None:
     with pytest.raises(SchemaError, match="CSV cannot hold column 'xs'"):
         FilesBackend("out", "csv").check(pa.schema([("xs", pa.list_(pa.int64()))]))
     with pytest.raises(SchemaError, match="cannot be named 'epoch'"):

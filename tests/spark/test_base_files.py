@@ -1,4 +1,4 @@
-"""Bases by key group: a subtask reads those that it owns and nothing else, checked; and what else reads bases."""
+"""Bases by key group: a subtask reads and verifies only the key groups that it owns. Other readers of bases."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ TOTALS = StateTable(
 
 
 def state(rows: int = ROWS, groups: int = GROUPS) -> pa.Table:
-    """As the rows of a base, in order. Notes are hardly compressible: as much per row as real state has."""
+    """Rows of a base, in order. Notes are hardly compressible, so that a row has a realistic size."""
     chance = np.random.default_rng(7)
     keys = pa.table({"key": np.arange(rows)}, schema=TOTALS.key_schema)
     notes = pa.array(chance.integers(1 << 60, 1 << 62, rows)).cast(pa.string())
@@ -89,7 +89,7 @@ class Restored:
 
 
 def restore(store: SnapshotStore, chain: Chain, backend: Backend, parallelism: int, folder: Path) -> Restored:
-    """By all subtasks, each in a new worker on a new machine; what they see."""
+    """The rows that all subtasks read, each in a new worker on a new machine."""
     rows, total = 0, 0.0
     for subtask in range(parallelism):
         for module in (heap, lmdb, recent):
@@ -111,12 +111,12 @@ def scope_of(chain: Chain, subtask: int, parallelism: int) -> StateTaskScope:
 
 @pytest.fixture(autouse=True)
 def by_key_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However small key groups are."""
+    """Bases have an index even if key groups are small."""
     monkeypatch.setattr(base_files, "LEAST_CHUNK_BYTES", 0)
 
 
 @pytest.fixture(autouse=True)
-def unread() -> Iterator[None]:
+def empty_caches() -> Iterator[None]:
     ranged_files.REQUESTS.clear()
     yield
     for module in (heap, lmdb, recent):
@@ -161,11 +161,11 @@ def test_every_subtask_reads_small_bases_as_a_whole(
     assert sum(ranged_files.bytes_read().values()) == parallelism * size
 
 
-@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="this system does not say what a process has read")
-def test_from_a_local_disk_too(tmp_path: Path) -> None:
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="this system does not report what a process has read")
+def test_local_bases_are_read_once_by_all_subtasks(tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path / "store"))
     chain = Chain(AT, bases(store, state()), ())
-    restore(store, Chain(AT, chain.bases[:1], ()), HeapBackend, 2, tmp_path)  # whatever is imported is imported now
+    restore(store, Chain(AT, chain.bases[:1], ()), HeapBackend, 2, tmp_path)  # imports modules before the measurement
     before = _read_by_this_process()
     assert restore(store, chain, HeapBackend, 8, tmp_path).rows == ROWS
     assert _read_by_this_process() - before <= 1.05 * sum(base.file.bytes for base in chain.bases)
@@ -178,7 +178,7 @@ def _read_by_this_process() -> int:
 
 @pytest.mark.parametrize("ranges", [8, 3])
 def test_other_ranges_read_the_state_once(counted: SnapshotStore, ranges: int) -> None:
-    """As compaction does when state has grown, and re-keying."""
+    """As in compaction of grown state, and in re-keying."""
     rows = state()
     chain = Chain(AT, bases(counted, rows), ())
     bounds = [index * GROUPS // ranges for index in range(ranges + 1)]
@@ -186,11 +186,11 @@ def test_other_ranges_read_the_state_once(counted: SnapshotStore, ranges: int) -
     assert pa.concat_tables(parts).equals(rows)
     size = sum(base.file.bytes for base in chain.bases)
     assert sum(ranged_files.bytes_read().values()) <= 1.05 * size
-    assert len(ranged_files.REQUESTS) <= 2 * (ranges + RANGES)  # key groups side by side are one request
+    assert len(ranged_files.REQUESTS) <= 2 * (ranges + RANGES)  # adjacent key groups are one request
 
 
-def test_only_key_groups_that_are_behind_are_read(counted: SnapshotStore, tmp_path: Path) -> None:
-    """What is there of a smaller parallelism is not restored again after a rescale on the same machine."""
+def test_only_missing_key_groups_are_read(counted: SnapshotStore, tmp_path: Path) -> None:
+    """After a rescale on one machine, state cached at a smaller parallelism is not restored again."""
     chain = Chain(AT, bases(counted, state()), ())
     cache = str(tmp_path / "cache")
     LmdbBackend("totals", counted, cache).start(scope_of(chain, 0, 4)).discard()
@@ -224,7 +224,7 @@ def test_deltas_are_read_once_at_the_same_parallelism(counted: SnapshotStore, tm
         assert len(ranged_files.REQUESTS) == times * len(deltas)
 
 
-def test_a_range_of_a_delta_is_decoded_alone_and_the_whole_of_it_checked(tmp_path: Path) -> None:
+def test_range_of_a_delta_is_decoded_and_the_whole_file_verified(tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path))
     rows = state()
     changes = rows.add_column(1, "_op", pa.repeat(pa.scalar("put"), rows.num_rows))
@@ -243,7 +243,7 @@ def test_a_range_of_a_delta_is_decoded_alone_and_the_whole_of_it_checked(tmp_pat
         read_delta(store, TOTALS, delta, (0, 0))
 
 
-def test_any_parquet_reader_reads_it(tmp_path: Path) -> None:
+def test_bases_are_plain_parquet_with_checksums(tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path))
     rows = state()
     for base in bases(store, rows):
@@ -261,7 +261,7 @@ def test_any_parquet_reader_reads_it(tmp_path: Path) -> None:
         assert base.index is not None and begin == base.index.offset
 
 
-def test_spark_and_duckdb_read_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_and_duckdb_read_bases(spark: SparkSession, tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path))
     rows = state()
     chosen = rows.slice(ROWS // 3, 1)
@@ -299,7 +299,7 @@ def test_a_base_of_small_key_groups_is_read_whole(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("backend", [HeapBackend, LmdbBackend])
-def test_a_damaged_key_group_is_named_by_the_one_who_reads_it(tmp_path: Path, backend: Backend) -> None:
+def test_damaged_key_group_is_named_by_its_reader(tmp_path: Path, backend: Backend) -> None:
     store = SnapshotStore(str(tmp_path))
     chain = Chain(AT, bases(store, state()), ())
     base = chain.bases[1]
@@ -317,7 +317,7 @@ def test_a_damaged_key_group_is_named_by_the_one_who_reads_it(tmp_path: Path, ba
             assert part in raised.value.message
 
 
-def test_a_damaged_index_is_named_and_a_file_cut_short_too(tmp_path: Path) -> None:
+def test_damaged_index_and_truncated_file_are_named(tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path))
     base = bases(store, state())[0]
     whole = store.read(base.file.path)
@@ -353,7 +353,7 @@ def test_an_evolved_table_reads_the_key_groups_of_an_older_base(tmp_path: Path) 
     assert found["more"].unique().to_pylist() == [3]
 
 
-def test_a_null_key_is_kept_and_its_absence_costs_nothing(tmp_path: Path) -> None:
+def test_key_column_is_nullable_only_if_a_key_is_null(tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path))
     rows = _between(state(), 0, 31)
     keys = pa.array([None, *rows["key"].to_pylist()[1:]], pa.int64())
@@ -368,7 +368,7 @@ def test_a_null_key_is_kept_and_its_absence_costs_nothing(tmp_path: Path) -> Non
         assert base_rows(store, TOTALS, Chain(AT, (base,), ()), 0, 31).equals(expected)
 
 
-def test_the_same_rows_give_the_same_bytes_however_they_lie_in_memory() -> None:
+def test_equal_rows_are_encoded_as_equal_bytes() -> None:
     rows = _between(state(), 0, 31)
     scattered = pa.concat_tables([rows.slice(0, 700), rows.slice(700)]).take(pa.array(np.arange(rows.num_rows)))
     one, other = (encoded_base(TOTALS, AT, 0, 31, each) for each in (rows, scattered))

@@ -1,4 +1,4 @@
-"""Broadcast state: rules that every subtask holds alike, written by control rows and read for every key."""
+"""Broadcast state: rules that are the same in every subtask, written by control rows and read for every key."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from epochal.testing import Harness
 
 PAYMENTS = {"user": "cast(id as string)", "kind": "cast(id as string)", "amount": "cast(id as double)"}
 LIMITS = {"at": "id", "kind": "cast(id as string)", "amount": "cast(id as int)"}
-"""Has columns of the names that payments have, one of another type."""
+"""Has columns with the names of payment columns, one of another type."""
 
 
 class Alerts(BroadcastProcess):
-    """What is above its kind's limit; counts alerts per user, and remembers every change of a limit."""
+    """Reports amounts above the limit of their kind. Counts alerts per user and stores every change of a limit."""
 
     limits = MapState(key="kind string", value="most int", scope="broadcast")
     changes = ListState("kind string, at bigint", scope="broadcast")
@@ -66,7 +66,7 @@ def rows(table: Any) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("backend", ["heap", pytest.param("lmdb", marks=pytest.mark.long)])
 @pytest.mark.by_turns(3)
-def test_every_key_sees_the_rules_and_they_stay_where_they_are(spark: SparkSession, backend: str) -> None:
+def test_every_key_reads_broadcast_state_also_after_a_rescale(spark: SparkSession, backend: str) -> None:
     with Harness(build(), spark, configuration(2, backend)) as test:
         users = [f"u{number}" for number in range(6)]
         first = test.epoch(
@@ -79,12 +79,12 @@ def test_every_key_sees_the_rules_and_they_stay_where_they_are(spark: SparkSessi
             (0, "gin", None, 1, 1),
             (0, "gin", None, 1, 2),
             (0, "tea", None, 2, 3),
-        ], "in the order of their time, and once though every subtask has taken them"
+        ], "in the order of their time, and once although every subtask processes them"
         assert alerts == [(None, user, "gin", 1, 2, 3) for user in users], "control rows come before data rows"
         assert rows(test.state("alerts.limits")) == [(0, "gin", 20), (0, "tea", 5)]
         assert rows(test.state("alerts.changes")) == [(0, 0, "gin", 1), (0, 1, "gin", 2), (0, 2, "tea", 3)]
         assert rows(test.state("alerts.latest")) == [(0, 3)]
-        test.restart(parallelism=1)  # to more subtasks goes tests/spark/operators
+        test.restart(parallelism=1)  # tests/spark/operators has a rescale to more subtasks
         later = test.epoch(payments=[(user, "gin", 50.0) for user in users])["out"]
         assert rows(later) == [(None, user, "gin", 2, 2, 3) for user in users]
         removed = test.epoch(limits=[(4, "gin", -1)], payments=[("u1", "gin", 50.0)])["out"]
@@ -92,7 +92,7 @@ def test_every_key_sees_the_rules_and_they_stay_where_they_are(spark: SparkSessi
         assert rows(test.state("alerts.limits")) == [(0, "tea", 5)]
         for table in test.state_tables:
             read = read_state(spark, test.store, table.id)
-            assert sorted(map(tuple, read.collect()), key=repr) == rows(test.state(table.id)), "as other readers see it"
+            assert sorted(map(tuple, read.collect()), key=repr) == rows(test.state(table.id)), "equals read_state"
 
 
 class Differs(Alerts):
@@ -118,14 +118,14 @@ class ReadsKeyed(Alerts):
         (ReadsKeyed, r"control row Row\(at=1, .*State 'alerts' of ReadsKeyed is only available while a key"),
     ],
 )
-def test_what_would_make_subtasks_differ_aborts_the_epoch(
+def test_differing_broadcast_state_aborts_the_epoch(
     spark: SparkSession, process: type[BroadcastProcess], message: str
 ) -> None:
     with Harness(build(process), spark, configuration(2)) as test, pytest.raises(EpochAborted, match=message):
         test.epoch(limits=[(1, "gin", 20)], payments=[("u1", "gin", 50.0)])
 
 
-def test_what_cannot_be_connected_is_refused(spark: SparkSession) -> None:
+def test_invalid_broadcast_connections_are_refused(spark: SparkSession) -> None:
     pipeline = Pipeline("refused")
     payments = pipeline.read("payments", generator.source(PAYMENTS))
     limits = pipeline.read("limits", generator.source(LIMITS))

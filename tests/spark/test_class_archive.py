@@ -1,4 +1,4 @@
-"""Spark's classes are mapped from an archive when there is one that fits, and only then."""
+"""Spark's classes are mapped from an archive if one exists that matches, and only then."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def leave_archive(folder: Path, size: int, said: int) -> Path:
+def leave_archive(folder: Path, size: int, declared_size: int) -> Path:
     stem = class_archive._stem()
     assert stem is not None
-    path = folder / f"{stem}-{said}.jsa"
+    path = folder / f"{stem}-{declared_size}.jsa"
     path.write_bytes(b"x" * size)
     return path
 
 
-def test_without_an_archive_nothing_is_asked_of_the_jvm(archives: Path) -> None:
+def test_jvm_has_no_archive_option_without_an_archive(archives: Path) -> None:
     assert find_archive() is None
     assert archive_options() == ""
     assert "Archive" not in session_settings(Configuration())[JAVA_OPTIONS]
 
 
-def test_an_archive_is_found_and_the_authors_options_stay(archives: Path) -> None:
+def test_archive_is_found_and_the_options_of_the_author_are_kept(archives: Path) -> None:
     path = leave_archive(archives, 7, 7)
     configuration = Configuration(spark={JAVA_OPTIONS: "-Xss4m"})
     options = session_settings(configuration)[JAVA_OPTIONS]
@@ -42,7 +42,7 @@ def test_an_archive_is_found_and_the_authors_options_stay(archives: Path) -> Non
     assert options.endswith("-Xss4m")
 
 
-def test_the_authors_own_archive_goes_first(archives: Path) -> None:
+def test_archive_of_the_author_takes_precedence(archives: Path) -> None:
     leave_archive(archives, 7, 7)
     configuration = Configuration(spark={JAVA_OPTIONS: "-XX:SharedArchiveFile=/mine"})
     options = session_settings(configuration)[JAVA_OPTIONS].split()
@@ -64,7 +64,7 @@ def test_an_archive_for_another_java_is_not_used(archives: Path, monkeypatch: py
     assert find_archive() is None
 
 
-def test_sparks_jvm_has_mapped_it(spark: SparkSession) -> None:
+def test_jvm_of_spark_maps_the_archive(spark: SparkSession) -> None:
     archive = find_archive()
     if archive is None:
         pytest.skip("no archive was made for this environment: python -m epochal.engine.class_archive")

@@ -44,8 +44,8 @@ def test_text_shows_task_elements_with_their_lines(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.claim("SDG, figure 1")
-def test_the_picture_in_the_docs_is_what_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
-    """And it has what figure 1 of the paper has: five task elements, two state elements, five edges."""
+def test_picture_in_the_docs_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    """It has the elements of figure 1 of the paper: five task elements, two state elements, five edges."""
     picture = explained(capsys, FILE, "--format", "svg")
     assert picture == (ROOT / "docs" / "images" / "collaborative_filtering.svg").read_text()
     root = ElementTree.fromstring(picture)
@@ -60,7 +60,7 @@ def test_dot_has_the_nodes_and_edges(capsys: pytest.CaptureFixture[str]) -> None
     assert text.count(" -> ") == 5 + 4 and text.count("shape=cylinder") == 2
 
 
-def test_json_has_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_contains_the_whole_dataflow(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(explained(capsys, FILE, "--json"))
     assert [task["id"] for task in document["tasks"]][-1] == "recommend.merge"
     assert document["edges"][0]["fields"] == {"user": "bigint", "item": "bigint", "rating": "bigint"}
@@ -72,7 +72,7 @@ def test_json_has_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("program", [CollaborativeFiltering, KeyValueStore, LogisticRegression, WordCount])
-def test_nothing_in_a_drawing_overlaps(program: type) -> None:
+def test_boxes_of_a_drawing_do_not_overlap(program: type) -> None:
     at = layout(translate(program))
     boxes = [*at.tasks.values(), *at.elements.values(), *at.entries.values()]
     for number, first in enumerate(boxes):
@@ -93,7 +93,7 @@ def test_a_refusal_is_one_sentence_and_an_exit_code(tmp_path: Path, capsys: pyte
     body = "    n: Partial[Counter[str]]\n\n    @entry\n    def seen(self, word: str) -> None:\n        print(word)\n"
     file = tmp_path / "refused.py"
     file.write_text(f"{head}@program\nclass One:\n{body}@program\nclass Two:\n{body}")
-    for arguments, said in (
+    for arguments, message in (
         ([str(file), "--program", "One"], r"refused\.py, line 9: print is not on the list: .*\[unknown-call\]"),
         ([str(file)], r"has several programs; choose one with --program: One, Two"),
         ([str(file), "--program", "Three"], r"has no program 'Three'\. There are: One, Two"),
@@ -102,19 +102,19 @@ def test_a_refusal_is_one_sentence_and_an_exit_code(tmp_path: Path, capsys: pyte
         with pytest.raises(SystemExit) as end:
             main(["sdg", "explain", *arguments])
         assert end.value.code == 1
-        assert re.search(said, capsys.readouterr().err)
+        assert re.search(message, capsys.readouterr().err)
 
 
 def drawn(graph: GraphDescription) -> str:
-    """As ``epochal check`` does."""
+    """The graph as ``epochal check`` prints it."""
     console = Console(width=2000)
     with console.capture() as captured:
         console.print(graph_tree(graph))
     return captured.get()
 
 
-def test_check_shows_what_the_author_of_a_program_wrote(spark: SparkSession, tmp_path: Path) -> None:
-    """Entries where they are fed, state elements, results: no stages, and no columns of what goes between them."""
+def test_check_shows_a_program_as_its_author_wrote_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Entries below their input, state elements and results. No stages, and no columns between them."""
     for name in ("ratings", "asked"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.json").touch()

@@ -1,4 +1,4 @@
-"""Collected values in a pipeline that runs: over epochs and a restart, to every reader."""
+"""Collected values in a running pipeline: over epochs and a restart, for every reader."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def by_key(rows: list[dict[str, Any]]) -> dict[str, tuple[Any, ...]]:
 
 
 @pytest.mark.by_turns(3)
-def test_values_are_collected_over_epochs_and_shown_to_every_reader(spark: SparkSession) -> None:
+def test_collected_values_are_the_same_for_every_reader(spark: SparkSession) -> None:
     price = Decimal("0.10")
     with Harness(build(), spark, Configuration(state_backend="lmdb", epoch_interval_seconds=0)) as test:
         test.epoch(rows=[("a", 3, price), ("a", 1, price), ("b", None, None)])

@@ -1,4 +1,4 @@
-"""Names with dots, backticks and spaces: wherever a name becomes a column of Spark's, of Arrow's or of a database's."""
+"""Names with dots, backticks and spaces, wherever a name becomes a column in Spark, Arrow or a database."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class KeepBatch(BatchFunction):
 
 def build(folder: Path) -> Pipeline:
     pipeline = Pipeline("names")
-    columns = {KEY: "cast(id as string)", VALUE: "cast(id as int)", NOTE: "'n'", "gone.x": "1"}
+    columns = {KEY: "cast(id as string)", VALUE: "cast(id as int)", NOTE: "'n'", "old.x": "1"}
     rows = pipeline.read("rows", generator.source(columns))
     known = pipeline.table("known", files.table(str(folder), schema="`user.id``s` string, `kno.wn` string"))
-    rows = rows.drop("gone.x").join(known.select(F.col(f"`{KEY.replace('`', '``')}`"), "`kno.wn`"), on=KEY, how="left")
+    rows = rows.drop("old.x").join(known.select(F.col(f"`{KEY.replace('`', '``')}`"), "`kno.wn`"), on=KEY, how="left")
     rows = (
         rows.with_columns(**{"t.w`o": "`a.b` * 2"})
         .where("`t.w``o` >= 0")
@@ -85,8 +85,8 @@ def build(folder: Path) -> Pipeline:
 
 @pytest.mark.parametrize("parallelism", [2, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.by_turns(3)
-def test_every_role(spark: SparkSession, tmp_path: Path, parallelism: int) -> None:
-    """3 subtasks do not ride on the shuffle of Spark's aggregation, 2 do."""
+def test_special_names_work_in_every_role(spark: SparkSession, tmp_path: Path, parallelism: int) -> None:
+    """With 2 subtasks, operators use the shuffle of Spark's aggregation; with 3, they do not."""
     pq.write_table(pa.table({KEY: ["ann"], "kno.wn": ["here"]}), tmp_path / "known.parquet")
     pipeline = build(tmp_path)
     analyse(pipeline.graph(), spark)
@@ -121,7 +121,7 @@ def committed(backend: SinkBackend, *batches: pa.RecordBatch) -> None:
 
 
 @pytest.mark.parametrize("format", ["parquet", "json", "csv"])
-def test_files(spark: SparkSession, tmp_path: Path, format: str) -> None:
+def test_files_keep_special_names(spark: SparkSession, tmp_path: Path, format: str) -> None:
     place = SinkPlace("out", None)
     committed(files.sink(str(tmp_path / "out"), format=format).make(place), BATCH.select([KEY, VALUE, ".x"]))  # type: ignore[arg-type]
     schema = None if format == "parquet" else "`user.id``s` string, `a.b` bigint, `.x` string"
@@ -133,13 +133,13 @@ def test_files(spark: SparkSession, tmp_path: Path, format: str) -> None:
     assert [row.asDict() for row in source.read(spark, slice).collect()] == [{KEY: "ann", VALUE: 1, ".x": "y"}]
 
 
-def test_console(capsys: pytest.CaptureFixture[str]) -> None:
+def test_console_shows_special_names(capsys: pytest.CaptureFixture[str]) -> None:
     committed(console.sink().make(SinkPlace("out", None)), BATCH)
     assert KEY in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("keys", [(), (".x", KEY)])
-def test_databases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: tuple[str, ...]) -> None:
+def test_databases_keep_special_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: tuple[str, ...]) -> None:
     database = DbmsDatabase(f"sqlite:///{tmp_path / 'out.sqlite'}", tmp_path, monkeypatch, keys=keys)
     try:
         committed(database.make(), *[BATCH] * 2)
@@ -149,7 +149,7 @@ def test_databases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: tuple[
         database.close()
 
 
-def test_what_a_trial_compares(spark: SparkSession) -> None:
+def test_trial_comparison_keeps_special_names(spark: SparkSession) -> None:
     frame = spark.createDataFrame([("ann", Decimal(1))], "`user.id``s` string, `a.b` decimal(3,0)")
     (row,) = _rows(frame, [KEY, VALUE], 1).collect()
     assert json.loads(row.row) == {KEY: "ann", VALUE: "1"}

@@ -1,4 +1,4 @@
-"""Compaction: when it is due, what it writes and keeps, and that nobody waits for it or is harmed by its failure."""
+"""Compaction: when it is due, what it writes and keeps. Epochs do not wait for it and survive its failure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ AFTER_TWO = Configuration(compact_after_epochs=2)
 
 
 class Line:
-    """Epochs of one branch with the real manifests, and the position that a driver would have."""
+    """Epochs of one branch with real manifests, and the position of their driver."""
 
     def __init__(self, store: SnapshotStore) -> None:
         self.store = store
@@ -86,7 +86,7 @@ def line(tmp_path: Path) -> Line:
     return Line(SnapshotStore(str(tmp_path / "store")))
 
 
-def a_chain(base_bytes: int, delta_bytes: list[int]) -> dict[str, Chain]:
+def chain_of(base_bytes: int, delta_bytes: list[int]) -> dict[str, Chain]:
     def file(number: int, size: int) -> FileReference:
         return FileReference(path=str(number), sha256="0", bytes=size, rows=size)
 
@@ -104,37 +104,37 @@ def a_chain(base_bytes: int, delta_bytes: list[int]) -> dict[str, Chain]:
     [
         (1000, [300, 300], True),  # by size
         (1000, [200, 200], False),
-        (100, [40, 40], False),  # by size, but not worth it
-        (1000, [600], False),  # nothing to fold
+        (100, [40, 40], False),  # by size, but below the minimum
+        (1000, [600], False),  # a single delta
         (1000, [10] * 9, False),
         (1000, [10] * 10, True),  # by length
-        (100_000, [10] * 10, False),  # by length, of a large state of which little changes
+        (100_000, [10] * 10, False),  # by length, but large state with few changes
         (100_000, [10] * 99, False),
         (100_000, [10] * 100, True),
         (0, [1] * 10, True),
     ],
 )
-def test_when_a_compaction_is_due(base: int, deltas: list[int], due: bool) -> None:
+def test_compaction_is_due_by_size_or_length(base: int, deltas: list[int], due: bool) -> None:
     policy = CompactionPolicy(epochs=10, share=0.5, least_bytes=100)
-    assert policy.is_due(a_chain(base, deltas)) is due
+    assert policy.is_due(chain_of(base, deltas)) is due
 
 
-def test_without_state_nothing_is_due() -> None:
+def test_compaction_without_state_is_never_due() -> None:
     assert not CompactionPolicy(epochs=2).is_due({})
     assert not CompactionPolicy(epochs=2).is_due({"t": EMPTY})
 
 
 def test_ranges_cover_all_key_groups_once_and_grow_by_doubling() -> None:
     for size in (0, 10, 5 << 20, 100 << 20):
-        chain = a_chain(size, [])["t"]
+        chain = chain_of(size, [])["t"]
         ranges = ranges_of(chain, 128)
         assert [group for part in ranges for group in range(part.first, part.last + 1)] == list(range(128))
         assert len(ranges) in (4, 8, 16, 32, 64, 128)
-    assert len(ranges_of(a_chain(100 << 20, [])["t"], 128)) == 128
-    assert len(ranges_of(a_chain(0, [])["t"], 3)) == 3
+    assert len(ranges_of(chain_of(100 << 20, [])["t"], 128)) == 128
+    assert len(ranges_of(chain_of(0, [])["t"], 3)) == 3
 
 
-def test_a_range_that_nothing_changed_keeps_its_file(line: Line) -> None:
+def test_unchanged_range_keeps_its_file(line: Line) -> None:
     line.epoch(counted(*range(200)))
     first = compact(line.store, COUNTS, line.chain, GROUPS)
     line.bases.offer(first)
@@ -151,7 +151,7 @@ def test_a_range_that_nothing_changed_keeps_its_file(line: Line) -> None:
     assert line.rows() == expected
 
 
-def test_a_range_is_written_anew_when_the_tables_columns_have_changed(line: Line) -> None:
+def test_range_is_rewritten_after_a_change_of_columns(line: Line) -> None:
     line.epoch(counted(*range(200)))
     first = compact(line.store, COUNTS, line.chain, GROUPS)
     evolved = StateTable(**{**COUNTS.model_dump(), "value": (*COUNTS.value, Column(name="more", type="int"))})
@@ -160,7 +160,7 @@ def test_a_range_is_written_anew_when_the_tables_columns_have_changed(line: Line
 
 
 @pytest.mark.parametrize("folded_rows", [0, 1 << 20])
-def test_bases_hold_what_the_chain_does(line: Line, monkeypatch: pytest.MonkeyPatch, folded_rows: int) -> None:
+def test_bases_have_the_rows_of_the_chain(line: Line, monkeypatch: pytest.MonkeyPatch, folded_rows: int) -> None:
     monkeypatch.setattr(compaction_module, "FOLDED_ROWS", folded_rows)
     for number in range(1, 7):
         line.epoch(counted(*range(0, 100, number), count=number) + uncounted(101, 200 + number))
@@ -171,24 +171,24 @@ def test_bases_hold_what_the_chain_does(line: Line, monkeypatch: pytest.MonkeyPa
         assert line.rows() == expected
 
 
-def test_the_background_writes_while_epochs_go_on_and_hands_over(line: Line) -> None:
+def test_bases_are_written_in_the_background_of_epochs(line: Line) -> None:
     background = BackgroundWorker("compaction")
     compaction = Compaction(line.store, line.position, line.bases, current_program(AFTER_TWO), background)
-    begun, go_on = threading.Event(), threading.Event()
+    begun, proceed = threading.Event(), threading.Event()
 
-    def hold_up(point: FaultPoint, epoch: int | None) -> None:
+    def block(point: FaultPoint, epoch: int | None) -> None:
         if point.name == "E7.base-written":
             begun.set()
-            go_on.wait(20)
+            proceed.wait(20)
 
     line.epoch(counted(*range(50)))
     line.epoch(counted(*range(10), count=2))
-    with injected(hold_up):
+    with injected(block):
         compaction.consider(2)
         assert begun.wait(20)
         line.epoch(counted(60))
-        compaction.consider(3)  # returns at once: one is under way
-        go_on.set()
+        compaction.consider(3)  # returns immediately: a compaction is running
+        proceed.set()
         assert background.wait(20)
     expected = line.rows()
     assert {base.at.epoch for base in line.bases.take()} == {2}
@@ -199,7 +199,7 @@ def test_the_background_writes_while_epochs_go_on_and_hands_over(line: Line) -> 
     compaction.finish()
 
 
-def test_a_compaction_that_is_cut_short_by_the_end_leaves_nothing(line: Line) -> None:
+def test_interrupted_compaction_leaves_no_files(line: Line) -> None:
     background = BackgroundWorker("compaction")
     compaction = Compaction(line.store, line.position, line.bases, current_program(AFTER_TWO), background)
     stopping = threading.Thread(target=compaction.finish)
@@ -220,7 +220,7 @@ def test_a_compaction_that_is_cut_short_by_the_end_leaves_nothing(line: Line) ->
     assert (line.store.list(""), line.bases.take()) == (before, ())
 
 
-def test_bases_that_no_manifest_came_to_name_go_with_the_end_but_not_those_named_before(line: Line) -> None:
+def test_finish_deletes_only_bases_that_no_manifest_names(line: Line) -> None:
     compaction = Compaction(line.store, line.position, line.bases, current_program(AFTER_TWO))
     line.epoch(counted(*range(50)))
     line.epoch(counted(1))
@@ -229,12 +229,12 @@ def test_bases_that_no_manifest_came_to_name_go_with_the_end_but_not_those_named
     line.epoch(counted(1))
     named = set(line.store.list("main/bases"))
     compaction.consider(4)
-    assert len(line.bases.take()) == 4 and len(line.store.list("main/bases")) == 5  # three are only named again
+    assert len(line.bases.take()) == 4 and len(line.store.list("main/bases")) == 5  # three are existing files
     compaction.finish()
     assert set(line.store.list("main/bases")) == named
 
 
-def test_a_full_store_leaves_nothing_and_is_tried_again_later(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_is_retried_later_after_a_full_store(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     moment = 0.0
     current = current_program(AFTER_TWO)
     compaction = Compaction(line.store, line.position, line.bases, current, clock=lambda: moment)
@@ -262,36 +262,36 @@ def test_a_full_store_leaves_nothing_and_is_tried_again_later(line: Line, monkey
     assert line.epoch(counted(3)).bases
 
 
-def test_an_application_without_state_asks_for_checkpoints(line: Line) -> None:
+def test_application_without_state_requests_checkpoints(line: Line) -> None:
     line.position.chains.clear()
     current = current_program(Configuration(compact_after_epochs=3))
     compaction = Compaction(line.store, line.position, line.bases, current)
-    asked = []
+    requested = []
     for number in range(1, 8):
         compaction.consider(number)
-        asked.append(bool(line.epoch([]).source_checkpoints))
-    assert asked == [True, False, False, True, False, False, True]
+        requested.append(bool(line.epoch([]).source_checkpoints))
+    assert requested == [True, False, False, True, False, False, True]
 
 
 @pytest.mark.timeout(300)
-def test_ranges_are_written_by_spark_as_in_the_driver(line: Line, spark: SparkSession) -> None:
+def test_spark_writes_the_same_bases_as_the_driver(line: Line, spark: SparkSession) -> None:
     line.epoch(counted(*range(200)))
     line.epoch(uncounted(*range(50)))
-    here = compact(line.store, COUNTS, line.chain, GROUPS)
-    there = list(SparkRangeWriter(spark, line.store, 2)(jobs_of(COUNTS, line.chain, GROUPS)))
-    assert [base.file.sha256 for base in there] == [base.file.sha256 for base in here]
-    assert [base.first_group for base in there] == [0, 4, 8, 12]
+    in_driver = compact(line.store, COUNTS, line.chain, GROUPS)
+    remote = list(SparkRangeWriter(spark, line.store, 2)(jobs_of(COUNTS, line.chain, GROUPS)))
+    assert [base.file.sha256 for base in remote] == [base.file.sha256 for base in in_driver]
+    assert [base.first_group for base in remote] == [0, 4, 8, 12]
 
 
-def test_a_process_writes_what_the_driver_would(line: Line) -> None:
+def test_compaction_process_writes_the_same_bases_as_the_driver(line: Line) -> None:
     line.epoch(counted(*range(200)))
     line.epoch(uncounted(*range(50)))
-    here = compact(line.store, COUNTS, line.chain, GROUPS)
-    there = list(ProcessRangeWriter(line.store)(jobs_of(COUNTS, line.chain, GROUPS)))
-    assert [base.file.sha256 for base in there] == [base.file.sha256 for base in here]
+    in_driver = compact(line.store, COUNTS, line.chain, GROUPS)
+    remote = list(ProcessRangeWriter(line.store)(jobs_of(COUNTS, line.chain, GROUPS)))
+    assert [base.file.sha256 for base in remote] == [base.file.sha256 for base in in_driver]
 
 
-def test_what_a_process_cannot_read_is_said_by_it(line: Line) -> None:
+def test_compaction_process_reports_missing_files(line: Line) -> None:
     line.epoch(counted(*range(200)))
     [link] = line.chain.links
     line.store.delete(link.deltas[0].file.path)
@@ -299,10 +299,10 @@ def test_what_a_process_cannot_read_is_said_by_it(line: Line) -> None:
         list(ProcessRangeWriter(line.store)(jobs_of(COUNTS, line.chain, GROUPS)))
 
 
-def test_the_process_ends_with_the_driver_that_is_killed(line: Line, tmp_path: Path) -> None:
+def test_compaction_process_ends_with_a_killed_driver(line: Line, tmp_path: Path) -> None:
     line.epoch(counted(*range(200)))
     begun = tmp_path / "begun"
-    held = HeldStore(line.store.url, str(begun), str(tmp_path / "go-on"))
+    held = HeldStore(line.store.url, str(begun), str(tmp_path / "proceed"))
     driver = subprocess.run(
         [sys.executable, "-c", KILLED_DRIVER.format(path=[str(Path(__file__).parents[2])])],
         input=pickle.dumps((held, jobs_of(COUNTS, line.chain, GROUPS), begun)),
@@ -326,7 +326,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_state_that_is_not_small_is_compacted_beside_the_driver(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_larger_state_is_compacted_in_a_separate_process(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epochal.engine.compaction.BESIDE_BYTES", 1)
     compaction = Compaction(
         line.store, line.position, line.bases, current_program(AFTER_TWO), beside=ProcessRangeWriter(line.store)
@@ -337,11 +337,11 @@ def test_state_that_is_not_small_is_compacted_beside_the_driver(line: Line, monk
     assert len(line.bases.take()) == 4
 
 
-def test_large_state_is_compacted_by_the_job(line: Line) -> None:
-    asked: list[int] = []
+def test_large_state_is_compacted_by_a_spark_job(line: Line) -> None:
+    requested: list[int] = []
 
     def on_spark(jobs: object) -> Iterator[BaseFile]:
-        asked.append(len(list(jobs)))  # type: ignore[call-overload]
+        requested.append(len(list(jobs)))  # type: ignore[call-overload]
         yield from compact(line.store, COUNTS, line.chain, GROUPS)
 
     current = current_program(Configuration(compact_after_epochs=2, compact_on_spark_bytes=1))
@@ -349,23 +349,21 @@ def test_large_state_is_compacted_by_the_job(line: Line) -> None:
     line.epoch(counted(*range(50)))
     line.epoch(counted(*range(50)))
     compaction.consider(2)
-    assert asked == [4]
+    assert requested == [4]
     assert len(line.bases.take()) == 4
 
 
-def test_a_job_of_the_epochs_session_that_is_cancelled_leaves_the_compaction_alone(
-    line: Line, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_cancelled_epoch_job_does_not_cancel_the_compaction(line: Line, spark: SparkSession, tmp_path: Path) -> None:
     line.epoch(counted(*range(200)))
-    begun, go_on = tmp_path / "begun", tmp_path / "go-on"
-    held = HeldStore(line.store.url, str(begun), str(go_on))
+    begun, proceed = tmp_path / "begun", tmp_path / "proceed"
+    held = HeldStore(line.store.url, str(begun), str(proceed))
     failures: list[Exception] = []
     written: list[BaseFile] = []
 
     def write() -> None:
         try:
             written.extend(SparkRangeWriter(spark, held, 1)(jobs_of(COUNTS, line.chain, GROUPS)))
-        except Exception as error:  # noqa: BLE001 whatever it is, the test shows it
+        except Exception as error:  # noqa: BLE001 the test reports every exception
             failures.append(error)
 
     compacting = threading.Thread(target=write)
@@ -373,30 +371,30 @@ def test_a_job_of_the_epochs_session_that_is_cancelled_leaves_the_compaction_alo
     try:
         eventually(begun.exists)
         with pytest.raises(EpochTimeout, match=r"0\.5 s"), limited(spark, EpochKey("main", 2), 0.5):
-            spark.range(1).mapInArrow(for_ever, "id bigint").collect()
+            spark.range(1).mapInArrow(without_end, "id bigint").collect()
     finally:
-        go_on.touch()
+        proceed.touch()
         compacting.join(60)
     assert (failures, [base.first_group for base in written]) == ([], [0, 4, 8, 12])
 
 
 class HeldStore(SnapshotStore):
-    """Its first write says that it was reached, and waits for leave."""
+    """Its first write reports that it has begun, and waits for the file ``proceed``."""
 
-    def __init__(self, url: str, begun: str, go_on: str) -> None:
+    def __init__(self, url: str, begun: str, proceed: str) -> None:
         super().__init__(url)
-        self._begun, self._go_on = Path(begun), Path(go_on)
+        self._begun, self._proceed = Path(begun), Path(proceed)
 
     def __reduce__(self) -> tuple[type[HeldStore], tuple[str, str, str]]:
-        return HeldStore, (self.url, str(self._begun), str(self._go_on))
+        return HeldStore, (self.url, str(self._begun), str(self._proceed))
 
     def write(self, path: str, data: bytes) -> None:
         self._begun.write_text(str(os.getpid()))
-        eventually(self._go_on.exists)
+        eventually(self._proceed.exists)
         super().write(path, data)
 
 
-def for_ever(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def without_end(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         time.sleep(120)
         yield batch

@@ -1,4 +1,4 @@
-"""Files as source and table: slices, what has changed, malformed records, options."""
+"""Files as source and table: slices, changed files, malformed records, options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNLIMITED = SliceLimits(None)
 
 
 def put(folder: Path, name: str, *records: object, at: int | None = None) -> Path:
-    """A file of JSON lines (text stays as it is), modified at second ``at``."""
+    """A file of JSON lines (text is written unchanged), modified at second ``at``."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join((text if isinstance(text, str) else json.dumps(text)) + "\n" for text in records))
@@ -53,7 +53,7 @@ def names(slice: Slice) -> list[str]:
     return [Path(record["path"]).name for record in slice.detail["files"]]
 
 
-def test_a_growing_folder_is_read_file_by_file_in_the_order_of_time(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_of_a_folder_are_read_in_order_of_modification_time(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "b.json", {"k": "b", "n": 1}, at=100)
     put(tmp_path, "a.json", {"k": "a", "n": 2}, at=200)
     put(tmp_path, "_hidden.json", "nonsense", at=50)
@@ -72,7 +72,7 @@ def test_a_growing_folder_is_read_file_by_file_in_the_order_of_time(spark: Spark
     assert names(planned(source)) == ["late.json"]
 
 
-def test_a_restored_source_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_restored_source_continues_at_its_position(tmp_path: Path) -> None:
     source = made(tmp_path, max_files=1)
     for number in range(4):
         put(tmp_path, f"{number}.json", {"k": "x", "n": number}, at=number + 1)
@@ -87,7 +87,7 @@ def test_a_restored_source_goes_on_where_it_was(tmp_path: Path) -> None:
     assert planned(from_slices) == planned(from_checkpoint) == planned(source)
 
 
-def test_globs_single_files_and_names_that_look_like_patterns(spark: SparkSession, tmp_path: Path) -> None:
+def test_globs_single_files_and_names_with_pattern_characters(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "x/day=1/a [1] {x}.json", {"k": "a", "n": 1})
     put(tmp_path, "x/_staging/b.json", "nonsense")
     put(tmp_path, "x/day=1/c.txt", "nonsense")
@@ -100,9 +100,7 @@ def test_globs_single_files_and_names_that_look_like_patterns(spark: SparkSessio
     assert single.read(spark, planned(single)).collect() == [("p", 1)]
 
 
-def test_a_relative_path_means_the_same_wherever_the_process_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_path_is_resolved_when_the_source_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "in/a.json", {"k": "a", "n": 1})
     monkeypatch.chdir(tmp_path)
     source = made("in")
@@ -110,7 +108,7 @@ def test_a_relative_path_means_the_same_wherever_the_process_goes(
     assert planned(source).detail["files"][0]["path"] == f"{tmp_path}/in/a.json"
 
 
-def test_a_file_that_changed_since_its_slice_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+def test_file_changed_since_its_slice_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     path = put(tmp_path, "a.json", {"k": "a", "n": 1}, at=100)
     source = made(tmp_path)
     slice = planned(source)
@@ -126,7 +124,7 @@ def test_a_file_that_changed_since_its_slice_is_an_error(spark: SparkSession, tm
     path.unlink()
     with pytest.raises(SourceChanged, match="is missing"):
         source.read(spark, slice)
-    assert source.plan(UNLIMITED) is None  # what was taken may be cleared away
+    assert source.plan(UNLIMITED) is None  # processed files may be deleted
     put(tmp_path, "a.json", {"k": "a", "n": 1}, at=100)
     assert source.read(spark, slice).collect() == [("a", 1)]
 
@@ -138,7 +136,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         made(tmp_path / "none" / "*.json").plan(UNLIMITED)
 
 
-def test_slices_keep_to_the_records_wanted(spark: SparkSession, tmp_path: Path) -> None:
+def test_slices_respect_the_limit_of_records(spark: SparkSession, tmp_path: Path) -> None:
     for number in range(5):
         pyarrow.parquet.write_table(pa.table({"n": list(range(100))}), tmp_path / f"{number}.parquet")
         put(tmp_path / "text", f"{number}.json", *[{"k": "key", "n": row} for row in range(10_000)], at=number + 1)
@@ -154,12 +152,12 @@ def test_slices_keep_to_the_records_wanted(spark: SparkSession, tmp_path: Path) 
 def test_a_malformed_record_fails_the_epoch_and_names_its_file(
     spark: SparkSession, tmp_path: Path, column: list[str]
 ) -> None:
-    """Whatever columns the pipeline uses, also none (a count)."""
+    """For any columns that the pipeline uses, also none (a count)."""
     put(tmp_path, "good.json", {"k": "a", "n": 1})
     put(tmp_path, "bad.json", {"k": "a", "n": 1}, {"k": 'qu"ote', "n": "many"})
     source = made(tmp_path)
     frame = source.read(spark, planned(source))
-    with pytest.raises(Exception) as caught:  # Spark's, as the engine gets it
+    with pytest.raises(Exception) as caught:  # Spark's, as the engine receives it
         (frame.select(*column) if column else frame.groupBy().count()).collect()
     failure = failure_of(caught.value)
     assert failure.type == "malformed-record"
@@ -208,7 +206,7 @@ TRAILING = [
     '{"o":{"x":"text"}}',
     '{"n":99999999999}',
     '{"k":"a"',
-    '{"k":"a"} // said',
+    '{"k":"a"} // comment',
 ]
 WHOLE = [
     '{"k":"a","n":1}',
@@ -222,7 +220,7 @@ WHOLE = [
 
 
 @pytest.mark.parametrize("options", [{}, {"encoding": "iso-8859-1"}, {"lineSep": "\n"}])
-def test_a_line_is_one_object_and_nothing_else(
+def test_line_with_other_than_one_object_is_malformed(
     spark: SparkSession, tmp_path: Path, options: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
     put(tmp_path, "a.json", "\ufeff" + WHOLE[0] if not options else WHOLE[0], "", *TRAILING, "  ", *WHOLE[1:])
@@ -245,13 +243,13 @@ def test_each_line_with_more_than_one_object_fails_the_epoch(spark: SparkSession
         assert line in (failure_of(failed.value).message)
 
 
-def test_bytes_that_are_no_text_are_malformed(spark: SparkSession, tmp_path: Path) -> None:
+def test_invalid_utf8_is_malformed(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b'{"k":"\xff","n":1}\n{"k":"\xc3\xa9","n":2}\n')
     source = made(tmp_path, malformed="drop")
     assert [tuple(row) for row in source.read(spark, planned(source)).collect()] == [("é", 2)]
 
 
-def test_csv(spark: SparkSession, tmp_path: Path) -> None:
+def test_csv_with_header_and_separator_is_read(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "a.csv", "k;n", "x;1", '"a;b";2', ";3")
     source = made(tmp_path, format="csv", header=True, sep=";")
     assert source.read(spark, planned(source)).collect() == [("x", 1), ("a;b", 2), (None, 3)]
@@ -260,13 +258,13 @@ def test_csv(spark: SparkSession, tmp_path: Path) -> None:
         source.read(spark, planned(source)).collect()
 
 
-def test_a_parquet_file_that_is_none_is_named(tmp_path: Path) -> None:
+def test_invalid_parquet_file_is_named(tmp_path: Path) -> None:
     put(tmp_path, "a.parquet", "nonsense")
     with pytest.raises(SourceError, match=r"a\.parquet is not a whole Parquet file"):
         made(tmp_path, format="parquet", schema=None).plan(UNLIMITED)
 
 
-def test_a_parquet_source_learns_its_schema_or_says_that_it_cannot(spark: SparkSession, tmp_path: Path) -> None:
+def test_parquet_source_infers_its_schema_or_requires_one(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="or give schema="):
         made(tmp_path, format="parquet", schema=None).schema(spark)
     pyarrow.parquet.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
@@ -305,12 +303,12 @@ def test_sink_options_are_checked() -> None:
         files.sink("s3://bucket/out").make(SinkPlace("out"))
 
 
-def test_a_bad_schema_is_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_invalid_schema_is_named(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="k strin"):
         made(tmp_path, schema="k strin").schema(spark)
 
 
-def test_only_files_that_were_there_are_available(tmp_path: Path) -> None:
+def test_available_files_are_those_that_exist_at_the_start(tmp_path: Path) -> None:
     put(tmp_path, "a.json", {"k": "a", "n": 1}, at=100)
     put(tmp_path, "b.json", {"k": "b", "n": 1}, at=200)
     put(tmp_path, "c.json", {"k": "c", "n": 1}, at=300)
@@ -330,7 +328,7 @@ def test_only_files_that_were_there_are_available(tmp_path: Path) -> None:
     assert names(planned(later)) == ["early.json", "late.json"]
 
 
-def test_a_bounded_source_ends_with_the_files_that_were_there(tmp_path: Path) -> None:
+def test_bounded_source_ends_with_the_files_that_exist_at_the_start(tmp_path: Path) -> None:
     put(tmp_path, "a.json", {"k": "a", "n": 1}, at=100)
     source = made(tmp_path, bounded=True)
     source.limit_to_bounds()
@@ -348,25 +346,25 @@ def test_a_bounded_source_ends_with_the_files_that_were_there(tmp_path: Path) ->
         files.source(str(tmp_path), format="json", schema="k string", bounded="yes")  # type: ignore[arg-type]
 
 
-def test_a_folder_without_anything_new_has_ended(tmp_path: Path) -> None:
+def test_source_without_new_files_has_ended(tmp_path: Path) -> None:
     source = made(tmp_path)
     source.limit_to_available()
     assert source.plan(UNLIMITED) is None
     assert source.ended
 
 
-def test_a_committed_file_that_changed_is_named_with_what_changed_and_what_to_do(tmp_path: Path) -> None:
+def test_changed_committed_file_is_reported_with_change_and_fix(tmp_path: Path) -> None:
     path = put(tmp_path, "a.json", {"k": "a", "n": 1}, at=100)
     source = made(tmp_path)
     source.accept(planned(source))
     put(tmp_path, "a.json", {"k": "a", "n": 1}, {"k": "a", "n": 2}, at=3600)
     with pytest.raises(SourceChanged) as caught:
         source.plan(UNLIMITED)
-    said = caught.value.message
-    assert said.startswith(f"{path} has {path.stat().st_size} bytes instead of ")
-    assert "modified at 1970-01-01 01:00:00.000000000 UTC, and had been at 1970-01-01 00:01:40.000000000 UTC" in said
-    assert "since an epoch committed its rows" in said
-    assert "New data belongs in a new file" in said
+    message = caught.value.message
+    assert message.startswith(f"{path} has {path.stat().st_size} bytes instead of ")
+    assert "modified at 1970-01-01 01:00:00.000000000 UTC, and had been at 1970-01-01 00:01:40.000000000 UTC" in message
+    assert "since an epoch committed its rows" in message
+    assert "New data belongs in a new file" in message
     put(tmp_path, "a.json", {"k": "a", "n": 1})
-    subprocess.run([*shlex.split(said[said.index("touch -d") :].partition(")")[0]), path], check=True)
+    subprocess.run([*shlex.split(message[message.index("touch -d") :].partition(")")[0]), path], check=True)
     assert source.plan(UNLIMITED) is None

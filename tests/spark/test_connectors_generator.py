@@ -20,7 +20,7 @@ def planned(source: GeneratorSource, limit: int | None = None) -> Slice:
     return slice
 
 
-def test_a_slice_has_the_same_rows_each_time_however_it_is_cut(spark: SparkSession) -> None:
+def test_rows_are_the_same_for_every_cut_into_slices(spark: SparkSession) -> None:
     whole = GeneratorSource(COLUMNS, bound=100, seed=7)
     rows = whole.read(spark, planned(whole)).collect()
     assert len(rows) == 100
@@ -34,7 +34,7 @@ def test_a_slice_has_the_same_rows_each_time_however_it_is_cut(spark: SparkSessi
     assert sorted(other.read(spark, planned(other)).collect()) != sorted(rows)
 
 
-def test_it_ends_at_its_bound_and_goes_on_where_it_was() -> None:
+def test_source_ends_at_its_bound_and_continues_at_its_position() -> None:
     source = GeneratorSource(COLUMNS, bound=25)
     assert not source.ended
     first = planned(source, 10)
@@ -48,7 +48,7 @@ def test_it_ends_at_its_bound_and_goes_on_where_it_was() -> None:
     assert restored.ended
 
 
-def test_rows_fall_due_at_the_rate() -> None:
+def test_rows_become_due_at_the_rate() -> None:
     now = 100.0
     source = GeneratorSource(COLUMNS, rate=50, clock=lambda: now)
     assert source.plan(UNLIMITED) is None
@@ -61,13 +61,13 @@ def test_rows_fall_due_at_the_rate() -> None:
     assert planned(source).rows == 25
 
 
-def test_a_bounded_source_has_not_ended_because_nothing_is_due() -> None:
+def test_bounded_source_without_due_rows_has_not_ended() -> None:
     source = GeneratorSource(COLUMNS, rate=1, bound=3, clock=lambda: 5.0)
     assert source.plan(UNLIMITED) is None
     assert not source.ended
 
 
-def test_all_rows_up_to_the_bound_are_available_whatever_the_rate() -> None:
+def test_all_rows_up_to_the_bound_are_available_at_any_rate() -> None:
     source = GeneratorSource(COLUMNS, rate=1, bound=25, clock=lambda: 5.0)
     source.limit_to_available()
     assert [planned(source, 10).rows, planned(source).rows] == [10, 25]
@@ -75,7 +75,7 @@ def test_all_rows_up_to_the_bound_are_available_whatever_the_rate() -> None:
     assert source.ended
 
 
-def test_a_bound_is_the_end_of_all_rows_and_leaves_them_their_rate() -> None:
+def test_bounded_rows_keep_their_rate() -> None:
     source = GeneratorSource(COLUMNS, rate=1, bound=3, clock=lambda: 5.0)
     source.limit_to_bounds()
     assert source.bounded and source.plan(UNLIMITED) is None
@@ -84,7 +84,7 @@ def test_a_bound_is_the_end_of_all_rows_and_leaves_them_their_rate() -> None:
     assert not endless.bounded
 
 
-def test_nothing_is_available_of_rows_without_end() -> None:
+def test_unbounded_rows_cannot_be_limited_to_available_ones() -> None:
     with pytest.raises(OptionError, match=r"Give generator\.source a bound"):
         GeneratorSource(COLUMNS, rate=1).limit_to_available()
 

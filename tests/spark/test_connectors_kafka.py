@@ -1,4 +1,4 @@
-"""What can be said of Kafka without a broker: options, offsets, records, Avro."""
+"""Kafka without a broker: options, offsets, records, Avro."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: sink("t", compresion_type="lz4"),
         "no option 'compresion_type'. Did you mean 'compression_type'?",
     ),
-    "a password in clear": (
+    "a password in plain text": (
         lambda: sink("t", sasl_password="hunter2"),
         "by reference: sasl_password=secret('env:NAME')",
     ),
@@ -75,7 +75,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_said_wrongly_is_answered_with_what_was_meant(case: str) -> None:
+def test_invalid_options_are_refused_with_the_fix(case: str) -> None:
     call, message = WRONG[case]
     with pytest.raises(OptionError) as caught:
         call()
@@ -84,21 +84,21 @@ def test_what_is_said_wrongly_is_answered_with_what_was_meant(case: str) -> None
 
 
 UNFIT: dict[str, tuple[dict[str, Any], str]] = {
-    "no such key": ({"key": "nobody"}, "key names column 'nobody', which there is not"),
-    "no such value": ({"value": "nobody"}, "value names column 'nobody'"),
+    "no such key": ({"key": "missing"}, "key names column 'missing'"),
+    "no such value": ({"value": "missing"}, "value names column 'missing'"),
     "a topic that is a number": ({"topic_column": "id"}, "'id' is bigint, which cannot be a topic"),
     "headers that are text": ({"headers": "name"}, "which cannot be headers"),
     "a time that is text": ({"timestamp": "name"}, "which cannot be a record's timestamp"),
     "a partition that is text": ({"partition": "name"}, "which cannot be a partition"),
     "several columns as text": ({"format": "string"}, "the value is one column; name it"),
     "a number as bytes": ({"format": "raw", "value": "id"}, "format='raw' cannot write"),
-    "a column that Avro has not": ({"format": "avro", "schema": AVRO}, "has no field 'at'"),
-    "a field that no column is": ({"format": "avro", "schema": AVRO, "value": "id"}, "needs a column 'name'"),
+    "a column without Avro field": ({"format": "avro", "schema": AVRO}, "has no field 'at'"),
+    "an Avro field without column": ({"format": "avro", "schema": AVRO, "value": "id"}, "needs a column 'name'"),
 }
 
 
 @pytest.mark.parametrize("case", UNFIT)
-def test_columns_that_cannot_be_it_are_refused_before_the_first_row(case: str) -> None:
+def test_unsuitable_columns_are_refused_before_the_first_row(case: str) -> None:
     options, message = UNFIT[case]
     with pytest.raises(SchemaError) as caught:
         sink("t", **options).check(SCHEMA)
@@ -106,7 +106,7 @@ def test_columns_that_cannot_be_it_are_refused_before_the_first_row(case: str) -
     assert "Kafka sink 'out'" in caught.value.message
 
 
-def test_secrets_are_in_nothing_that_people_or_files_see(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_not_in_messages_descriptions_or_pickles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
     definition = kafka.sink(SERVERS, "t", sasl_username="me", sasl_password=secret("env:KAFKA_PASSWORD"))
     backend = definition.make(SinkPlace("out"))
@@ -120,7 +120,7 @@ def test_secrets_are_in_nothing_that_people_or_files_see(monkeypatch: pytest.Mon
     assert "*** is wrong" in error.message
 
 
-def test_a_backend_travels_to_executors() -> None:
+def test_backend_can_be_pickled() -> None:
     backend: SinkBackend = pickle.loads(cloudpickle.dumps(sink("t")))  # type: ignore[no-untyped-call]
     assert backend.target == "kafka:broker:9092/t"
 
@@ -136,7 +136,7 @@ def test_a_backend_travels_to_executors() -> None:
         (SourceError, KafkaError._TIMED_OUT, SourceError, "No broker there answers"),
     ],
 )
-def test_errors_of_the_client_come_with_the_fix(
+def test_client_errors_are_reported_with_the_fix(
     error: type[SinkError | SourceError], code: int, kind: type[EpochalError], fix: str
 ) -> None:
     connection = Connection(SERVERS, {}, error)
@@ -160,7 +160,7 @@ ranges = st.lists(
 
 
 @given(ranges, st.integers(1, 10**10))
-def test_a_limit_is_kept_and_every_partition_moves(given_ranges: list[OffsetRange], limit: int) -> None:
+def test_limit_is_respected_and_every_partition_advances(given_ranges: list[OffsetRange], limit: int) -> None:
     cut = limited(given_ranges, limit)
     assert sum(range.length for range in cut) <= max(limit, len(given_ranges))
     for before, after in zip(given_ranges, cut, strict=True):
@@ -168,7 +168,7 @@ def test_a_limit_is_kept_and_every_partition_moves(given_ranges: list[OffsetRang
 
 
 @given(ranges, st.integers(1, 8))
-def test_ranges_are_shared_out_and_none_is_lost(given_ranges: list[OffsetRange], tasks: int) -> None:
+def test_ranges_are_distributed_without_loss(given_ranges: list[OffsetRange], tasks: int) -> None:
     groups = grouped(given_ranges, tasks)
     assert len(groups) == min(tasks, len(given_ranges))
     assert all(groups)
@@ -176,12 +176,12 @@ def test_ranges_are_shared_out_and_none_is_lost(given_ranges: list[OffsetRange],
 
 
 @given(ranges)
-def test_positions_and_ranges_say_the_same(given_ranges: list[OffsetRange]) -> None:
+def test_ranges_between_positions_are_the_original_ranges(given_ranges: list[OffsetRange]) -> None:
     start = {"t": {range.partition: range.start for range in given_ranges}, "idle": {0: 5}}
     assert ranges_between(start, moved(start, given_ranges)) == sorted(given_ranges)
 
 
-def test_the_largest_ranges_get_tasks_of_their_own() -> None:
+def test_largest_ranges_get_separate_tasks() -> None:
     sizes_of = [
         [range.length for range in group]
         for group in grouped([OffsetRange("t", n, 0, s) for n, s in enumerate((9, 1, 5, 3))], 2)
@@ -189,7 +189,7 @@ def test_the_largest_ranges_get_tasks_of_their_own() -> None:
     assert sizes_of == [[9], [5, 3, 1]]
 
 
-def test_a_record_is_counted_with_its_headers() -> None:
+def test_size_of_a_record_includes_its_headers() -> None:
     schema = sink("t", headers="h", key="k", value="v", format="raw")
     rows = pa.table(
         {
@@ -211,7 +211,7 @@ def test_keys_in_messages_are_readable() -> None:
     assert len(key_text(b"x" * 500)) < 90
 
 
-def test_avro_that_a_column_cannot_be_is_refused() -> None:
+def test_unsupported_avro_schemas_are_refused() -> None:
     union = json.dumps({"type": "record", "name": "R", "fields": [{"name": "u", "type": ["int", "string"]}]})
     with pytest.raises(SchemaError, match="'u' is a union of several types"):
         arrow_schema(union)
@@ -220,7 +220,7 @@ def test_avro_that_a_column_cannot_be_is_refused() -> None:
             sink("t", format="avro", schema=broken)
 
 
-def test_avro_with_bytes_left_over_does_not_fit() -> None:
+def test_avro_value_with_trailing_bytes_is_refused() -> None:
     encoded = pa.table({"id": [1], "name": ["x"]}).to_batches()[0]
     backend = sink("t", format="avro", schema=AVRO)
     (value,) = backend._settings.shape.encoder.values("sink", encoded).to_pylist()  # type: ignore[attr-defined]
@@ -236,8 +236,8 @@ def test_a_row_that_does_not_fit_its_avro_schema_is_shown() -> None:
         backend._settings.shape.encode("Kafka sink 'out'", row)  # type: ignore[attr-defined]
 
 
-def test_a_json_value_is_one_object_and_nothing_else(spark: SparkSession) -> None:
-    """Beside tests against a broker: what Spark makes of the values that a task has read."""
+def test_json_value_with_other_than_one_object_is_malformed(spark: SparkSession) -> None:
+    """Spark's parsing of the values that a task has read. Other tests use a broker."""
     values = {
         '{"k":"a","n":1}': True,
         ' {"k":"}","z":[{"q":1}]} ': True,

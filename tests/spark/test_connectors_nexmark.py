@@ -1,4 +1,4 @@
-"""Nexmark's events: the same ones in every slice, of the benchmark's kinds and proportions; time, lateness, skew."""
+"""Nexmark events: the same in every slice, with the kinds and proportions of the benchmark; time, lateness, skew."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ def planned(source: Source, limit: int | None = None) -> Slice:
     first=st.integers(0, 10**12),
     seed=st.sampled_from([0, 5, 2**64 - 1]),
 )
-def test_events_are_the_same_however_they_are_cut(cuts: set[int], first: int, seed: int) -> None:
+def test_events_are_the_same_for_every_cut_into_slices(cuts: set[int], first: int, seed: int) -> None:
     bounds = [first, *(first + cut for cut in sorted(cuts)), first + 1000]
     options: dict[str, Any] = {"seed": seed, **DISTURBED}
     parts = [events(start, end, **options) for start, end in pairwise(bounds)]
     assert pa.concat_tables(parts).to_pylist() == events(first, first + 1000, **options).to_pylist()
 
 
-def test_events_of_a_seed_are_those_of_every_machine_and_version() -> None:
+def test_events_of_a_seed_never_change() -> None:
     rows = events(0, 5000, seed=7, **DISTURBED).to_pylist()
     digest = hashlib.sha256(json.dumps(rows, default=str).encode()).hexdigest()
     assert digest == "7ceeeb9355d320231e6f2b39e52788fc5cd49bc18ce9bbd9382cf985d70d6437"
     assert events(0, 50, seed=8).to_pylist() != events(0, 50, seed=7).to_pylist()
 
 
-def test_spark_reads_what_a_slice_says(spark: SparkSession) -> None:
+def test_spark_reads_the_events_of_a_slice(spark: SparkSession) -> None:
     source = made(events=2 * BATCH + 10)
     source.accept(planned(source, 7))
     frame = source.read(spark, planned(source))
@@ -71,7 +71,7 @@ def test_spark_reads_what_a_slice_says(spark: SparkSession) -> None:
     assert source.read(spark, Slice(start={"row": 3}, end={"row": 3})).count() == 0
 
 
-def test_of_fifty_events_one_is_a_person_and_three_are_auctions() -> None:
+def test_fifty_events_contain_one_person_and_three_auctions() -> None:
     rows = events(0, 5000)
     people = rows.filter(pc.equal(rows["event_type"], 0))
     auctions = rows.filter(pc.equal(rows["event_type"], 1))
@@ -82,7 +82,7 @@ def test_of_fifty_events_one_is_a_person_and_three_are_auctions() -> None:
     assert pc.struct_field(auctions["auction"], "id").to_pylist() == list(range(1000, 1300))
 
 
-def test_bids_are_for_the_hot_auction_or_one_in_flight_and_prices_are_in_all_decades() -> None:
+def test_bids_have_the_auctions_and_prices_of_the_benchmark() -> None:
     rows = events(100_000, 150_000)
     auctions_before = (pc.divide(pc.cast(pa.array(range(100_000, 150_000)), pa.int64()), 50).to_numpy() + 1) * 3
     bids = rows.filter(pc.equal(rows["event_type"], 2))
@@ -108,7 +108,7 @@ def test_auctions_end_after_they_begin_and_most_sellers_are_hot() -> None:
     assert 0.7 < (sellers % 100 == 0).mean() < 0.8
 
 
-def test_auctions_may_take_long() -> None:
+def test_auctions_may_last_for_weeks() -> None:
     rows = events(0, 50_000, events_per_second=1, in_flight_auctions=10**5)
     auctions = rows.filter(pc.equal(rows["event_type"], 1))
     expires = pc.struct_field(auctions["auction"].combine_chunks(), "expires")
@@ -117,7 +117,7 @@ def test_auctions_may_take_long() -> None:
     assert 18 < days.mean() < 21
 
 
-def test_events_happen_at_their_rate() -> None:
+def test_event_times_follow_the_rate() -> None:
     times = events(0, 101, events_per_second=100)["dateTime"].to_pylist()
     assert (times[0], times[1], times[100]) == (
         BEGIN,
@@ -128,7 +128,7 @@ def test_events_happen_at_their_rate() -> None:
     assert later == [datetime(2019, 12, 31, 23, tzinfo=UTC)]
 
 
-def test_partitions_take_turns_and_fall_behind_by_the_skew() -> None:
+def test_partitions_alternate_and_lag_by_the_skew() -> None:
     rows = events(0, 300, partitions=3, skew="2 seconds")
     level = events(0, 300, partitions=3)
     assert rows["_partition"].to_pylist() == [number // 50 % 3 for number in range(300)]
@@ -136,7 +136,7 @@ def test_partitions_take_turns_and_fall_behind_by_the_skew() -> None:
     assert behind == [timedelta(seconds=number // 50 % 3) for number in range(300)]
 
 
-def test_a_share_of_all_kinds_comes_late() -> None:
+def test_share_of_every_kind_of_event_is_late() -> None:
     late = events(0, 50_000, late_share=0.05, late_by="90 seconds")
     moved = pc.not_equal(late["dateTime"], events(0, 50_000)["dateTime"])
     assert 0.045 < pc.mean(moved).as_py() < 0.055
@@ -145,7 +145,7 @@ def test_a_share_of_all_kinds_comes_late() -> None:
     assert set(late.filter(moved)["event_type"].to_pylist()) == {0, 1, 2}
 
 
-def test_it_ends_with_its_events_and_goes_on_where_it_was() -> None:
+def test_source_ends_with_its_events_and_continues_at_its_position() -> None:
     source = made(events=25)
     first = planned(source, 10)
     assert planned(source, 10) == first  # planned, not accepted
@@ -157,7 +157,7 @@ def test_it_ends_with_its_events_and_goes_on_where_it_was() -> None:
     assert restored.ended and restored.plan(SliceLimits(None)) is None
 
 
-def test_events_without_end_fall_due_as_they_happen() -> None:
+def test_unbounded_events_become_due_at_their_rate() -> None:
     now = 100.0
     source = NexmarkSource(made()._model, rate=50, clock=lambda: now)
     assert source.plan(SliceLimits(None)) is None
@@ -167,14 +167,14 @@ def test_events_without_end_fall_due_as_they_happen() -> None:
         source.limit_to_available()
 
 
-def test_only_events_without_end_are_held_back() -> None:
+def test_only_unbounded_events_are_paced() -> None:
     assert nexmark.source().description["paced"]
     assert not nexmark.source(events=10).description["paced"]
     assert made(events=10, paced=True).plan(SliceLimits(None)) is None
     assert planned(made(paced=False), 1000).rows == 1000
 
 
-def test_the_kinds_have_the_columns_of_the_benchmark(spark: SparkSession) -> None:
+def test_kinds_of_events_have_the_columns_of_the_benchmark(spark: SparkSession) -> None:
     pipeline = Pipeline("kinds")
     stream = pipeline.read("events", nexmark.source(events=50))
     nexmark.persons(stream).write("persons", console.sink())
@@ -201,7 +201,7 @@ def test_parameters_of_a_query_are_options_of_the_source() -> None:
     assert nexmark.Parameters(output="out/q1").sink().description["path"] == "out/q1"
 
 
-def test_the_table_to_join_with(spark: SparkSession) -> None:
+def test_side_input_has_numbered_rows(spark: SparkSession) -> None:
     rows = nexmark.side_input(3).read(spark).collect()
     assert [tuple(row) for row in rows] == [(0, "0"), (1, "1"), (2, "2")]
     with pytest.raises(OptionError, match="rows is 0"):

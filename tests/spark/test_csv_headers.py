@@ -1,4 +1,4 @@
-"""CSV with a header: columns are found by name in each file, whatever their order."""
+"""CSV with a header: columns are matched by name in each file, in any order."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ NAMES = ["plain", "with, separator", 'with "quotation" marks', "über", "line\nb
 
 
 @pytest.mark.parametrize("multi_line", [False, True])
-def test_files_with_random_orders_of_columns_are_read_as_written(
+def test_files_with_random_column_orders_are_read_unchanged(
     spark: SparkSession, tmp_path: Path, multi_line: bool
 ) -> None:
-    """The rows that were written are the expected result: each file has an order and an extension of its own, other
-    columns between the declared ones, and other cases of letters."""
+    """The written rows are the expected result. Each file has its own order, extension, additional columns and case
+    of letters."""
     seed = random.randrange(2**32)
     draw = random.Random(seed)
     others = NAMES if multi_line else NAMES[:-1]
@@ -89,7 +89,7 @@ def test_files_with_random_orders_of_columns_are_read_as_written(
 
 
 def test_each_epoch_has_the_columns_of_its_own_files(spark: SparkSession, tmp_path: Path) -> None:
-    """Also files of partition folders, with a column of the folder's name; a typed value is of its own column."""
+    """Also files of a partition folder that have a column with its name. A value has the type of its own column."""
     made = source(tmp_path, "day int, b int, a int")
     write(tmp_path / "one.csv", [["a", "b", "day"], [1, 2, 3]])
     write(tmp_path / "day=7/two.csv", [["b", "day", "a"], [4, "no number", 5]])
@@ -130,14 +130,14 @@ def test_each_epoch_has_the_columns_of_its_own_files(spark: SparkSession, tmp_pa
         ("b,a,b2,B2\n1,2,3,4\n", {}, [(2, 1)]),
     ],
 )
-def test_headers_are_read_as_spark_reads_them(
+def test_headers_are_parsed_as_in_spark(
     spark: SparkSession, tmp_path: Path, text: str, options: dict[str, Any], expected: list[tuple[int, int]]
 ) -> None:
     (tmp_path / "a.csv").write_bytes(text.encode())
     assert read(spark, tmp_path, **{"schema": "a int, b int", **options}) == expected
 
 
-def test_an_encoding_of_two_bytes_per_character(spark: SparkSession, tmp_path: Path) -> None:
+def test_encoding_of_two_bytes_per_character_is_read(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("b,ä\n1,2\n".encode("utf-16le"))
     assert read(spark, tmp_path, "`ä` int, b int", encoding="utf-16le", lineSep="\n") == [(2, 1)]
 
@@ -183,7 +183,7 @@ def test_files_whose_header_cannot_be_read_are_named(spark: SparkSession, tmp_pa
 
 
 @pytest.mark.parametrize("multi_line", [False, True])
-def test_no_more_of_a_file_is_read_than_its_header_needs(tmp_path: Path, multi_line: bool) -> None:
+def test_reading_a_header_reads_no_more_of_the_file(tmp_path: Path, multi_line: bool) -> None:
     taken = []
 
     def pieces() -> Any:

@@ -1,4 +1,4 @@
-"""What would make an epoch that is computed again give another result is refused: at check, or where it happens."""
+"""Expressions and code that would change the result of a recomputed epoch are refused, by the check or in the epoch."""
 
 from __future__ import annotations
 
@@ -58,25 +58,25 @@ REFUSED: dict[str, tuple[Callable[[Stream], Stream], str]] = {
     "a clock": (lambda s: s.with_columns(at="current_timestamp()"), "current_timestamp()"),
     "without brackets": (lambda s: s.where("current_date > date '2020-01-01'"), "current_date"),
     "a moment": (lambda s: s.where("timestamp 'now' > timestamp '2020-01-01 00:00:00'"), "'now'"),
-    "the epoch's second": (lambda s: s.with_columns(at="unix_timestamp()"), "unix_timestamp()"),
-    "a number of the row": (
+    "Unix time": (lambda s: s.with_columns(at="unix_timestamp()"), "unix_timestamp()"),
+    "a row number": (
         lambda s: s.with_columns(i="monotonically_increasing_id()"),
         "monotonically_increasing_id()",
     ),
     "a file": (lambda s: s.with_columns(f=F.input_file_name()), "input_file_name()"),
-    "known to Spark alone": (
+    "known only to Spark": (
         lambda s: s.with_columns(v="java_method('java.util.UUID', 'randomUUID')"),
         "java_method()",
     ),
     "a function from frame to frame": (lambda s: s.transform(shuffled), "rand()"),
-    "its clock": (lambda s: s.transform(stamped), "current_timestamp()"),
-    "its sample": (lambda s: s.transform(sampled), "sample()"),
-    "far before": (lambda s: s.with_columns(r="rand()").drop("r").where("n > 0"), "rand()"),
+    "a clock in such a function": (lambda s: s.transform(stamped), "current_timestamp()"),
+    "a sample in such a function": (lambda s: s.transform(sampled), "sample()"),
+    "several steps before": (lambda s: s.with_columns(r="rand()").drop("r").where("n > 0"), "rand()"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_chance_and_the_clock_are_refused_before_an_operator(spark: SparkSession, case: str) -> None:
+def test_random_and_clock_functions_are_refused_before_an_operator(spark: SparkSession, case: str) -> None:
     before, name = REFUSED[case]
     with pytest.raises(PipelineError) as refused:
         analyse(pipeline(before).graph(), spark)
@@ -84,7 +84,7 @@ def test_chance_and_the_clock_are_refused_before_an_operator(spark: SparkSession
     assert "source 'rows'" in refused.value.message and "xxhash64" in refused.value.message
 
 
-def test_a_users_function_that_says_that_it_is_not_deterministic(spark: SparkSession) -> None:
+def test_nondeterministic_udf_is_refused(spark: SparkSession) -> None:
     dice = F.udf(lambda n: n, "int").asNondeterministic()
     with pytest.raises(PipelineError, match="a function that is not deterministic"):
         analyse(pipeline(lambda s: s.with_columns(d=dice(F.col("n")))).graph(), spark)
@@ -98,7 +98,7 @@ def test_an_aggregate_of_the_clock_is_refused(spark: SparkSession) -> None:
         analyse(made.graph(), spark)
 
 
-def test_what_is_deterministic_passes_and_so_does_all_after_the_last_operator(spark: SparkSession) -> None:
+def test_deterministic_columns_and_all_after_operators_are_accepted(spark: SparkSession) -> None:
     analyse(pipeline(lambda s: s, lambda s: s.with_columns(at="current_timestamp()", r=F.rand())).graph(), spark)
     analyse(pipeline(lambda s: s.transform(plain)).graph(), spark)
     fine = {
@@ -111,7 +111,7 @@ def test_what_is_deterministic_passes_and_so_does_all_after_the_last_operator(sp
     analyse(pipeline(lambda s: s.with_columns(**fine)).graph(), spark)
 
 
-def test_names_are_read_from_text_as_spark_reads_it() -> None:
+def test_function_names_are_parsed_as_in_spark() -> None:
     assert list(varying_names(sql('f(rand /* ( */ (1), "uuid()", `a``rand`(1))'))) == ["rand()"]
     assert list(varying_names(sql("current_date"), {"current_date"})) == []
     assert list(varying_names(F.call_function("uuid"))) == ["uuid()"]
@@ -145,7 +145,7 @@ class Counts(KeyedProcess):
 
 
 @pytest.mark.parametrize("how", ["instance", "content", "class", "state", "new", "dict", "nothing"])
-def test_what_an_object_keeps_for_itself_is_refused(how: str) -> None:
+def test_state_in_attributes_of_an_object_is_refused(how: str) -> None:
     seen, words = Counts.seen, list(Counts.words)
     instance = type("Counts", (Counts,), {"how": how})()
     row_table = pa.Table.from_pylist([{"user": "ann"}])
@@ -153,7 +153,7 @@ def test_what_an_object_keeps_for_itself_is_refused(how: str) -> None:
         if how == "nothing":
             with read_only(instance, "Operator 'counts'"):
                 assert instance.process(type("K", (), {"user": "ann"}), row_table.to_pylist(), None) == [("ann", 7)]
-            instance.seen = 5  # and afterwards it is as it was
+            instance.seen = 5  # attributes are writable again afterwards
             return
         kinds = (AttributeError, AuthorError)
         with pytest.raises(kinds, match=r"ValueState|is a state") as refused, read_only(instance, "Operator 'counts'"):
@@ -197,7 +197,7 @@ class Typed(KeyedProcess):
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ({"seen": "abc"}, "setting 'seen' must be int, not 'abc'"),
         ({"seen": "5"}, "setting 'seen' must be int"),
@@ -207,14 +207,14 @@ class Typed(KeyedProcess):
         ({"names": (1,)}, "setting 'names'"),
     ],
 )
-def test_a_setting_has_the_type_of_what_it_replaces(setting: dict[str, Any], said: str) -> None:
+def test_setting_must_have_the_type_of_its_default(setting: dict[str, Any], message: str) -> None:
     keyed = Pipeline("chance").read("rows", generator.source(COLUMNS)).key_by("user")
     with pytest.raises(PipelineError, match="Operator 'typed': Typed: ") as refused:
         keyed.process(Typed, **setting)
-    assert said in refused.value.message
+    assert message in refused.value.message
 
 
-def test_settings_that_fit() -> None:
+def test_settings_of_the_right_type_are_accepted() -> None:
     made = Pipeline("chance")
     keyed = made.read("rows", generator.source(COLUMNS)).key_by("user")
     keyed.process(Typed, seen=7, share=1, names=("a",), nothing="anything")

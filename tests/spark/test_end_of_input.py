@@ -1,6 +1,6 @@
-"""The end of the input through the engine on Spark: everything that waits comes out in one last epoch.
+"""The end of the input through the engine on Spark: one last epoch outputs everything that waits.
 
-Long: without Spark it is in every run, at every step (tests/simulation), and so is a notebook's on Spark.
+Marked long: tests/simulation covers it without Spark at every step in each run, and a notebook does so on Spark.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def at(seconds: float) -> datetime:
 
 
 class Alarms(KeyedProcess):
-    """Two timers in event time, of which the second is set by the first, and one in processing time."""
+    """Two event-time timers, the second set by the first, and one processing-time timer."""
 
     output = "user string, what string"
 
@@ -44,7 +44,7 @@ class Alarms(KeyedProcess):
 
 @pytest.fixture
 def test(spark: SparkSession) -> Iterator[Harness]:
-    """A chain of two windows with a lateness that is held back; and beside it all that waits for event time."""
+    """A chain of two windows with allowed lateness, and every other operator that waits for event time."""
     pipeline = Pipeline("everything-that-waits")
     events = pipeline.read("events", generator.source(COLUMNS)).with_watermark("ts", "10 seconds", idle_after="1 hour")
     others = pipeline.read("others", generator.source(OTHERS)).with_watermark("their_ts", "0 seconds")
@@ -70,7 +70,7 @@ def shown(table: Any, *columns: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.long
-def test_windows_joins_and_timers_give_all_that_they_have(test: Harness) -> None:
+def test_drain_outputs_all_windows_joins_and_timers(test: Harness) -> None:
     out = test.epoch(at=at(0), events=[(1, "ann", at(0)), (2, "ann", at(61)), (3, "bob", at(5))])
     assert all(table.num_rows == 0 for table in out.values())
     test.epoch(others=[(9, "ann", at(30))])
@@ -87,14 +87,14 @@ def test_windows_joins_and_timers_give_all_that_they_have(test: Harness) -> None
         *[("bob", start, 1) for start in (NOON - hour, NOON)],
     ]
     assert shown(out["visits"], "user", "n") == [("ann", 2), ("bob", 1)]
-    assert shown(out["joined"], "id", "other") == [(2, None), (3, None)]  # the first one has had its partner
+    assert shown(out["joined"], "id", "other") == [(2, None), (3, None)]  # event 1 was joined earlier
     assert shown(out["alarms"], "user", "what") == [("ann", "first"), ("ann", "first"), ("bob", "first")]
     assert test.counts.dropped_timers == {"alarms": 3 + 3}
     assert test.counts.late_rows == {}
     assert test.state("per_minute").num_rows == 0
-    for going_on in (lambda: test.epoch(events=[]), lambda: test.advance(watermark=at(0)), test.drain):
+    for action in (lambda: test.epoch(events=[]), lambda: test.advance(watermark=at(0)), test.drain):
         with pytest.raises(InvalidInput, match="The input has ended"):
-            going_on()
+            action()
     test.restart()
     with pytest.raises(InvalidInput, match="The input has ended"):
         test.epoch()

@@ -77,7 +77,7 @@ moves = st.lists(st.tuples(passing, errors), max_size=40)
 
 
 @given(moves)
-def test_epoch_time_never_falls_and_stays_within_the_tolerance_of_true_time(moves: list[tuple[int, int]]) -> None:
+def test_epoch_time_never_falls_and_stays_within_the_tolerance(moves: list[tuple[int, int]]) -> None:
     machine = Machine()
     state = ClockState.started(machine.reading())
     for passed, error in moves:
@@ -87,14 +87,12 @@ def test_epoch_time_never_falls_and_stays_within_the_tolerance_of_true_time(move
         assert state.time >= before.time
         assert abs(state.time - machine.true) <= TOLERANCE
         assert state.ignored == (abs(error) > TOLERANCE) and state.deviation == error
-        # It runs at most one in a hundred faster or slower than the time that has elapsed.
+        # Epoch time runs at most 1 % faster or slower than elapsed time.
         assert abs((state.time - before.time) - passed) <= (passed + SECOND) // SLEW
 
 
 @given(moves, st.integers(-TOLERANCE, TOLERANCE))
-def test_epoch_time_reaches_a_wall_clock_within_the_tolerance_whatever_came_before(
-    moves: list[tuple[int, int]], last: int
-) -> None:
+def test_epoch_time_reaches_a_wall_clock_within_the_tolerance(moves: list[tuple[int, int]], last: int) -> None:
     machine = Machine()
     state = ClockState.started(machine.reading())
     for passed, error in [*moves, *[(TOLERANCE, last)] * 2 * SLEW]:
@@ -125,7 +123,7 @@ def test_frequent_readings_follow_the_wall_clock_as_fast_as_rare_ones() -> None:
     assert often.time == rarely.time and often.offset == 7_000 // SLEW
 
 
-def test_time_while_a_wall_clock_was_ignored_does_not_become_one_large_correction() -> None:
+def test_ignored_wall_clock_does_not_cause_one_large_correction() -> None:
     machine = Machine()
     state = ClockState.started(machine.reading())
     machine.wall_error = YEAR
@@ -137,14 +135,14 @@ def test_time_while_a_wall_clock_was_ignored_does_not_become_one_large_correctio
     assert advanced(state, machine.reading(), TOLERANCE).time == machine.true + SECOND // SLEW
 
 
-def test_an_elapsed_clock_that_falls_stops_epoch_time_only() -> None:
+def test_falling_elapsed_clock_only_stops_epoch_time() -> None:
     machine = Machine()
     state = advanced(ClockState.started(machine.reading()), machine.reading(), TOLERANCE)
     fallen = advanced(state, Reading(NOON, machine.elapsed - HOUR), TOLERANCE)
     assert fallen.time == state.time
 
 
-def test_a_long_stop_is_no_deviation(caplog: pytest.LogCaptureFixture) -> None:
+def test_suspension_is_no_deviation(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine()
     clock = machine.clock()
     machine.passes(30 * DAY)
@@ -180,7 +178,7 @@ def test_an_upgrade_may_change_the_tolerance() -> None:
     assert clock.warning(None) is None
 
 
-def test_a_head_whose_epoch_time_is_in_the_future_is_a_warning_that_names_the_rollback() -> None:
+def test_head_in_the_future_is_a_warning_that_names_the_rollback() -> None:
     machine = Machine()
     clock = machine.clock()
     assert clock.warning(NOON + TOLERANCE) is None
@@ -190,9 +188,7 @@ def test_a_head_whose_epoch_time_is_in_the_future_is_a_warning_that_names_the_ro
 
 
 @given(st.integers(-YEAR, YEAR), st.integers(0, HOUR), st.floats(0, 1))
-def test_the_deviation_from_another_clock_is_what_the_duration_of_the_call_does_not_explain(
-    error: int, took: int, at: float
-) -> None:
+def test_deviation_excludes_the_duration_of_the_call(error: int, took: int, at: float) -> None:
     reference = NOON + int(took * at)  # read at some moment of the call
     found = deviation_of(NOON + error, NOON + took + error, reference)
     assert abs(found) <= abs(error) and found * error >= 0
@@ -203,9 +199,7 @@ def test_the_deviation_from_another_clock_is_what_the_duration_of_the_call_does_
     ("wall_error", "starts"),
     [(0, True), (59 * SECOND, True), (-59 * SECOND, True), (-90 * SECOND, False), (HOUR, False)],
 )
-def test_an_attempt_whose_clock_deviates_from_the_catalogs_fails_with_both_times(
-    tmp_path: Path, wall_error: int, starts: bool
-) -> None:
+def test_attempt_with_a_deviating_clock_fails_with_both_times(tmp_path: Path, wall_error: int, starts: bool) -> None:
     class WithClock(MemoryCatalog):
         def begin_attempt(self) -> RecoveryPoint:
             machine.passes(SECOND)
@@ -228,16 +222,16 @@ def test_an_attempt_whose_clock_deviates_from_the_catalogs_fails_with_both_times
         assert shown is not None and shown.isoformat(sep=" ", timespec="milliseconds") in raised.value.message
 
 
-def test_a_slow_answer_of_the_catalog_is_asked_for_again(tmp_path: Path) -> None:
-    """A call that was repeated over an outage would hide any deviation shorter than the outage."""
-    asked: list[datetime] = []
+def test_slow_answer_of_the_catalog_is_requested_again(tmp_path: Path) -> None:
+    """A call repeated over an outage would hide any deviation shorter than the outage."""
+    answers: list[datetime] = []
 
     class Slow(MemoryCatalog):
         def begin_attempt(self) -> RecoveryPoint:
-            machine.passes(SECOND if asked else 2 * HOUR)
+            machine.passes(SECOND if answers else 2 * HOUR)
             catalog_time = as_datetime(machine.true)
             assert catalog_time is not None
-            asked.append(catalog_time)
+            answers.append(catalog_time)
             return super().begin_attempt().model_copy(update={"catalog_time": catalog_time})
 
     machine = Machine(wall_error=HOUR)
@@ -248,22 +242,22 @@ def test_a_slow_answer_of_the_catalog_is_asked_for_again(tmp_path: Path) -> None
         Recovery(
             current.program, catalog, store, queue, lambda seconds: None, lambda waiting: None, machine.clock()
         ).run()
-    assert len(asked) == 2
+    assert len(answers) == 2
 
 
-def test_the_clock_of_this_machine_shows_its_time() -> None:
+def test_epoch_clock_shows_the_time_of_this_machine() -> None:
     before = datetime.now(UTC)
     found = EpochClock(lambda: 60.0)()
     assert before - timedelta(milliseconds=1) <= found <= datetime.now(UTC) + timedelta(milliseconds=1)
     assert clocks.elapsed_microseconds() <= clocks.elapsed_microseconds()
 
 
-def test_an_attempt_runs_reports_and_warns_with_its_clock(
+def test_attempt_uses_its_clock_for_epochs_reports_and_warnings(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Watched(MemoryCatalog):
         def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
-            said.append(status.detail or "")
+            details.append(status.detail or "")
             return super().heartbeat(status)
 
     def decided(manifest: Manifest) -> None:
@@ -294,19 +288,19 @@ def test_an_attempt_runs_reports_and_warns_with_its_clock(
     pipeline = Pipeline("clocks")
     rows = pipeline.read("rows", files.source(str(tmp_path / "in"), format="json", schema="k string", max_files=1))
     rows.key_by("k").aggregate("counts", n="count(*)", ttl="1 hour").write("out", console.sink())
-    said: list[str] = []
+    details: list[str] = []
     epochs: list[Manifest] = []
     machine, state = Machine(true=NOON + 200 * YEAR), MemoryCatalogState()
     meter = run_attempt(1, EpochClock(lambda: 60.0, lambda: machine.wall, lambda: machine.elapsed))
     times = [epoch.clock.epoch_time for epoch in epochs]
     assert times == [NOON + 200 * YEAR, NOON + 200 * YEAR + SECOND]
     assert [epoch.created_at for epoch in epochs] == [as_datetime(time) for time in times]
-    assert "Epoch time ignores it" in said[-1] and said[0] == ""
+    assert "Epoch time ignores it" in details[-1] and details[0] == ""
     moment = meter.report().moment
     assert (moment.clock_deviation_seconds, moment.epoch_time_ahead_seconds) == (73 * 365 * 86_400, 0)
     # The next attempt has the clock of this machine, two hundred years earlier.
     caplog.clear()
     meter = run_attempt(2, None)
-    assert any("roll back" in record.getMessage() for record in caplog.records) and "roll back" in said[-1]
+    assert any("roll back" in record.getMessage() for record in caplog.records) and "roll back" in details[-1]
     assert meter.report().moment.epoch_time_ahead_seconds > 190 * 365 * 86_400
     assert epochs[-1].clock.epoch_time == times[-1]

@@ -1,4 +1,4 @@
-"""``epoch_time()`` in SQL text, expressions and functions over DataFrames: one time for an epoch, in every retry."""
+"""``epoch_time()`` in SQL text, expressions and functions over DataFrames: one time per epoch, also in retries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def in_columns(frame: DataFrame) -> DataFrame:
 
 
 @pytest.mark.by_turns(2)
-def test_it_is_the_time_of_each_epoch_wherever_it_is_written(spark: SparkSession) -> None:
+def test_epoch_time_is_the_time_of_the_epoch_in_every_expression(spark: SparkSession) -> None:
     pipeline = Pipeline("times")
     events = pipeline.read("events", generator.source(ROWS))
     past = events.where("ts < epoch_time() - INTERVAL 1 HOUR")
@@ -38,10 +38,10 @@ def test_it_is_the_time_of_each_epoch_wherever_it_is_written(spark: SparkSession
         "ages", console.sink()
     )
     analyse(pipeline.graph(), spark)
-    assert not spark.catalog.functionExists("epoch_time")  # the session is the author's
+    assert not spark.catalog.functionExists("epoch_time")  # the author's session stays unchanged
 
     with Harness(pipeline, spark) as test:
-        for hour in (0, 1):  # the second time over columns and plans that were kept
+        for hour in (0, 1):  # the second epoch uses cached columns and plans
             at = NOON + timedelta(hours=hour, minutes=30)
             shown = test.epoch(at=at, events=[(1, NOON - timedelta(minutes=10)), (2, NOON + timedelta(hours=1))])
             assert shown["verbs"].to_pylist() == ([] if hour == 0 else [{"id": 1, "text": at, "expression": at}])
@@ -55,7 +55,7 @@ def test_it_is_the_time_of_each_epoch_wherever_it_is_written(spark: SparkSession
         assert test.epoch(at=at, events=[(1, NOON)])["verbs"]["text"].to_pylist() == [at]
 
 
-def test_a_program_without_it_defines_nothing(spark: SparkSession) -> None:
+def test_function_is_defined_only_if_it_is_used(spark: SparkSession) -> None:
     pipeline = Pipeline("without")
     pipeline.read("events", generator.source(ROWS)).select("id AS epoch_time").write("out", console.sink())
     with Harness(pipeline, spark) as test:
@@ -64,7 +64,7 @@ def test_a_program_without_it_defines_nothing(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("clock", ["current_timestamp()", "now()", "current_date()", "CURRENT_TIMESTAMP"])
-def test_clocks_are_refused_with_it_as_the_fix(spark: SparkSession, clock: str) -> None:
+def test_clock_functions_are_refused_in_favour_of_epoch_time(spark: SparkSession, clock: str) -> None:
     pipeline = Pipeline("clocks")
     events = pipeline.read("events", generator.source(ROWS)).with_columns(at=clock)
     events.key_by("id").aggregate("last", at="max(at)").write("out", console.sink())
@@ -72,7 +72,7 @@ def test_clocks_are_refused_with_it_as_the_fix(spark: SparkSession, clock: str) 
         analyse(pipeline.graph(), spark)
 
 
-def test_a_row_that_is_taken_back_came_with_another_time(spark: SparkSession) -> None:
+def test_epoch_time_over_retracted_rows_is_refused(spark: SparkSession) -> None:
     pipeline = Pipeline("changes")
     events = pipeline.read("events", generator.source(ROWS))
     newest = events.key_by("id").aggregate("newest", ts="max(ts)", changes=True)

@@ -1,4 +1,4 @@
-"""Event time through the engine on Spark: watermarks, what is rejected where it is declared, what is late where."""
+"""Event time through the engine on Spark: watermarks, rejected rows and late rows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def ids(table: Any) -> list[int]:
 
 @pytest.fixture
 def test(spark: SparkSession) -> Iterator[Harness]:
-    """A delaying operator with a hold of 5 s, another one after it, and a count of all that was accepted."""
+    """A delaying operator with a hold of 5 s, a second one after it, and a count of all accepted rows."""
     pipeline = Pipeline("delays")
     events = pipeline.read("events", generator.source(ROWS)).with_watermark(
         "ts", "10 seconds", idle_after="1 minute", max_ahead="1 hour"
@@ -67,14 +67,14 @@ def test(spark: SparkSession) -> Iterator[Harness]:
 
 
 @pytest.mark.by_turns(3)
-def test_rows_fire_in_the_epoch_after_the_one_that_saw_the_time_and_late_ones_are_counted(test: Harness) -> None:
+def test_rows_fire_one_epoch_after_their_time_and_late_rows_are_counted(test: Harness) -> None:
     shown = test.epoch(at=NOON, events=rows(0, 20, 30))
     assert ids(shown["first"]) == [] and test.watermark("ts") is None
-    # The watermark is 10 s behind the latest row. What came with the rows that advanced it is on time.
+    # The watermark is 10 s behind the latest row. Rows of the epoch that advances it are on time.
     shown = test.epoch(events=rows(19, first=10))
     assert (test.watermark("ts"), test.watermark("first"), test.watermark("second")) == (at(20), at(20), at(15))
     assert ids(shown["first"]) == [0] and ids(shown["second"]) == [0]
-    # Now 20 is late; the chain is closed in the same epoch, at any depth.
+    # Now the row with id 20 is late. All operators of the chain close in the same epoch.
     shown = test.epoch(events=rows(19.9, 20, first=20))
     assert test.counts.late_rows == {"first": 1} and test.counts.rows_in == 2
     assert ids(shown["first"]) == [] and ids(test.state("first")) == [1, 2, 10, 21]
@@ -82,25 +82,24 @@ def test_rows_fire_in_the_epoch_after_the_one_that_saw_the_time_and_late_ones_ar
     shown = test.advance(watermark=at(25))
     assert ids(shown["first"]) == [1, 10, 21] == ids(shown["second"])
     assert test.counts.late_rows == {}
-    # After a restart everything is as it was.
     test.restart(parallelism=3)
     shown = test.epoch(events=rows(24, first=30))
     assert test.counts.late_rows == {"first": 1} and test.watermark("first") == at(25)
 
 
 @pytest.mark.by_turns(2)
-def test_what_cannot_be_an_event_time_is_cut_off_for_every_reader(test: Harness) -> None:
+def test_rejected_rows_are_removed_for_every_reader(test: Harness) -> None:
     shown = test.epoch(at=NOON, events=rows(0, None, 3600, 3601))
     assert sum(shown["accepted"]["n"].to_pylist()) == 2 == test.state("first").num_rows
     assert test.counts.rejected_rows == {"ts": 2} and test.counts.late_rows == {}
     assert ids(shown["rejected"]) == [1, 3] and ids(shown["late"]) == []
-    # The one too far ahead did not move the watermark.
+    # The row too far ahead did not advance the watermark.
     test.epoch(at=at(1))
     assert test.watermark("ts") == at(3590)
 
 
 @pytest.mark.by_turns(2)
-def test_what_operators_alone_read_is_observed_once_on_its_way_to_each(
+def test_input_of_operators_is_observed_once_for_each_operator(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pipeline = Pipeline("observed")
@@ -127,7 +126,7 @@ def test_what_operators_alone_read_is_observed_once_on_its_way_to_each(
         assert test.watermark("ts") == at(30)
 
 
-def test_rejected_rows_fail_the_epoch_where_that_is_asked_for(spark: SparkSession) -> None:
+def test_on_reject_fail_aborts_the_epoch(spark: SparkSession) -> None:
     pipeline = Pipeline("strict")
     events = pipeline.read("events", generator.source(ROWS)).with_watermark("ts", "0 seconds", on_reject="fail")
     events.write("out", console.sink())
@@ -138,8 +137,8 @@ def test_rejected_rows_fail_the_epoch_where_that_is_asked_for(spark: SparkSessio
 
 @pytest.mark.long  # without Spark: tests/unit/property/test_event_time_chains.py
 @pytest.mark.by_turns(2)
-def test_a_partition_that_lags_is_not_late(spark: SparkSession, tmp_path: Path) -> None:
-    """Known through row-wise verbs, whatever columns they leave; a union of streams is one whole."""
+def test_lagging_partition_is_not_late(spark: SparkSession, tmp_path: Path) -> None:
+    """Row-wise verbs keep the partitions, even if they drop columns. A union of streams is a single partition."""
     pipeline = Pipeline("bids")
     events = pipeline.read("events", nexmark.source(events=2_000, events_per_second=100, partitions=2, skew="1 minute"))
     bids = nexmark.bids(events).select("unix_micros(dateTime) AS id", "dateTime AS ts").where("id > 0")
@@ -196,7 +195,7 @@ def test_a_transform_that_changes_the_event_time_is_named(
         ("CAST(ts AS timestamp_ntz)", "without time zone"),
     ],
 )
-def test_what_is_no_timestamp_is_refused(spark: SparkSession, expression: str, message: str) -> None:
+def test_event_time_must_be_a_timestamp(spark: SparkSession, expression: str, message: str) -> None:
     pipeline = Pipeline("typed")
     rows = pipeline.read("events", generator.source(ROWS)).with_columns(other=expression)
     rows.with_watermark("other", "1 second").write("out", SINK)
@@ -204,7 +203,7 @@ def test_what_is_no_timestamp_is_refused(spark: SparkSession, expression: str, m
         analyse(pipeline.graph(), spark)
 
 
-def test_a_column_that_is_not_there_is_refused(spark: SparkSession) -> None:
+def test_missing_event_time_column_is_refused(spark: SparkSession) -> None:
     pipeline = Pipeline("missing")
     pipeline.read("events", generator.source(ROWS)).with_watermark("other_time", "1 second").write("out", SINK)
     with pytest.raises(PipelineError, match="there is no column 'other_time'"):
@@ -225,8 +224,8 @@ def orders_of(folder: Path, **configuration: Any) -> ExecutionOrders:
 
 
 def test_counts_are_exact_when_stages_are_computed_again(spark: SparkSession, tmp_path: Path) -> None:
-    """Tasks of the last stage lose all shuffled data before others have read theirs: Spark runs the two stages below
-    again, and those tasks that failed for it. What all of these observed counts once."""
+    """Tasks of the last stage delete all shuffled data before other tasks have read theirs. Spark runs the two
+    stages below again, and the tasks that failed because of it. Rows that were observed repeatedly are counted once."""
     armed, lost = tmp_path / "armed", tmp_path / "lost"
 
     def losing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -259,7 +258,7 @@ def test_counts_are_exact_when_stages_are_computed_again(spark: SparkSession, tm
 
 
 @pytest.mark.by_turns(3)
-def test_late_rows_of_a_join_come_by_stream_with_their_own_columns(spark: SparkSession) -> None:
+def test_late_rows_of_a_join_are_separate_streams_with_their_columns(spark: SparkSession) -> None:
     pipeline = Pipeline("late")
     left = pipeline.read("left", generator.source({**ROWS, "v": "1"})).with_watermark("ts", "0 seconds", name="l")
     right = pipeline.read("right", generator.source({**ROWS, "v": "'a'"})).with_watermark("ts", "0 seconds", name="r")

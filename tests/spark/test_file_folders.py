@@ -66,7 +66,7 @@ def test_partition_folders_have_the_values_that_spark_reads(spark: SparkSession,
 
 
 def test_files_at_different_depths_are_one_result(spark: SparkSession, tmp_path: Path) -> None:
-    """The value of a folder takes precedence over the file's; without the folder, the file's counts."""
+    """The value of a folder takes precedence over that of the file, which is used without such a folder."""
     put(tmp_path / "a.json", {"v": 1, "place": "file"})
     put(tmp_path / "place=x/b.json", {"v": 2, "place": "other"}, {"v": "bad"})
     put(tmp_path / "PLACE=y/hour=3/c.json", {"v": 3})
@@ -79,9 +79,7 @@ def test_files_at_different_depths_are_one_result(spark: SparkSession, tmp_path:
     assert "place=x/b.json" in failure_of(caught.value).message
 
 
-def test_a_folder_whose_value_is_not_of_the_declared_type_fails_and_is_named(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_folder_with_a_value_of_another_type_is_named(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path / "day=2026-05-01/a.json", {"v": 1})
     put(tmp_path / "day=soon/b.json", {"v": 2})
     made = source(tmp_path)
@@ -126,7 +124,7 @@ def test_data_in_other_subfolders_only_is_refused(spark: SparkSession, tmp_path:
     put(tmp_path / "new.json", {"v": 2})
     made = source(tmp_path, "v int")
     made.accept(made.plan(UNLIMITED))
-    (tmp_path / "new.json").rename(tmp_path / "2026/new.json")  # files may be moved away once they are taken
+    (tmp_path / "new.json").rename(tmp_path / "2026/new.json")  # processed files may be moved
     assert made.plan(UNLIMITED) is None
 
 
@@ -160,7 +158,7 @@ def test_other_file_systems_and_encodings_have_partition_folders(spark: SparkSes
 
 
 class Writing:
-    """A files sink of one application, by hand: what is prepared, and what is committed."""
+    """A files sink of one application that prepares and commits epochs on request."""
 
     def __init__(self, path: Path, format: str) -> None:
         self.backend = FilesBackend(str(path), format)

@@ -1,4 +1,4 @@
-"""The author's harness, and through it the whole engine on a real Spark: chains, shared operators, several sinks."""
+"""The test harness for authors: refusals, time, upgrades, late rows, retries, entries."""
 
 from __future__ import annotations
 
@@ -9,156 +9,19 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
-from epochal import KeyedProcess, MapState, Pipeline, Stream, ValueState, tumbling
+from epochal import KeyedProcess, Pipeline, Stream, ValueState, tumbling
 from epochal.connectors import console, dbms, files, generator, kafka
-from epochal.contracts.configuration import Configuration
 from epochal.errors import EpochAborted, EpochalError, IncompatibleState, InvalidInput, PipelineError, SourceError
 from epochal.pipeline.analysis import analyse
 from epochal.testing import Harness
 from epochal.testing.harness import START
-from tests.kit.reminders import RemindersOperator
 
-COLUMNS = {"user": "cast(id as string)", "item": "cast(id as string)", "amount": "cast(id as int)"}
-
-
-class Baskets(KeyedProcess):
-    """Counts per item within a user's basket; tells the user's total so far."""
-
-    total = ValueState("total bigint")
-    items = MapState(key="item string", value="amount bigint")
-    output = "user string, total bigint, items int"
-    order_by = "item"
-
-    def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
-        for row in rows:
-            if row.amount < 0:
-                raise ValueError(f"negative amount {row.amount}")
-            self.items.put(row.item, self.items.get(row.item, 0) + row.amount)
-            self.total.set((self.total.get() or 0) + row.amount)
-        yield key.user, self.total.get(), len(list(self.items.items()))
-
-
-def build() -> Pipeline:
-    """Two operators in a chain; the first is read by a sink and by the second operator."""
-    pipeline = Pipeline("baskets")
-    events = pipeline.read("events", generator.source(COLUMNS))
-    baskets = events.key_by("user").process(Baskets)
-    baskets.write("baskets", console.sink())
-    sizes = baskets.key_by("items").aggregate("sizes", users="count(*)", best="max(total)")
-    sizes.write("sizes", console.sink())
-    return pipeline
+EVENTS = {"user": "cast(id as string)", "at": "timestamp_seconds(id)", "n": "id"}
 
 
 def rows(table: Any) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.to_pylist())
-
-
-@pytest.mark.parametrize("backend", ["heap", pytest.param("lmdb", marks=pytest.mark.long)])
-@pytest.mark.by_turns(2)
-def test_a_chain_with_a_shared_operator(spark: SparkSession, backend: str) -> None:
-    with Harness(build(), spark, Configuration(state_backend=backend, epoch_interval_seconds=0)) as test:
-        first = test.epoch(events=[("ann", "tea", 3), ("bob", "rum", 5), ("ann", "jam", 4)])
-        assert rows(first["baskets"]) == [("ann", 7, 2), ("bob", 5, 1)]
-        assert rows(first["sizes"]) == [(1, 1, 5), (2, 1, 7)]
-        second = test.epoch(events=[("bob", "gin", 1)])
-        assert rows(second["baskets"]) == [("bob", 6, 2)]
-        assert rows(second["sizes"]) == [(2, 2, 7)]
-        assert rows(test.state("baskets.total")) == [("ann", 7), ("bob", 6)]
-        assert rows(test.state("baskets.items")) == [
-            ("ann", "jam", 4),
-            ("ann", "tea", 3),
-            ("bob", "gin", 1),
-            ("bob", "rum", 5),
-        ]
-
-
-def test_state_survives_a_restart_and_an_aborted_epoch_leaves_no_trace(spark: SparkSession) -> None:
-    with Harness(build(), spark) as test:
-        test.epoch(events=[("ann", "tea", 3)])
-        with pytest.raises(EpochAborted, match="negative amount -1"):
-            test.epoch(events=[("ann", "tea", -1)])
-        assert rows(test.state("baskets.total")) == [("ann", 3)]
-        test.restart()
-        assert rows(test.state("baskets.total")) == [("ann", 3)]
-
-
-@pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.long), 3])
-@pytest.mark.by_turns(2)
-def test_any_parallelism_gives_the_same(spark: SparkSession, parallelism: int) -> None:
-    """3 does not divide the maximum: the aggregate then needs a shuffle of its own."""
-    configuration = Configuration(parallelism=parallelism, state_backend="heap", epoch_interval_seconds=0)
-    with Harness(build(), spark, configuration) as test:
-        outputs = test.epoch(events=[(f"user{n % 50}", "tea", n) for n in range(200)])
-        assert len(rows(outputs["baskets"])) == 50
-        assert rows(outputs["sizes"]) == [(1, 50, max(sum(range(u, 200, 50)) for u in range(50)))]
-        empty = test.epoch(events=[])
-        assert rows(empty["baskets"]) == []
-
-
-class Sums(KeyedProcess):
-    total = ValueState("total bigint, rows bigint")
-    output = "user string, item string, total bigint, rows bigint"
-
-    def process(self, key: Any, rows: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
-        old = self.total.get() or (0, 0)
-        self.total.set(old[0] + sum(row.amount for row in rows), old[1] + len(rows))
-        yield *key, *self.total.get()
-
-
-@pytest.mark.parametrize("parallelism", [2, pytest.param(3, marks=pytest.mark.long)])
-@pytest.mark.by_turns(2)
-def test_keys_with_nulls_are_the_groups_of_sparks_batch(spark: SparkSession, parallelism: int, run_seed: int) -> None:
-    """Whichever columns of a key are null; 2 subtasks ride on the shuffle of Spark's aggregation, 3 do not."""
-    chance = random.Random(run_seed)
-    columns = COLUMNS | {"user": "nullif('', '')", "item": "nullif('', '')"}
-    pipeline = Pipeline("nulls")
-    keyed = pipeline.read("events", generator.source(columns)).key_by("user", "item")
-    keyed.aggregate("aggregated", total="sum(amount)", rows="count(*)").write("aggregated", console.sink())
-    keyed.process(Sums, name="processed").write("processed", console.sink())
-    values = [None, None, "", "\0", "a", *map(str, range(12))]
-    epochs = [
-        [(chance.choice(values), chance.choice(values), chance.randint(-9, 9)) for _ in range(rows)]
-        for rows in (100, chance.choice([1, 50]))
-    ]
-    epochs[1] += [(None, None, 5)] * 3
-    configuration = Configuration(parallelism=parallelism, state_backend="heap", epoch_interval_seconds=0)
-    with Harness(pipeline, spark, configuration) as test:
-        for input in epochs:
-            outputs = test.epoch(events=input)
-            touched = {row[:2] for row in input}
-            assert {(row["user"], row["item"]) for row in outputs["aggregated"].to_pylist()} == touched
-        every = spark.createDataFrame([row for input in epochs for row in input], "user string, item string, n int")
-        batch = every.groupBy("user", "item").agg(F.sum("n").alias("total"), F.count("*").alias("rows"))
-        expected = {(row.user, row["item"]): (row.total, row.rows) for row in batch.collect()}
-        for table in ("aggregated", "processed.total"):
-            state = test.state(table)
-            found = {(row["user"], row["item"]): (row["total"], row["rows"]) for row in state.to_pylist()}
-            assert state.num_rows == len(found)
-            assert found == expected
-
-
-@pytest.mark.by_turns(2)
-def test_an_epoch_without_rows_does_what_is_due(spark: SparkSession) -> None:
-    pipeline = Pipeline("reminders")
-    keyed = pipeline.read("events", generator.source({"name": "cast(id as string)", "n": "id"})).key_by("name")
-    keyed._operator(RemindersOperator()).write("due", console.sink())
-    now = [datetime(2026, 1, 1, tzinfo=UTC)]
-    with Harness(pipeline, spark, Configuration(epoch_interval_seconds=0), now=lambda: now[0]) as test:
-        assert rows(test.epoch(events=[("ann", 60), ("bob", 90)])["due"]) == []
-        assert rows(test.epoch()["due"]) == []
-        now[0] += timedelta(seconds=60)
-        test.restart()
-        assert rows(test.epoch()["due"]) == [("ann",)]
-        assert rows(test.state("reminders.at")) == [("bob", now[0] + timedelta(seconds=30))]
-        now[0] += timedelta(seconds=30)
-        assert rows(test.epoch(events=[("cem", 1)])["due"]) == [("bob",)]
-        opened_for = [record.opened_for for record in test._engine.decided]
-        assert opened_for == [("input",), ("command",), ("due",), ("input", "due")]
-
-
-EVENTS = {"user": "cast(id as string)", "at": "timestamp_seconds(id)", "n": "id"}
 
 
 def of_events(name: str = "p") -> tuple[Pipeline, Stream]:
@@ -175,7 +38,7 @@ def counted(stream: Any, **more: str) -> Any:
     return stream.key_by("user").aggregate("counts", rows="count(*)", **more)
 
 
-def chance(stream: Any, target: str) -> None:
+def random_column(stream: Any, target: str) -> None:
     counted(stream.with_columns(r="rand()"), r="max(r)").write("out", console.sink())
 
 
@@ -212,7 +75,7 @@ def unwritable(stream: Any, target: str) -> None:
 @pytest.mark.parametrize(
     "build",
     [
-        chance,
+        random_column,
         aggregate_of_updates,
         updates_into_append,
         declared_twice,
@@ -222,7 +85,7 @@ def unwritable(stream: Any, target: str) -> None:
         unwritable,
     ],
 )
-def test_what_submit_refuses_is_refused_with_the_same_message(spark: SparkSession, tmp_path: Any, build: Any) -> None:
+def test_harness_refuses_with_the_same_message_as_submit(spark: SparkSession, tmp_path: Any, build: Any) -> None:
     pipeline, stream = of_events()
     build(stream, str(tmp_path / "out"))
     with pytest.raises(EpochalError) as submitted:
@@ -239,8 +102,8 @@ def by_hour() -> Pipeline:
     return pipeline
 
 
-def test_a_session_of_another_time_zone_gives_what_a_driver_gives(spark: SparkSession) -> None:
-    """Kolkata is five and a half hours ahead: hours begin at half past, and the day is another one."""
+def test_time_zone_of_the_session_does_not_change_the_result(spark: SparkSession) -> None:
+    """Kolkata is five and a half hours ahead: hours begin at half past, and the day differs."""
     kolkata = spark.newSession()
     kolkata.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
     at = datetime(2026, 5, 1, 20, 10)  # noqa: DTZ001 it is read as UTC
@@ -255,7 +118,7 @@ def test_a_session_of_another_time_zone_gives_what_a_driver_gives(spark: SparkSe
 
 
 class Seen(KeyedProcess):
-    """Ten seconds after a user's first row, and every ten seconds from then on, three times: the number of rows."""
+    """Outputs the number of rows ten seconds after a user's first row, and twice again in intervals of ten seconds."""
 
     rows = ValueState("rows bigint, calls int")
     output = "user string, rows bigint, at timestamp"
@@ -275,7 +138,7 @@ class Seen(KeyedProcess):
         yield key.user, before.rows, at
 
 
-def test_the_clock_stands_still_until_it_is_moved(spark: SparkSession) -> None:
+def test_clock_advances_only_on_request(spark: SparkSession) -> None:
     pipeline, stream = of_events("timers")
     stream.key_by("user").process(Seen).write("out", console.sink())
     with Harness(pipeline, spark) as test:
@@ -285,7 +148,7 @@ def test_the_clock_stands_still_until_it_is_moved(spark: SparkSession) -> None:
         first = test.advance(clock=START + timedelta(seconds=10))["out"]
         assert rows(first) == [(user, 1, START + timedelta(seconds=10)) for user in ("ann", "bob")]
         rest = test.advance(clock=timedelta(hours=1))["out"]
-        assert [row[0] for row in rows(rest)] == ["ann", "ann", "bob", "bob"], "also what timers set that is due"
+        assert [row[0] for row in rows(rest)] == ["ann", "ann", "bob", "bob"], "also due timers that timers have set"
         assert test.clock == START + timedelta(hours=1, seconds=10)
         with pytest.raises(InvalidInput, match="cannot go back"):
             test.advance(clock=START)
@@ -300,7 +163,7 @@ def totals(*, where: str = "n >= 0", **columns: str) -> Pipeline:
     return pipeline
 
 
-def test_an_upgrade_goes_on_from_the_state_or_is_refused_as_by_the_service(spark: SparkSession) -> None:
+def test_upgrade_continues_the_state_or_is_refused_as_in_the_service(spark: SparkSession) -> None:
     with Harness(totals(total="sum(n)"), spark) as test:
         test.epoch(events=[event("ann", 1), event("bob", 2)])
         upgraded = test.upgrade(totals(total="sum(n)"))
@@ -314,7 +177,7 @@ def test_an_upgrade_goes_on_from_the_state_or_is_refused_as_by_the_service(spark
         with pytest.raises(PipelineError, match=r"rand\(\)"):
             test.upgrade(totals(where="rand() > 0"))
         assert test.state("counts").to_pylist() == before
-        assert rows(test.epoch(events=[event("ann", 1)])["out"]) == [("ann", 3, 7)], "the version before"
+        assert rows(test.epoch(events=[event("ann", 1)])["out"]) == [("ann", 3, 7)], "the previous version"
 
         upgraded = test.upgrade(totals(), allow_dropped_state=["counts.total"])
         assert upgraded.tables[0].dropped == ("total",)
@@ -338,7 +201,7 @@ class Alarm(KeyedProcess):
         yield key.user, self.total.get()
 
 
-def test_an_upgrade_whose_first_epoch_is_aborted_leaves_the_version_before(spark: SparkSession) -> None:
+def test_aborted_upgrade_leaves_the_previous_version(spark: SparkSession) -> None:
     def build(fails: bool) -> Pipeline:
         pipeline, stream = of_events("alarms")
         stream.key_by("user").process(Alarm, fails=fails).write("out", console.sink())
@@ -374,7 +237,7 @@ def test_late_rows_are_counted_by_operator_epoch_and_in_total(spark: SparkSessio
 
 
 class Guessing(KeyedProcess):
-    """Analysis cannot see that it counts its own calls."""
+    """Its state depends on a random number, which the analysis cannot detect."""
 
     guess = ValueState("n double")
     output = "user string, n bigint"
@@ -384,7 +247,7 @@ class Guessing(KeyedProcess):
         yield key.user, len(rows)
 
 
-def test_a_retried_epoch_gives_the_same_or_names_what_differs(spark: SparkSession) -> None:
+def test_retried_epoch_gives_the_same_result_or_names_the_difference(spark: SparkSession) -> None:
     pipeline, stream = of_events("retried")
     counted(stream).write("counts", console.sink())
     with Harness(pipeline, spark) as test:
@@ -401,7 +264,7 @@ def test_a_retried_epoch_gives_the_same_or_names_what_differs(spark: SparkSessio
         test.epoch(retried=True, events=[event("ann")])
 
 
-def test_a_pipeline_whose_places_cannot_be_reached_is_checked_and_run(spark: SparkSession) -> None:
+def test_pipeline_with_unreachable_systems_is_checked_and_run(spark: SparkSession) -> None:
     pipeline = Pipeline("away")
     orders = pipeline.read("orders", kafka.source("nowhere:9", "orders", schema="city string, amount bigint"))
     old = pipeline.read("old", dbms.source("postgresql://nowhere:9/none", "orders", "id"))

@@ -1,5 +1,4 @@
-"""How often a warm epoch calls the JVM, and the tasks that its job ends with: counted, so that no machine's load
-decides."""
+"""The number of JVM calls of a warm epoch, and the tasks that end its job; independent of the machine's load."""
 
 from __future__ import annotations
 
@@ -28,11 +27,11 @@ def one_operator_and_a_sink(rows: Stream) -> None:
     counts(rows, "by_k", "k").write("out", console.sink())
 
 
-def nobody_reads_it(rows: Stream) -> None:
+def no_sink(rows: Stream) -> None:
     counts(rows, "by_k", "k")
 
 
-def something_between(rows: Stream) -> None:
+def filter_before_the_sink(rows: Stream) -> None:
     counts(rows, "by_k", "k").where("total > 0").write("out", console.sink())
 
 
@@ -42,7 +41,7 @@ def two_operators_and_two_sinks(rows: Stream) -> None:
 
 
 def counted_epoch(shape: Shape, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> tuple[int, Answers]:
-    """Of the second epoch of an attempt the calls, while it runs its job, and what came back."""
+    """The number of calls that the second epoch of an attempt makes while it runs its job, and the job's answers."""
     found: list[tuple[int, Answers]] = []
     run = SparkRunner.run
 
@@ -65,21 +64,22 @@ def counted_epoch(shape: Shape, spark: SparkSession, monkeypatch: pytest.MonkeyP
     ("shape", "most", "answering"),
     [
         (one_operator_and_a_sink, 125, {0, 1}),
-        (nobody_reads_it, 125, {0, 1}),
-        (something_between, 195, range(2)),
+        (no_sink, 125, {0, 1}),
+        (filter_before_the_sink, 195, range(2)),
         (two_operators_and_two_sinks, 210, {0, 1, 2, 3}),
     ],
 )
-def test_an_epoch_calls_the_jvm_no_more_often_than(
+def test_epoch_stays_within_the_maximum_number_of_jvm_calls(
     shape: Shape, most: int, answering: Collection[int], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``answering``: without an end row where each branch of the job is an operator's task, and so without its task."""
+    """``answering``: the partitions with answers. If each branch of the job is the task of an operator, there is no
+    end row and no task for it."""
     calls, answers = counted_epoch(shape, spark, monkeypatch)
     assert calls <= most
     assert answers.partitions == answering
 
 
-def test_its_calls_do_not_grow_with_the_verbs_between(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jvm_calls_do_not_grow_with_the_number_of_verbs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     def with_verbs(rounds: int) -> int:
         def shape(rows: Stream) -> None:
             for number in range(rounds):

@@ -1,4 +1,4 @@
-"""JSON that tasks read by themselves: it means to them what it means to Spark, to which the rest is left."""
+"""JSON that tasks read without Spark has the same meaning as in Spark, which reads the rest."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SCALARS = (
     ),
     *("'text'", '"}{"', '"]"', '"//"', "/* */ 1", '"2024-02-29"', "1" * 399, "1" * 1001, "0." + "1" * 1001),
 )
-WRECKS = (
+DAMAGES = (
     lambda text, chance: text[: chance.randrange(len(text) + 1)],
     lambda text, chance: text + text,
     lambda text, chance: text + chance.choice([" ", ",", "}", "]", "} {", " garbage", "\n", "\n{}", "//", "]} {"]),
@@ -55,7 +55,7 @@ WRECKS = (
 
 
 def text_of(chance: Random, depth: int = 0) -> str:
-    """One object, mostly of the schema's names."""
+    """One object, mostly with names of the schema."""
     pairs = [(chance.choice(NAMES), value_of(chance, depth)) for _ in range(chance.randrange(5))]
     return "{" + ",".join(f'"{name}":{value}' for name, value in pairs) + "}"
 
@@ -89,14 +89,14 @@ def fitting(chance: Random) -> str:
 
 def texts(chance: Random) -> list[str | None]:
     whole = [fitting(chance) for _ in range(300)] + [text_of(chance) for _ in range(500)]
-    wrecked = [chance.choice(WRECKS)(chance.choice(whole), chance) for _ in range(300)]
+    damaged = [chance.choice(DAMAGES)(chance.choice(whole), chance) for _ in range(300)]
     single = [f'{{"{name}":{value}}}' for name in NAMES[:9] for value in SCALARS]
     deep = [f'{{"z":{"[" * n}{"]" * n}}}' for n in (10, 480, 999, 1000, 1200)]
     long = [f'{{"{"n" * 49_000}":1}}', f'{{"{"n" * 50_001}":1}}', f'{{"x":"{"y" * 60_000}"}}']
-    return [*whole, *wrecked, *single, *deep, *long, "", "{}", " {}", "null", None]
+    return [*whole, *damaged, *single, *deep, *long, "", "{}", " {}", "null", None]
 
 
-def test_what_a_task_reads_is_what_spark_would_have_read(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_read_the_same_values_as_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_values, "LEAST_ROWS", 1)
     values = texts(Random(14))
     fields = arrow_fields(StructType.fromDDL(DDL))
@@ -116,13 +116,11 @@ def test_what_a_task_reads_is_what_spark_would_have_read(spark: SparkSession, mo
         else:
             assert spark_row[CORRUPT] is None, value
             whole = spark_row.asDict(recursive=True)
-            assert repr({name: whole[name] for name in row}) == repr(row), value  # of numbers: 0.0 is not -0.0
-    assert sum(text is None for text in left[:300]) > 200  # what fits, and has no \u, is not left to Spark
+            assert repr({name: whole[name] for name in row}) == repr(row), value  # as text, because 0.0 == -0.0
+    assert sum(text is None for text in left[:300]) > 200  # fitting values without \u are not left to Spark
 
 
-def test_records_that_tasks_read_and_that_they_leave_come_together(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_read_by_tasks_and_by_spark_are_combined(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_values, "LEAST_ROWS", 1)
     format = record_format("kafka.source", "json", "k string, n int", "value", ("offset",), "string", "fail")
     values = [b'{"k":"a","n":1}', b"{'k':'b'}", None, b'{"k":"c"} {}', b"\xff", b'{"n":3}']
@@ -135,14 +133,14 @@ def test_records_that_tasks_read_and_that_they_leave_come_together(
     assert [row[CORRUPT] is None for row in found] == [True, True, True, False, False, True]
     assert "offset 4 of topic t, partition 0: it is not UTF-8" in found[4][CORRUPT]
     clean = task.batch(records.only(np.array([True, False, True, False, False, True])))
-    assert clean.column(TOPIC).null_count == 3  # nothing is left of which it could have to be said where it was
+    assert clean.column(TOPIC).null_count == 3  # locations are stored only of values that may be reported
 
 
 @pytest.mark.parametrize(
     "ddl",
     ["at timestamp", "on date", "n decimal(10, 2)", "f float", "m map<string, int>", "l bigint NOT NULL", "v variant"],
 )
-def test_types_that_spark_reads_in_a_way_of_its_own_are_left_to_it(spark: SparkSession, ddl: str) -> None:
+def test_types_with_special_parsing_are_left_to_spark(spark: SparkSession, ddl: str) -> None:
     assert arrow_fields(StructType.fromDDL(f"id bigint, {ddl}")) is None
 
 

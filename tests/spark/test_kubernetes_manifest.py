@@ -1,4 +1,4 @@
-"""The manifest of a driver's pod: what it always says, what templates and applications change, and what is refused."""
+"""The manifest of a driver's pod: fixed fields, changes by templates and applications, and refusals."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def variables(container: dict[str, Any]) -> dict[str, Any]:
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
 
 
-def test_the_manifest_is_one_that_clusters_take() -> None:
+def test_manifests_are_valid() -> None:
     template = {"spec": {"tolerations": [{"key": "spot", "operator": "Exists"}]}}
     settings = SETTINGS.model_copy(update={"template": template})
     for master in ("local[2]", MASTER):
@@ -58,7 +58,7 @@ def test_the_manifest_is_one_that_clusters_take() -> None:
     kubernetes_validate.validate(executor_template(settings), "1.31", strict=True)
 
 
-def test_a_driver_has_the_name_of_its_attempt_and_says_whose_it_is() -> None:
+def test_driver_pod_has_the_name_and_labels_of_its_attempt() -> None:
     metadata = driver_manifest(pod(), SETTINGS)["metadata"]
     assert metadata["name"] == "0123456789abcdef0123456789abcdef-3"
     assert metadata["namespace"] == "team-a"
@@ -71,7 +71,7 @@ def test_a_driver_has_the_name_of_its_attempt_and_says_whose_it_is() -> None:
     }
 
 
-def test_it_is_restricted() -> None:
+def test_pods_have_a_restricted_security_context() -> None:
     spec = driver_manifest(pod(), SETTINGS)["spec"]
     (container,) = spec["containers"]
     assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -86,7 +86,7 @@ def test_it_is_restricted() -> None:
     assert executor["securityContext"] == container["securityContext"]
 
 
-def test_it_fetches_its_orders_with_a_token_of_its_own_and_holds_no_secret() -> None:
+def test_driver_fetches_its_orders_with_its_token_and_has_no_secret() -> None:
     manifest = driver_manifest(pod(), SETTINGS)
     driver = driver_of(manifest)
     assert [*driver["command"], *driver["args"]] == [
@@ -101,8 +101,8 @@ def test_it_fetches_its_orders_with_a_token_of_its_own_and_holds_no_secret() -> 
     assert "epd_" not in json.dumps(manifest)
 
 
-def test_it_trusts_the_authority_that_the_operator_names() -> None:
-    """Where it is asked for, by the variable that a driver reads; and nothing is mounted where it is not."""
+def test_driver_trusts_the_configured_authority() -> None:
+    """Through the variable that a driver reads. Without the setting, nothing is mounted."""
     named = SETTINGS.model_copy(update={"authority": "authorities"})
     spec = driver_manifest(pod(), named)["spec"]
     (container,) = spec["containers"]
@@ -114,21 +114,21 @@ def test_it_trusts_the_authority_that_the_operator_names() -> None:
     assert "epochal-authority" not in str(driver_manifest(pod(), SETTINGS))
 
 
-def test_only_a_driver_with_executors_of_its_own_may_call_the_clusters_api() -> None:
+def test_only_a_driver_with_executor_pods_may_call_the_cluster_api() -> None:
     assert driver_manifest(pod(), SETTINGS)["spec"]["automountServiceAccountToken"] is False
     assert driver_manifest(pod("spark://master:7077"), SETTINGS)["spec"]["automountServiceAccountToken"] is False
     assert driver_manifest(pod(MASTER), SETTINGS)["spec"]["automountServiceAccountToken"] is True
     assert executor_template(SETTINGS)["spec"]["automountServiceAccountToken"] is False
 
 
-def test_executors_are_the_drivers_and_what_they_say_is_encrypted() -> None:
+def test_executors_belong_to_the_driver_and_encrypt_their_traffic() -> None:
     driver = pod(MASTER)
     spark = executor_settings(
         str(driver.name), labels_of(driver.name, "flights"), driver.spark, SETTINGS, driver.namespace
     )
     assert spark["spark.kubernetes.namespace"] == "team-a"
     assert spark["spark.kubernetes.driver.pod.name"] == spark["spark.kubernetes.executor.podNamePrefix"]
-    assert len(spark["spark.kubernetes.executor.podNamePrefix"]) <= 47  # so much Spark takes
+    assert len(spark["spark.kubernetes.executor.podNamePrefix"]) <= 47  # the maximum that Spark accepts
     assert spark["spark.kubernetes.executor.label.epochal.dev/execution"] == driver.name.execution
     assert (spark["spark.authenticate"], spark["spark.network.crypto.enabled"]) == ("true", "true")
 
@@ -145,7 +145,7 @@ def test_executors_are_the_drivers_and_what_they_say_is_encrypted() -> None:
         "spark.driver.host",
     ],
 )
-def test_what_the_launcher_decides_is_not_the_applications_to_say(option: str) -> None:
+def test_applications_cannot_set_options_of_the_launcher(option: str) -> None:
     with pytest.raises(OptionError, match=option):
         driver_manifest(with_option(option, "x"), SETTINGS)
 
@@ -161,7 +161,7 @@ def test_what_the_launcher_decides_is_not_the_applications_to_say(option: str) -
         ("registry.example/teams/flights", False),
     ],
 )
-def test_images_are_those_that_an_administrator_has_allowed(image: str, allowed: bool) -> None:
+def test_only_allowed_images_are_used(image: str, allowed: bool) -> None:
     driver = with_option("spark.kubernetes.container.image", image)
     if allowed:
         assert driver_image(driver.spark, SETTINGS) == image
@@ -171,7 +171,7 @@ def test_images_are_those_that_an_administrator_has_allowed(image: str, allowed:
             driver_manifest(driver, SETTINGS)
 
 
-def test_an_executors_image_is_refused_before_anything_is_started() -> None:
+def test_executor_image_is_refused_in_the_driver_manifest() -> None:
     driver = with_option("spark.kubernetes.executor.container.image", "evil:1", MASTER)
     with pytest.raises(EnvironmentProblem, match="evil:1"):
         driver_manifest(driver, SETTINGS)
@@ -187,7 +187,7 @@ def test_an_executors_image_is_refused_before_anything_is_started() -> None:
         ({"spark.driver.memory": "10g", "spark.driver.memoryOverheadFactor": "0.1"}, f"{10240 + 1024}Mi"),
     ],
 )
-def test_a_pod_has_room_for_the_jvm_and_for_what_is_beside_it(spark: dict[str, str], memory: str) -> None:
+def test_memory_of_a_pod_includes_the_overhead(spark: dict[str, str], memory: str) -> None:
     assert driver_memory(spark, "2Gi") == memory
     driver = DriverPod(DriverName("e", 1), "flights", "local[2]", spark, "team-a", ())
     resources = driver_of(driver_manifest(driver, SETTINGS))["resources"]
@@ -195,12 +195,12 @@ def test_a_pod_has_room_for_the_jvm_and_for_what_is_beside_it(spark: dict[str, s
 
 
 @pytest.mark.parametrize("text", ["", "lots", "-1g", "1.5g"])
-def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
+def test_invalid_amounts_of_memory_are_refused(text: str) -> None:
     with pytest.raises(OptionError, match="not an amount of memory"):
         mebibytes(text)
 
 
-def test_an_application_says_labels_nodes_and_variables_by_sparks_own_options() -> None:
+def test_application_sets_labels_nodes_and_variables_by_spark_options() -> None:
     driver = DriverPod(
         DriverName("e", 1),
         "flights",
@@ -234,7 +234,7 @@ def test_an_application_says_labels_nodes_and_variables_by_sparks_own_options() 
         driver_manifest(with_option("spark.kubernetes.driver.secretKeyRef.KEY", "store"), SETTINGS)
 
 
-def test_a_template_changes_defaults_and_adds_but_takes_nothing_away() -> None:
+def test_template_changes_defaults_but_no_fixed_fields() -> None:
     template: dict[str, Any] = {
         "metadata": {"labels": {"cost": "7", "epochal.dev/execution": "other"}, "name": "other"},
         "spec": {
@@ -303,7 +303,7 @@ MANIFESTS = st.dictionaries(NAMES, VALUES, max_size=4)
 
 
 @given(MANIFESTS, MANIFESTS)
-def test_merging_twice_changes_no_more_and_nothing_is_merged_with_itself(below: Any, above: Any) -> None:
+def test_merging_is_idempotent(below: Any, above: Any) -> None:
     once = merged(below, above)
     assert merged(once, above) == once
     assert merged(below, {}) == below
@@ -312,7 +312,7 @@ def test_merging_twice_changes_no_more_and_nothing_is_merged_with_itself(below: 
     assert set(once) == set(below) | set(above)
 
 
-def test_settings_are_read_and_what_is_wrong_is_named(tmp_path: Path) -> None:
+def test_settings_are_read_and_invalid_fields_are_named(tmp_path: Path) -> None:
     path = tmp_path / "kubernetes.json"
     path.write_text(json.dumps({"image": "epochal:1", "namespaces": {"default": "team-a"}}))
     assert read_kubernetes_settings(path).namespace("default") == "team-a"
@@ -330,7 +330,7 @@ def test_settings_are_read_and_what_is_wrong_is_named(tmp_path: Path) -> None:
         read_kubernetes_settings(tmp_path / "none.json")
 
 
-def test_no_driver_runs_beside_the_control_plane() -> None:
+def test_projects_and_the_control_plane_share_no_namespace() -> None:
     settings = SETTINGS.model_copy(update={"namespaces": {"default": "team-a", "billing": "epochal"}})
     settings.check_apart("epochal-system")
     with pytest.raises(OptionError, match=r"'billing'.*'epochal'"):

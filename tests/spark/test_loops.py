@@ -1,4 +1,4 @@
-"""Loops as authors write them: what is refused, what people read; and the real engine on Spark."""
+"""Loops as authors write them: refusals and descriptions; and runs of the engine on Spark."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def test_a_loop_is_closed_once_and_read() -> None:
         ({"aligned": 1}, "aligned must be True or False, not 1"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         begun(**options)
 
 
-def test_names_and_schemas_that_cannot_be() -> None:
+def test_invalid_names_and_schemas_are_refused() -> None:
     pipeline, _, _ = begun()
     with pytest.raises(PipelineError, match="Two sources are named 'rows'"):
         pipeline.feedback("rows", "n bigint")
@@ -87,7 +87,7 @@ def test_names_and_schemas_that_cannot_be() -> None:
         pipeline.feedback("elsewhere", "n bigint").close(begun()[1])
 
 
-def test_a_loop_takes_rows_that_stay() -> None:
+def test_loop_accepts_only_append_streams() -> None:
     pipeline, rows, loop = begun()
     loop.close(rows.union(loop).key_by("name").aggregate("sums", n="sum(n)"))
     with pytest.raises(
@@ -96,7 +96,7 @@ def test_a_loop_takes_rows_that_stay() -> None:
         analyse(pipeline.graph(), None)  # type: ignore[arg-type]
 
 
-def test_no_watermark_passes_a_loop() -> None:
+def test_watermark_after_a_loop_is_refused() -> None:
     pipeline, rows, loop = begun()
     rows.write("all", console.sink())
     timed = loop.with_columns(at="timestamp_seconds(n)").with_watermark("at", "1 second")
@@ -108,7 +108,7 @@ def test_no_watermark_passes_a_loop() -> None:
         pipeline.graph()
 
 
-def test_what_people_read_of_a_loop() -> None:
+def test_description_of_a_loop_shows_its_ends_and_warnings() -> None:
     described = describe(components(max_hops=5).graph())
     ends = {node.type: node for node in described.nodes if node.name == "messages"}
     assert set(ends) == {"feedback", "close"}
@@ -142,7 +142,7 @@ def test_slices_take_from_the_front_and_leave_the_rest() -> None:
     ]
     after = held_after(held, slice, [_handle(file("c", 2))], COLUMNS, rounds=False)
     assert [(part.file.path, part.first, part.last) for part in after.files] == [("b", 1, 4), ("c", 0, 2)]
-    assert held_after(after, None, [], COLUMNS, rounds=False) == after, "what no slice takes stays"
+    assert held_after(after, None, [], COLUMNS, rounds=False) == after, "without a slice all records stay"
     assert slice_of(held_after(after, slice_of(after, None), [], COLUMNS, rounds=False), None) is None
 
 
@@ -163,11 +163,11 @@ def _handle(*files: FileReference) -> Handle:
         (COLUMNS[:1], ("again.note",), None),
     ],
 )
-def test_what_another_version_may_make_of_records_in_flight(columns: Any, may_drop: Any, problem: str | None) -> None:
+def test_other_versions_must_accept_the_records_in_flight(columns: Any, may_drop: Any, problem: str | None) -> None:
     part = FileInFlight(file=file("a", 3), first=0, last=3)
     now = {} if columns is None else {"again": columns}
     problems = list(against_going_on({"again": RecordsInFlight(columns=COLUMNS, files=(part,))}, now, may_drop))
-    assert not list(against_going_on({"again": RecordsInFlight(columns=COLUMNS)}, {}, ())), "it is empty"
+    assert not list(against_going_on({"again": RecordsInFlight(columns=COLUMNS)}, {}, ())), "no records in flight"
     if problem is None:
         assert problems == []
     else:
@@ -175,7 +175,7 @@ def test_what_another_version_may_make_of_records_in_flight(columns: Any, may_dr
         assert re.search(problem, found), found
 
 
-def test_a_bundle_brings_the_records_in_flight(tmp_path: Path) -> None:
+def test_bundle_contains_the_records_in_flight(tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path / "store"))
     reference = store.write_file(layout.records_of_loop(EpochKey(MAIN, 7), "again", 0), b"records", 3)
     held = RecordsInFlight(columns=COLUMNS, files=(FileInFlight(file=reference, first=1, last=3),))
@@ -189,7 +189,7 @@ def test_a_bundle_brings_the_records_in_flight(tmp_path: Path) -> None:
     assert file.paths == (reference.path,) and file.file.read_bytes() == b"records"
 
 
-def test_what_closes_a_loop_has_its_columns() -> None:
+def test_stream_that_closes_a_loop_must_have_its_columns() -> None:
     closing = Closing(feedback("again", "name string, n bigint", max_hops=3, aligned=False))
     rows = pa.table({"n": [1], "name": ["a"], "_hop": pa.array([None], pa.int32())})
     assert closing.table(rows).to_pylist() == [{"name": "a", "n": 1, "_hop": 1}]
@@ -205,8 +205,8 @@ def test_what_closes_a_loop_has_its_columns() -> None:
 
 @pytest.mark.by_turns(3)
 @pytest.mark.claim("SDG, table 1, iteration")
-def test_loops_on_spark(spark: SparkSession) -> None:
-    """A column of another type is refused; what runs gives the same as a search in memory."""
+def test_loop_on_spark_equals_a_search_in_memory(spark: SparkSession) -> None:
+    """A column of another type is refused."""
     pipeline, rows, loop = begun()
     rows.write("out", console.sink())
     loop.close(rows.union(loop).select("name", "CAST(n AS INT) AS n"))
@@ -230,11 +230,11 @@ def test_loops_on_spark(spark: SparkSession) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_rounds_on_spark(spark: SparkSession) -> None:
-    """The engine without Spark runs the same above; here Spark gives the hop of the round."""
+def test_rounds_on_spark_have_the_hop_of_the_round(spark: SparkSession) -> None:
+    """Other tests run the same loop on the engine without Spark. Here Spark computes the hop."""
     with Harness(rounds(max_hops=1).graph(), spark=spark) as test:
         test.epoch(rows=[{"name": "a", "n": 9}, {"name": "b", "n": 1}])
         shown = test.settle()
-        said = [sorted((row["name"], row["n"], row["hop"]) for row in tables["said"].to_pylist()) for tables in shown]
-        assert said == [[("a", 8, 1), ("b", 0, 1)], [], []]
+        hops = [sorted((row["name"], row["n"], row["hop"]) for row in tables["said"].to_pylist()) for tables in shown]
+        assert hops == [[("a", 8, 1), ("b", 0, 1)], [], []]
         assert [tables["dead"].to_pylist() for tables in shown] == [[], [{"name": "a", "n": 7, "_hop": 2}], []]

@@ -1,4 +1,4 @@
-"""``map_arrow`` and ``map_pandas``: what their functions get and give, and what is told of what does not fit."""
+"""``map_arrow`` and ``map_pandas``: the input and output of their functions, and messages about invalid output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read() -> tuple[Pipeline, Stream]:
     return pipeline, pipeline.read("rows", generator.source(columns))
 
 
-def test_rows_go_through_functions_over_arrow_and_over_pandas(spark: SparkSession) -> None:
+def test_rows_are_mapped_by_arrow_and_pandas_functions(spark: SparkSession) -> None:
     pipeline, rows = read()
 
     def doubled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -52,7 +52,7 @@ def test_rows_go_through_functions_over_arrow_and_over_pandas(spark: SparkSessio
     assert given["later"].to_pylist() == [{"n": 1, "t": at, "hour": 7, "tags": ["x"]}]
 
 
-def test_over_new_values_of_keys_it_gives_updates() -> None:
+def test_mapping_an_upsert_stream_gives_updates() -> None:
     pipeline, rows = read()
     mapped = rows.key_by("n").aggregate("counts", times="count(*)").map_arrow(lambda batches: batches, "n int")
     assert kinds_of(pipeline.graph())[mapped._node].kind is Kind.UPDATES
@@ -65,7 +65,7 @@ def failure(function: Callable[[Any], Any], pandas: bool = False) -> str:
     return f"{found.type}: {found.message}"
 
 
-def test_what_does_not_fit_is_told() -> None:
+def test_invalid_output_of_an_arrow_function_is_described() -> None:
     def raises(batches: Any) -> Any:
         raise ValueError("no")
 
@@ -79,13 +79,13 @@ def test_what_does_not_fit_is_told() -> None:
     assert "author-error: map_arrow(f): the author's code raised ValueError: no" in failure(raises)
 
 
-def test_what_pandas_gives_is_told_by_column() -> None:
+def test_invalid_output_of_a_pandas_function_names_the_column() -> None:
     assert "its function returned the columns n." in failure(lambda frames: frames, pandas=True)
-    told = failure(lambda frames: (frame.assign(name="x", n=["a", 1]) for frame in frames), pandas=True)
-    assert "its function yielded column 'n' as object: " in told
+    message = failure(lambda frames: (frame.assign(name="x", n=["a", 1]) for frame in frames), pandas=True)
+    assert "its function yielded column 'n' as object: " in message
 
 
-def test_what_can_be_known_before_is_refused(spark: SparkSession) -> None:
+def test_invalid_arguments_are_refused_before_a_run(spark: SparkSession) -> None:
     pipeline, rows = read()
     with pytest.raises(PipelineError, match=r"map_arrow\(\) takes a function from batches to batches, not 5"):
         rows.map_arrow(5, "n int")  # type: ignore[arg-type]

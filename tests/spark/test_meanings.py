@@ -1,4 +1,4 @@
-"""Edits of a pipeline: the harmless ones continue the state, the harmful ones are named, each with its verdict."""
+"""Edits of a pipeline: harmless edits continue the state, harmful edits are named, each with its verdict."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rows(pipeline: Pipeline, **more: str) -> Stream:
 
 
 def totals(change: Callable[[Stream], Stream] = lambda stream: stream, keys: str = "k", **columns: Any) -> Build:
-    """An aggregate ``totals`` over what ``change`` makes of the rows."""
+    """An aggregate ``totals`` over the rows after ``change``."""
 
     def build(pipeline: Pipeline) -> object:
         made = columns or {"n": "count(*)", "lo": "min(v)", "total": "sum(v)", "mean": "avg(v)"}
@@ -195,7 +195,7 @@ HARMLESS: dict[str, tuple[Build, Build]] = {
         totals(lambda stream: stream.select("*", "v AS value").where("value > 5")),
     ),
     "an explicit cast in another spelling": (totals(t="sum(cast(w AS double))"), totals(t="sum(w::double)")),
-    "what is computed of the state": (totals(t="sum(v) + 1"), totals(t="sum(v) * 2")),
+    "computed from the state": (totals(t="sum(v) + 1"), totals(t="sum(v) * 2")),
     "a sink": (totals(), over(lambda stream: _written_twice(stream))),
     "a window": (hourly(), hourly(lambda stream: stream.with_columns(unused="1"))),
     "a window's column as a function": (
@@ -268,7 +268,7 @@ HARMFUL: dict[str, tuple[Build, Build, str]] = {
     "another key of the same name": (totals(), totals(lambda stream: stream.with_columns(k="s")), "changed"),
     "rows multiplied": (totals(), totals(lambda stream: stream.select("*", "explode(xs) AS x")), "changed"),
     "a union": (totals(), totals(lambda stream: stream.union(stream)), "changed"),
-    "code in the way": (totals(), totals(lambda stream: stream.transform(doubled)), "changed"),
+    "an author's function": (totals(), totals(lambda stream: stream.transform(doubled)), "changed"),
     "a filter under a helper's name": (
         totals(lambda stream: stream.with_columns(y="v").where("y > 10")),
         totals(lambda stream: stream.with_columns(y="w").where("y > 10")),
@@ -292,9 +292,9 @@ HARMFUL: dict[str, tuple[Build, Build, str]] = {
     "how a table is joined": (named(), named(how="left"), "changed"),
     "between two aggregates": (chained(), chained(between="total * 2"), "changed"),
     "the first of two aggregates": (chained(), chained(first="sum(w)"), "changed"),
-    "computed of the first one's state": (chained(), chained(first="sum(v) * 2"), "changed"),
+    "computed from the first one's state": (chained(), chained(first="sum(v) * 2"), "changed"),
     "over changes": (retracted(), retracted(least="total > 1"), "changed"),
-    "computed of the state under changes": (retracted(), retracted(first="sum(v) * 2"), "changed"),
+    "computed from the state under changes": (retracted(), retracted(first="sum(v) * 2"), "changed"),
 }
 
 
@@ -422,5 +422,5 @@ def test_a_snapshot_without_definitions_is_noted(tables: Callable[[Build], tuple
         ("no sql at all (", "no sql at all ["),
     ],
 )
-def test_functions_that_differ_are_told_apart(one: Written, other: Written) -> None:
+def test_different_expressions_have_different_meanings(one: Written, other: Written) -> None:
     assert meaning_of(one, {}) != meaning_of(other, {})

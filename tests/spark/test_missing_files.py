@@ -1,4 +1,4 @@
-"""Files that a source has listed and that are missing before an epoch has read them."""
+"""Files that a source has listed and that are deleted before an epoch has read them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.kit.programs import EmptyEpochs
 from tests.unit.test_engine_loop import loop_of
 
 UNLIMITED = SliceLimits(None)
-NAMED = r"listed by the source, and missing .* declare missing='skip'"
+MESSAGE = r"listed by the source, and missing .* declare missing='skip'"
 
 
 def put(folder: Path, *names: str) -> None:
@@ -51,22 +51,22 @@ def planned(source: FilesSource) -> Slice:
 
 
 @pytest.mark.parametrize("available", [True, False])
-def test_a_file_that_vanishes_between_epochs_fails_and_the_setting_is_named(tmp_path: Path, available: bool) -> None:
+def test_file_deleted_between_epochs_is_an_error_that_names_the_setting(tmp_path: Path, available: bool) -> None:
     put(tmp_path, "a", "b", "c")
     source = made(tmp_path, max_files=1)
     if available:
         source.limit_to_available()
     source.accept(planned(source))
     (tmp_path / "b").unlink()
-    for _ in range(2):  # also when it is asked again
-        with pytest.raises(FilesMissing, match=f"{tmp_path}/b: {NAMED}"):
+    for _ in range(2):  # also on repetition
+        with pytest.raises(FilesMissing, match=f"{tmp_path}/b: {MESSAGE}"):
             source.plan(UNLIMITED)
     assert not source.ended
-    put(tmp_path, "a", "b")  # put back with its time
+    put(tmp_path, "a", "b")  # restored with its modification time
     assert names(planned(source)) == ["b"]
 
 
-def test_a_file_that_was_taken_may_vanish(tmp_path: Path) -> None:
+def test_processed_file_may_be_deleted(tmp_path: Path) -> None:
     put(tmp_path, "a")
     source = made(tmp_path)
     source.limit_to_available()
@@ -93,10 +93,10 @@ def test_a_skipped_file_is_recorded_in_the_next_slice_and_counted(tmp_path: Path
     later.restore(json.loads(json.dumps(source.checkpoint())), [])
     assert restored.backlog().skipped == later.backlog().skipped == 1
     put(tmp_path, "a", "b")
-    assert names(planned(restored)) == ["b"]  # a file that comes back is a new one
+    assert names(planned(restored)) == ["b"]  # a file that reappears is a new one
 
 
-def test_the_last_files_are_recorded_by_a_slice_without_rows(tmp_path: Path) -> None:
+def test_last_skipped_files_are_recorded_in_a_slice_without_rows(tmp_path: Path) -> None:
     put(tmp_path, "a", "b")
     source = made(tmp_path, max_files=1, missing="skip")
     source.limit_to_available()
@@ -108,7 +108,7 @@ def test_the_last_files_are_recorded_by_a_slice_without_rows(tmp_path: Path) -> 
     assert (source.plan(UNLIMITED), source.ended, source.backlog().skipped) == (None, True, 1)
 
 
-def test_what_a_trial_reads_again_is_not_skipped(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_of_a_recorded_slice_are_not_skipped_in_a_trial(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "a")
     slice = planned(made(tmp_path))
     (tmp_path / "a").unlink()
@@ -123,8 +123,8 @@ def test_the_setting_is_checked_and_described(tmp_path: Path) -> None:
 
 
 class Reading(EmptyEpochs):
-    """Epochs that read the source ``in`` and do nothing else. ``planned`` and ``read`` are called before the files are
-    looked at, and between this and Spark's job."""
+    """Epochs that only read the source ``in``. ``planned`` is called before the files are checked, ``read`` between
+    this check and Spark's job."""
 
     def __init__(self, spark: SparkSession, source: FilesSource) -> None:
         self.spark, self.source = spark, source
@@ -161,21 +161,21 @@ def ran(loop: EpochLoop) -> None:
 
 
 @pytest.mark.parametrize("at", ["planned", "read"])
-def test_a_file_that_vanishes_within_an_epoch_fails_the_attempt(spark: SparkSession, tmp_path: Path, at: str) -> None:
+def test_file_deleted_within_an_epoch_fails_the_attempt(spark: SparkSession, tmp_path: Path, at: str) -> None:
     (tmp_path / "in").mkdir()
     put(tmp_path / "in", "a", "b")
     runner, slices = Reading(spark, made(tmp_path / "in")), list[Slice]()
     setattr(runner, at, lambda: (tmp_path / "in/b").unlink(missing_ok=True))
-    with pytest.raises(EpochAborted, match=NAMED) as raised:
+    with pytest.raises(EpochAborted, match=MESSAGE) as raised:
         ran(available_now(runner, tmp_path, slices))
     assert (failure_of(raised.value).type, slices) == (FilesMissing.slug, [])
 
 
 @pytest.mark.parametrize("at", ["planned", "read"])
-def test_a_file_that_vanishes_within_an_epoch_is_skipped_before_the_decision(
+def test_file_deleted_within_an_epoch_is_skipped_before_the_decision(
     spark: SparkSession, tmp_path: Path, at: str
 ) -> None:
-    """No failed epoch is tolerated here: that a file is skipped is no failure."""
+    """No failed epoch is tolerated here: skipping a file is no failure."""
     (tmp_path / "in").mkdir()
     put(tmp_path / "in", "a", "b")
     runner, slices = Reading(spark, made(tmp_path / "in", missing="skip")), list[Slice]()
@@ -189,7 +189,7 @@ def test_a_file_that_vanishes_within_an_epoch_is_skipped_before_the_decision(
 
 
 def test_a_run_ends_with_an_epoch_that_only_records_a_skipped_file(spark: SparkSession, tmp_path: Path) -> None:
-    """The whole engine; then a second run without the directory of the first, over the same sink."""
+    """On the whole engine. A second run without the directory of the first cannot write to the same sink."""
     (tmp_path / "in").mkdir()
     put(tmp_path / "in", "a", "b")
 

@@ -1,4 +1,4 @@
-"""Names of columns that differ from the input's by their case alone: Spark finds them, and so does every operator."""
+"""Column names that differ from those of the input only by case: Spark finds them, and so does every operator."""
 
 from __future__ import annotations
 
@@ -81,17 +81,17 @@ VERBS: dict[str, Callable[[Stream], Stream]] = {
 
 
 IN_EVERY_RUN = ("aggregate", "windows", "drop_duplicates", "top", "process")
-"""One of each way that keys take into tasks."""
+"""One verb for each way in which keys reach tasks."""
 
 
 @pytest.mark.parametrize("verbs", [IN_EVERY_RUN, pytest.param(tuple(VERBS), marks=pytest.mark.long)], ids=len)
 @pytest.mark.by_turns(3)
-def test_a_key_that_is_spelled_in_another_case(spark: SparkSession, verbs: tuple[str, ...]) -> None:
+def test_keys_are_found_in_another_case(spark: SparkSession, verbs: tuple[str, ...]) -> None:
     pipeline = Pipeline("case")
     rows = pipeline.read("rows", generator.source(COLUMNS)).with_watermark("AT", "10 seconds")
     for sink in verbs:
         VERBS[sink](rows).select("key", "cast(total as int) AS total").write(sink, console.sink())
     with Harness(pipeline, spark, Configuration(parallelism=2, state_backend="heap", epoch_interval_seconds=0)) as test:
-        at_once, at_the_end = test.epoch(rows=[("ann", START, 2), ("ann", START, 3)]), test.drain()
-    found = {sink: at_once[sink].to_pylist() + at_the_end[sink].to_pylist() for sink in verbs}
+        first, drained = test.epoch(rows=[("ann", START, 2), ("ann", START, 3)]), test.drain()
+    found = {sink: first[sink].to_pylist() + drained[sink].to_pylist() for sink in verbs}
     assert found == {sink: [{"key": "ann", "total": 5}] for sink in verbs}

@@ -44,7 +44,7 @@ NAMES = ("tags", "prices", "place", "stay", "extra")
 
 
 class Keep(KeyedProcess):
-    """Keeps the last row as it is, and gives back what was there before."""
+    """Stores the last row unchanged and returns the previous one."""
 
     last = ValueState(DECLARED)
     every = ListState("tags array<string>, stay interval day to second")
@@ -55,8 +55,8 @@ class Keep(KeyedProcess):
         for row in rows:
             before = self.last.get()
             self.last.set(row.tags, row.prices, row.place, row.stay, row.extra)
-            row.tags.append("not in the state: it was given before")
-            self.last.get().tags.append("nor is this")
+            row.tags.append("appended after set()")
+            self.last.get().tags.append("appended to a copy")
             self.every.append(row.tags[:2], row.stay)
             self.by_city.put(row.place["city"], {**self.by_city.get(row.place["city"], {}), **row.prices})
             kept = self.last.get()
@@ -118,8 +118,8 @@ def test_nested_values_go_through_streams_and_every_kind_of_state(spark: SparkSe
         )
         assert [(user, index, tags) for user, index, tags, _ in every] == [
             ("ann", 0, ["a", None]),
-            ("ann", 1, ["b", "not in the state: it was given before"]),
-            ("bob", 0, ["not in the state: it was given before"]),
+            ("ann", 1, ["b", "appended after set()"]),
+            ("bob", 0, ["appended after set()"]),
         ]
         prices = {row["user"]: row["prices"] for row in test.state("keep.by_city").to_pylist()}
         assert prices["ann"] == [("x", Decimal("123456789012.000000000000000001"))]
@@ -129,13 +129,15 @@ def test_nested_values_go_through_streams_and_every_kind_of_state(spark: SparkSe
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "message"),
     [
         ("interval '1' month", r"column 'odd' is interval month.*months as int"),
         ("array(make_interval(1))", r"column 'odd' is array<interval>.*make_dt_interval"),
     ],
 )
-def test_what_spark_cannot_hand_to_python_is_refused_at_check(spark: SparkSession, expression: str, said: str) -> None:
+def test_types_without_a_python_form_are_refused_by_the_check(
+    spark: SparkSession, expression: str, message: str
+) -> None:
     def pipeline(verb: str) -> Pipeline:
         made = Pipeline("odd")
         rows = made.read("rows", generator.source({"user": "cast(id as string)"})).with_columns(odd=expression)
@@ -148,7 +150,7 @@ def test_what_spark_cannot_hand_to_python_is_refused_at_check(spark: SparkSessio
         return made
 
     for verb, where in (("process", "Operator 'users'"), ("sink", "Sink 'out'")):
-        with pytest.raises(SchemaError, match=f"{where}.*{said}"):
+        with pytest.raises(SchemaError, match=f"{where}.*{message}"):
             analyse(pipeline(verb).graph(), spark)
     with pytest.raises(PipelineError, match=r"Operator 'odds', column 'odd'.*max_by"):
         analyse(nested_maximum().graph(), spark)
@@ -171,7 +173,7 @@ class Users(BatchFunction):
         return batch.select(["user"])
 
 
-def test_a_maps_own_key_is_flat() -> None:
+def test_nested_key_of_a_map_is_refused() -> None:
     class Wrong(KeyedProcess):
         seen = MapState(key="tags array<string>", value="n int")
         output = "n int"
@@ -185,7 +187,7 @@ def test_a_maps_own_key_is_flat() -> None:
         rows.key_by("user").process(Wrong)
 
 
-def test_python_values_come_back_as_they_went() -> None:
+def test_python_values_survive_a_round_trip() -> None:
     values: dict[str, list[Any]] = {
         "array<array<int>>": [[[1], None, []], None, []],
         "map<int,map<string,date>>": [{1: {"a": None}, 2: None}, {}, None],
@@ -214,13 +216,13 @@ def test_python_values_come_back_as_they_went() -> None:
         ("variant", {"a": 1}, "VariantVal.parseJson"),
     ],
 )
-def test_a_value_that_does_not_fit_is_named(type: str, wrong: Any, why: str) -> None:
+def test_position_of_an_invalid_value_is_reported(type: str, wrong: Any, why: str) -> None:
     with pytest.raises(Unconvertible, match=why) as refused:
         arrow_values([None, wrong], arrow_type(type))
     assert refused.value.position == 1
 
 
-def test_differences_see_nested_values() -> None:
+def test_differences_include_nested_values() -> None:
     table = StateTable(
         id="t",
         operator="t",

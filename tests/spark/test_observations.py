@@ -1,4 +1,4 @@
-"""What Spark does not observe: of a part of a plan that it knows to give no rows it says nothing."""
+"""Missing observations: Spark reports none for a part of a plan that can have no rows."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def rows() -> Column:
     return F.count(F.lit(1)).alias("rows")
 
 
-def test_a_missing_observation_is_nothing_observed(spark: SparkSession) -> None:
-    there, missing = Observation("there"), Observation("missing")
-    frame = spark.range(3).observe(there, rows())
+def test_missing_observation_is_empty(spark: SparkSession) -> None:
+    present, missing = Observation("present"), Observation("missing")
+    frame = spark.range(3).observe(present, rows())
     frame.unionAll(spark.range(5).observe(missing, rows()).where("false")).collect()
-    assert (observed(there), observed(missing)) == ({"rows": 3}, {})
+    assert (observed(present), observed(missing)) == ({"rows": 3}, {})
 
 
 def test_rows_that_are_never_read_are_not_counted(spark: SparkSession) -> None:
     pipeline = Pipeline("half")
     events = pipeline.read("events", generator.source({"user": "id"}))
-    pipeline.read("nobody", generator.source({"user": "id"})).where("1 = 0").write("nothing", console.sink())
+    pipeline.read("unread", generator.source({"user": "id"})).where("1 = 0").write("nothing", console.sink())
     events.write("out", console.sink())
     with Harness(pipeline, spark, Configuration(state_backend="heap", epoch_interval_seconds=0)) as test:
-        outputs = test.epoch(events=[(1,), (2,)], nobody=[(3,)])
+        outputs = test.epoch(events=[(1,), (2,)], unread=[(3,)])
         assert (outputs["out"].num_rows, outputs["nothing"].num_rows) == (2, 0)
 
 

@@ -1,4 +1,4 @@
-"""A computation that fails for a row ends the attempt, and is named, whatever the session's configuration."""
+"""A computation that fails for a row fails the attempt and is named, whatever the session's configuration."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def test_an_overflow_within_an_epoch_names_operator_and_column(
 ) -> None:
     message = aborted(not_ansi, **columns)
     assert f"Operator 'totals', column {column}" in message
-    assert ("key (k='a')" in message) == (column != "'twice'")  # of sums, and not of what a sum is computed from
+    assert ("key (k='a')" in message) == (column != "'twice'")  # reported for sums, not for their arguments
     assert "Cast the argument to decimal(38,0)" in message or "no decimal with more digits than decimal(38," in message
     assert "ansi" not in message
 
 
 @pytest.mark.parametrize("window", [False, True])
 def test_an_overflow_names_the_key(spark: SparkSession, window: bool) -> None:
-    """Of many keys, whether the sum leaves its type within one epoch or when it is added to state."""
+    """One of many keys. The sum overflows within an epoch, or when it is added to the state."""
     pipeline = Pipeline("p")
     source = generator.source({"k": "id", "name": "'x'", "big": "id", "at": "timestamp '2026-01-01 00:00:00'"})
     rows = pipeline.read("rows", source)
@@ -86,14 +86,14 @@ def test_an_overflow_names_the_key(spark: SparkSession, window: bool) -> None:
         )
 
 
-def test_an_overflow_before_the_operator_is_told_from_its_own(spark: SparkSession) -> None:
+def test_overflow_before_an_operator_names_the_verb(spark: SparkSession) -> None:
     message = aborted(spark, "n * 2", most="max(n)")
     assert "with_columns(n), column 'n': [ARITHMETIC_OVERFLOW]" in message
     assert "ansi" not in message
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("columns", "message"),
     [
         ({"most": "max(CAST(k AS int))", "n": "count(*)"}, "Operator 'totals', column 'most'.*'a' of the type"),
         (
@@ -103,9 +103,9 @@ def test_an_overflow_before_the_operator_is_told_from_its_own(spark: SparkSessio
     ],
 )
 def test_an_expression_that_fails_for_a_row_names_operator_and_column(
-    spark: SparkSession, columns: dict[str, str], said: str
+    spark: SparkSession, columns: dict[str, str], message: str
 ) -> None:
-    assert re.search(said, aborted(spark, **columns))
+    assert re.search(message, aborted(spark, **columns))
 
 
 def test_a_filter_that_fails_for_a_row_is_named(spark: SparkSession) -> None:
@@ -117,7 +117,7 @@ def test_a_filter_that_fails_for_a_row_is_named(spark: SparkSession) -> None:
     assert failure_of(raised.value).type == "computation-failed"
 
 
-def test_a_failure_that_would_come_again_is_neither_tried_again_nor_printed_with_traces(tmp_path: Path) -> None:
+def test_permanent_failure_is_neither_retried_nor_printed_with_traces(tmp_path: Path) -> None:
     file = tmp_path / "large.py"
     file.write_text(
         "from epochal import Pipeline\n"
@@ -136,8 +136,8 @@ def test_a_failure_that_would_come_again_is_neither_tried_again_nor_printed_with
 
 
 @pytest.mark.by_turns(3)
-def test_a_sum_over_changes_may_leave_its_type_within_an_epoch(spark: SparkSession) -> None:
-    """What was is taken back, and what is there now is added: each fits, and so does what they leave."""
+def test_sum_over_changes_may_overflow_within_an_epoch(spark: SparkSession) -> None:
+    """The old value is retracted and the new one added: both fit, and so does the result."""
     pipeline = Pipeline("p")
     rows = pipeline.read("rows", generator.source({"k": "'a'", "big": "id", "n": "CAST(id AS int)"}))
     newest = rows.key_by("k").aggregate("newest", changes=True, big="max_by(big, n)").with_column("of_all", "1")
@@ -149,7 +149,7 @@ def test_a_sum_over_changes_may_leave_its_type_within_an_epoch(spark: SparkSessi
     assert [(row["total"], row["mean"]) for row in found] == [(2**63 - 1, float(2**63))]
 
 
-def test_a_configuration_cannot_switch_ansi_off() -> None:
+def test_ansi_mode_cannot_be_disabled() -> None:
     with pytest.raises(ValidationError, match=r"spark\.sql\.ansi\.enabled is always true"):
         Configuration(spark={"spark.sql.ansi.enabled": "False"})
     assert session_settings(Configuration())["spark.sql.ansi.enabled"] == "true"

@@ -1,4 +1,4 @@
-"""Partial state on Spark: which instance gets what, what is merged, and what rescaling does with instances."""
+"""Partial state on Spark: the rows of each instance, merged answers, and instances after a rescale."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from epochal.contracts.configuration import Configuration
 from epochal.errors import EpochAborted, PipelineError
 from epochal.testing import Harness
 
-PAIRS, ASKED = {"item": "id", "other": "id"}, {"user": "id", "item": "id"}
+PAIRS, REQUESTS = {"item": "id", "other": "id"}, {"user": "id", "item": "id"}
 
 
 class Similar(PartialProcess):
-    """What was bought together."""
+    """Items that were bought together."""
 
     together = MapState(key="item bigint, other bigint", value="times bigint", scope="partial", reconcile="sum")
     answer = "instance int, times map<bigint, bigint>"
@@ -46,7 +46,7 @@ class Similar(PartialProcess):
 
 
 class Totals(PartialProcess):
-    """A number for each instance, which requests are added to in all of them."""
+    """A number in each instance. Every request is added to the numbers of all instances."""
 
     total = ValueState("total bigint", scope="partial", reconcile=lambda a, b: a + b)
     output = "instance int, total bigint"
@@ -75,7 +75,7 @@ class Alone(PartialProcess):
 def build(process: type[PartialProcess]) -> Pipeline:
     pipeline = Pipeline("partial")
     pairs = pipeline.read("pairs", generator.source(PAIRS))
-    given = pairs.process_partial(process, requests=pipeline.read("asked", generator.source(ASKED)))
+    given = pairs.process_partial(process, requests=pipeline.read("requests", generator.source(REQUESTS)))
     given.write("out", console.sink())
     if process is Similar:
         given.side("itself").write("itself", console.sink())
@@ -88,18 +88,18 @@ def configuration(parallelism: int) -> Configuration:
 
 @pytest.mark.by_turns(3)
 @pytest.mark.claim("SDG, 4.2, rule 5")
-def test_what_all_instances_answer_is_merged(spark: SparkSession) -> None:
+def test_answers_of_all_instances_are_merged(spark: SparkSession) -> None:
     with Harness(build(Similar), spark, configuration(3)) as test:
         pairs = [(item, other) for item in range(4) for other in range(5)]
-        out = test.epoch(pairs=pairs * 3, asked=[(7, 2), (8, 9), (7, 2)])
+        out = test.epoch(pairs=pairs * 3, requests=[(7, 2), (8, 9), (7, 2)])
         rows = sorted(out["out"].to_pylist(), key=lambda row: row["user"])
-        assert [row["user"] for row in rows] == [7, 7, 8], "each request, also those that are alike"
+        assert [row["user"] for row in rows] == [7, 7, 8], "one answer for each request, also for equal ones"
         assert all(dict(row["times"]) == {0: 3, 1: 3, 3: 3, 4: 3} for row in rows[:2])
         assert all(row["instances"] == sorted(row["instances"]) and len(row["instances"]) > 1 for row in rows[:2])
         assert (dict(rows[2]["times"]), rows[2]["instances"]) == ({}, [])
         assert sorted(row["item"] for row in out["itself"].to_pylist()) == sorted(list(range(4)) * 3)
         test.restart(parallelism=2)
-        (row,) = test.epoch(asked=[(1, 2)])["out"].to_pylist()
+        (row,) = test.epoch(requests=[(1, 2)])["out"].to_pylist()
         assert dict(row["times"]) == {0: 3, 1: 3, 3: 3, 4: 3}
         held = test.state("similar.together")
         assert set(held["_group"].to_pylist()) == {0, 1}
@@ -109,7 +109,7 @@ def test_what_all_instances_answer_is_merged(spark: SparkSession) -> None:
 @pytest.mark.claim("SDG, 3.2, partial state")
 def test_requests_reach_every_instance_after_its_rows(spark: SparkSession) -> None:
     with Harness(build(Totals), spark, configuration(2)) as test:
-        out = test.epoch(pairs=[(3, 0), (4, 0)], asked=[(100, 0), (200, 0)])["out"].to_pylist()
+        out = test.epoch(pairs=[(3, 0), (4, 0)], requests=[(100, 0), (200, 0)])["out"].to_pylist()
         by_instance: dict[int, list[int]] = {0: [], 1: []}
         for row in sorted(out, key=lambda row: row["total"]):
             by_instance[row["instance"]].append(row["total"])
@@ -119,10 +119,10 @@ def test_requests_reach_every_instance_after_its_rows(spark: SparkSession) -> No
         with pytest.raises(
             EpochAborted, match=r"'totals', request Request\(user=13, item=0\): .* ValueError: thirteen"
         ):
-            test.epoch(asked=[(13, 0)])
+            test.epoch(requests=[(13, 0)])
 
 
-def test_what_cannot_be_is_refused_with_the_fix() -> None:
+def test_invalid_partial_processes_are_refused_with_the_fix() -> None:
     stream = Pipeline("refused").read("rows", generator.source(PAIRS))
 
     class Keyed(PartialProcess):
@@ -158,4 +158,4 @@ def test_what_cannot_be_is_refused_with_the_fix() -> None:
     with pytest.raises(PipelineError, match="Unanswered defines merge but does not declare the answers: add answer"):
         stream.process_partial(Unanswered, requests=stream)
     with pytest.raises(PipelineError, match="requests must be a stream of this pipeline, not str"):
-        stream.process_partial(Totals, requests="asked")  # type: ignore[arg-type]
+        stream.process_partial(Totals, requests="requests")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Aggregates over slices, merged, equal Spark's own batch query over all rows: values and types."""
+"""Aggregates over slices, merged, equal Spark's own batch query over all rows in values and types."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def rows(seed: int, count: int = 200) -> list[tuple[Any, ...]]:
 
 
 def after_slices(plan: AggregationPlan, slices: Sequence[DataFrame]) -> pa.Table:
-    """What the state table holds after the slices, by a plain dictionary of rows in place of a store."""
+    """The rows of the state table after the slices, with a dictionary in place of a store."""
     state: dict[Any, dict[str, Any]] = {}
     names = plan.table.value_schema.names
     for slice in slices:
@@ -125,7 +125,7 @@ def test_all_built_in_aggregates_equal_a_batch_query(spark: SparkSession) -> Non
         assert mine.asDict() == sparks.asDict()
 
 
-def test_state_columns_have_names_that_people_can_read(spark: SparkSession) -> None:
+def test_state_columns_have_readable_names(spark: SparkSession) -> None:
     frame = spark.createDataFrame([], SCHEMA)
     plan = operator_of(mean=F.avg("n"), n="count(*)", share="sum(n) / count(n)").aggregation(frame)
     assert [(column.name, column.type) for column in plan.table.value] == [
@@ -140,7 +140,7 @@ def test_state_columns_have_names_that_people_can_read(spark: SparkSession) -> N
 
 @dataclass(frozen=True)
 class LargestTwo(MergeableAggregate):
-    """An author's own: the two largest values."""
+    """An author's aggregate: the two largest values."""
 
     argument: str
 
@@ -157,7 +157,7 @@ class LargestTwo(MergeableAggregate):
         return F.array_compact(F.array(*partials))
 
 
-def test_an_authors_own_aggregate(spark: SparkSession) -> None:
+def test_aggregate_of_an_author_is_merged(spark: SparkSession) -> None:
     data = rows(5)
     whole = spark.createDataFrame(data, SCHEMA)
     plan = operator_of(top=LargestTwo("n")).aggregation(whole.limit(0))
@@ -200,7 +200,7 @@ def test_overflow_names_operator_and_column(spark: SparkSession) -> None:
         (F.max_by("n"), "does not take 1 arguments"),
     ],
 )
-def test_what_cannot_be_merged_is_refused_when_it_is_written(expression: Any, part: str) -> None:
+def test_unmergeable_aggregates_are_refused_when_declared(expression: Any, part: str) -> None:
     with pytest.raises(PipelineError) as caught:
         operator_of(bad=expression)
     assert "Operator 'totals', column 'bad'" in caught.value.message
@@ -219,7 +219,7 @@ def test_what_cannot_be_merged_is_refused_when_it_is_written(expression: Any, pa
         ({"mean": "avg(n)", "mean_sum": "sum(n)"}, "two columns of its state have the name 'mean_sum'"),
     ],
 )
-def test_what_does_not_fit_the_input_is_refused_by_name(
+def test_aggregates_that_do_not_fit_the_input_are_refused_by_name(
     spark: SparkSession, columns: dict[str, Any], part: str
 ) -> None:
     with pytest.raises((PipelineError, SchemaError)) as caught:
@@ -232,7 +232,7 @@ def test_what_does_not_fit_the_input_is_refused_by_name(
 def test_a_value_by_its_order_is_sorted_and_shuffled_once(
     spark: SparkSession, capsys: pytest.CaptureFixture[str], function: str
 ) -> None:
-    """Neither a second copy of the value goes with it, nor is its hash computed of rows that do not win."""
+    """The value is not copied, and no hash is computed of rows that are not selected."""
     frame = spark.createDataFrame(rows(1), SCHEMA)
     plan = operator_of(kept=f"{function}_by(struct(text, price), day)").aggregation(frame)
     frame.groupBy("k").agg(*plan.partial_columns()).explain()

@@ -1,4 +1,4 @@
-"""Analysis: what is wrong with a pipeline is found over empty inputs, with the place and the fix."""
+"""Analysis finds the errors of a pipeline over empty inputs, with place and fix."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def made(build: Callable[[Pipeline, Stream, StaticTable], object]) -> Pipeline:
     return pipeline
 
 
-def test_a_valid_pipeline(spark: SparkSession, tmp_path: Path) -> None:
+def test_valid_pipeline_is_described(spark: SparkSession, tmp_path: Path) -> None:
     def build(pipeline: Pipeline, rows: Stream, names: StaticTable) -> None:
         some = rows.where(F.col("n") > 3).with_columns(double="n * 2", half=F.col("x") / 2).drop("m")
         counts = some.key_by("k").aggregate("counts", many=F.count("*"), mean=F.avg("n"))
@@ -129,7 +129,7 @@ class Doubled(Counter):
         ),
     ],
 )
-def test_what_is_wrong_is_found_with_place_and_fix(
+def test_errors_are_reported_with_place_and_fix(
     spark: SparkSession, build: Callable[[Pipeline, Stream, StaticTable], Stream], place: str, part: str
 ) -> None:
     def written(pipeline: Pipeline, rows: Stream, names: StaticTable) -> None:
@@ -144,7 +144,7 @@ def test_what_is_wrong_is_found_with_place_and_fix(
     assert "\n" not in caught.value.message
 
 
-def test_kinds_of_stream_are_checked_before_anything_is_touched(spark: SparkSession) -> None:
+def test_kinds_of_stream_are_checked_before_sources_are_read(spark: SparkSession) -> None:
     def over_updates(pipeline: Pipeline, rows: Stream, names: StaticTable) -> None:
         rows.write("rows", console.sink())
         nowhere = pipeline.read("nowhere", files.source("/nowhere/at/all", "json", "a int"))
@@ -154,7 +154,7 @@ def test_kinds_of_stream_are_checked_before_anything_is_touched(spark: SparkSess
         analyse(made(over_updates).graph(), spark)
 
 
-def test_sinks_are_asked_and_must_not_share_a_target(spark: SparkSession, tmp_path: Path) -> None:
+def test_sinks_check_their_columns_and_must_not_share_a_target(spark: SparkSession, tmp_path: Path) -> None:
     folder = str(tmp_path / "out")
 
     def wrong_column(pipeline: Pipeline, rows: Stream, names: StaticTable) -> None:

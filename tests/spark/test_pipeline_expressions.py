@@ -1,4 +1,4 @@
-"""Recorded expressions: what they look like, that they replay as Spark's own, and what they refuse."""
+"""Recorded expressions: their text, their replay as Spark's own, and refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from epochal.declarations.expressions import as_expression, to_column, with_spar
 from epochal.errors import PipelineError
 
 
-def test_they_are_written_as_an_author_would() -> None:
+def test_expressions_are_shown_as_an_author_writes_them() -> None:
     assert str(F.sum("delay") / F.count("*")) == "(sum(delay) / count(*))"
     assert str(2 * F.col("x")) == "(2 * x)"
     assert str(F.when(F.col("x") > 1, "late").otherwise("in time")) == "when((x > 1), late).otherwise(in time)"
@@ -36,7 +36,7 @@ def test_they_are_written_as_an_author_would() -> None:
         lambda f: f.udf(lambda value: value * 2, "bigint")("x"),
     ],
 )
-def test_they_replay_as_sparks_own(spark: SparkSession, make: Callable[[Any], Any]) -> None:
+def test_expressions_replay_as_sparks_own(spark: SparkSession, make: Callable[[Any], Any]) -> None:
     frame = spark.createDataFrame([(1, "a"), (2, "b"), (3, None)], "x long, s string")
     recorded = make(F)
     recorded_again = recorded if "lambda" in str(recorded) else pickle.loads(pickle.dumps(recorded))
@@ -44,13 +44,13 @@ def test_they_replay_as_sparks_own(spark: SparkSession, make: Callable[[Any], An
     assert got.collect() == frame.select(make(SF).alias("value")).collect()
 
 
-def test_inside_transform_they_are_sparks_functions(spark: SparkSession) -> None:
+def test_functions_inside_transform_are_sparks_own(spark: SparkSession) -> None:
     with with_spark():
         frame = spark.range(4).where(F.col("id") > 1)
     assert frame.count() == 2
 
 
-def test_refusals_tell_the_fix(spark: SparkSession) -> None:
+def test_refusals_name_the_fix(spark: SparkSession) -> None:
     with pytest.raises(PipelineError, match="use & for 'and'"):
         assert F.col("x") > 1 and F.col("x") < 3
     with pytest.raises(PipelineError, match="from epochal import functions as F"):

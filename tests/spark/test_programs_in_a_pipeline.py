@@ -1,4 +1,4 @@
-"""Programs in a pipeline, without Spark: what is refused, calls that are equal, and what one does to others."""
+"""Programs in a pipeline, without Spark: refusals, equal calls, and the effects of calls on others."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def row(word: str | None, n: int | None, at: int) -> dict[str, Any]:
     return {"word": word, "n": n, "at": at}
 
 
-def test_calls_that_are_equal_are_made_one_after_the_other() -> None:
-    """Whatever the parallelism, each of them sees those before."""
+def test_equal_calls_run_one_after_the_other() -> None:
+    """At any parallelism, each of them reads the writes of the previous ones."""
     for parallelism in (1, 3):
         with Life(pipeline(), {"rows": CALLS}, parallelism=parallelism) as life:
             life.epoch(rows=[row("a", 1, 5)] * 4)
@@ -71,7 +71,7 @@ def test_calls_that_are_equal_are_made_one_after_the_other() -> None:
             assert {each["key"]: each["count"] for each in life.state("lengths")} == {1: 7, 2: 2}
 
 
-def test_what_a_call_raises_is_its_answer_and_what_it_wrote_stays() -> None:
+def test_exception_of_a_call_is_its_answer_and_its_writes_stay() -> None:
     with Life(pipeline(), {"rows": CALLS}) as life:
         life.epoch(rows=[row("a", -1, 1), row("a", 1, 2), row(None, 1, 3), row("b", None, 4)])
         life.finish()
@@ -85,23 +85,23 @@ def test_what_a_call_raises_is_its_answer_and_what_it_wrote_stays() -> None:
         assert {each["key"]: each["value"] for each in life.state("seen")} == {"a": 2}
 
 
-def test_a_removed_element_is_no_row_and_one_that_was_none_is_no_change() -> None:
+def test_removed_elements_have_no_row_and_removing_none_is_no_change() -> None:
     made = Pipeline("words")
     words = made.program(Words, name="w")
     words.feed("add", made.read("rows", generator.source(dict.fromkeys(CALLS.names, "id"))), order_by="at")
-    words.feed("clear", made.read("gone", generator.source({"word": "id", "when": "id"})), order_by="when")
+    words.feed("clear", made.read("removed", generator.source({"word": "id", "when": "id"})), order_by="when")
     cleared = pa.schema([("word", pa.string()), ("when", pa.int64())])
-    with Life(made, {"rows": CALLS, "gone": cleared}) as life:
+    with Life(made, {"rows": CALLS, "removed": cleared}) as life:
         life.epoch(rows=[row("a", 1, 1), row("b", 1, 5)])
-        life.epoch(gone=[{"word": "a", "when": 7}, {"word": "never", "when": 7}])
+        life.epoch(removed=[{"word": "a", "when": 7}, {"word": "never", "when": 7}])
         life.finish()
         assert [each["key"] for each in life.state("w-seen")] == ["b"]
         assert [manifest.counts.state_rows for manifest in life.manifests][1:] == [1]
 
 
 @pytest.mark.slow
-def test_the_docs_show_how_a_program_may_not_be_fed_or_served(spark: SparkSession) -> None:
-    """Each line of the page is refused, and with what stands there."""
+def test_docs_list_the_refused_ways_to_feed_and_serve_a_program(spark: SparkSession) -> None:
+    """Each line of the page is refused with the message that the page shows."""
     answered = fed_wrongly.refusals(spark)
     assert [text for text, message in answered.items() if message is None] == []
     assert FED_WRONGLY.read() == fed_wrongly.page(answered), "python -m tests.kit.written"
@@ -109,7 +109,7 @@ def test_the_docs_show_how_a_program_may_not_be_fed_or_served(spark: SparkSessio
 
 @program
 class Totals:
-    """Written by fan-outs."""
+    """State that fan-outs write."""
 
     totals: Partitioned[Map[str, int]]
 
@@ -123,8 +123,8 @@ class Totals:
         return self.totals.get(word, 0)
 
 
-def test_epochs_of_additions_alone_leave_what_calls_one_by_one_do() -> None:
-    """Sums that leave 64 bits on the way, or have left them before, as well."""
+def test_epochs_of_additions_equal_calls_one_by_one() -> None:
+    """Also for sums that exceed 64 bits within an epoch or did so before it."""
     entries, plain = ("vote", "counted"), Totals()
     epochs = [
         [row("aab", 3, 1), row("ba", -5, 2), row("", 1, 3), row("\u00e9\U0001f600z", 7, 4)],
@@ -148,7 +148,7 @@ def test_epochs_of_additions_alone_leave_what_calls_one_by_one_do() -> None:
 
 @program
 class Rising:
-    """Counts which only rise, as long as nobody feeds ``take``."""
+    """Counts that only rise, unless ``take`` is fed."""
 
     letters: Partitioned[Counter[str]]
     sums: Partitioned[Map[str, int]]
@@ -172,10 +172,8 @@ class Rising:
 
 
 @pytest.mark.parametrize("entries", [("vote", "leave"), ("vote", "leave", "take")])
-def test_counts_that_only_rise_leave_their_subtask_as_sums(
-    entries: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A row for each key; each by itself where calls may take away, and where a sum would leave 64 bits."""
+def test_counts_that_only_rise_are_sent_as_sums(entries: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row for each key; separate rows if calls may subtract, and if a sum would exceed 64 bits."""
     plain, rows_of_sums = Rising(), set()
 
     def watched(key: pa.Array, amount: pa.Array) -> Any:
@@ -203,7 +201,7 @@ def test_counts_that_only_rise_leave_their_subtask_as_sums(
 
 @program
 class Votes:
-    """Partial state that is only added to, and one whose instances are alike."""
+    """Partial state that is only added to, and partial state whose instances are equal."""
 
     cast: Partial[Counter[str]]
     limits: Partial[Map[str, int]]
@@ -233,7 +231,7 @@ class Votes:
 
 @program
 class Latest:
-    """Partial state of which nobody knows how two instances become one."""
+    """Partial state whose instances cannot be merged."""
 
     last: Partial[Map[str, int]]
 
@@ -253,8 +251,8 @@ def votes(*entries: str, of: type = Votes) -> Pipeline:
     return made
 
 
-def test_instances_become_one_where_the_program_says_how() -> None:
-    """Sums are added up, of state that all have alike one is enough; the rest is refused by name."""
+def test_instances_are_merged_if_the_program_defines_how() -> None:
+    """Sums are added. Of instances that are equal, one suffices."""
     entries = ("vote", "limit", "counted", "least")
     with Life(votes(*entries), dict.fromkeys(entries, CALLS), parallelism=3) as life:
         life.epoch(vote=[row("ab"[n % 2], n, n) for n in range(9)], limit=[row("a", 7, 20)])
@@ -269,7 +267,7 @@ def test_instances_become_one_where_the_program_says_how() -> None:
 
 @program
 class Positions:
-    """Partial state in which an element of zero is none."""
+    """Partial state that stores no elements of zero."""
 
     held: Partial[Matrix[int]]
     open: Partial[Vector[float]]
@@ -293,8 +291,8 @@ class Positions:
         return sum([len(each) for each in every])
 
 
-def test_what_becomes_zero_with_other_instances_is_no_element() -> None:
-    """As in the class itself, where nothing is left of it: neither in what is read nor in the table."""
+def test_elements_that_merge_to_zero_are_removed() -> None:
+    """As in the class itself, from reads and from the table."""
     entries = ("vote", "counted", "least")
     plain = Positions()
     with Life(votes(*entries, of=Positions), dict.fromkeys(entries, CALLS), parallelism=4) as life:
@@ -312,7 +310,7 @@ def test_what_becomes_zero_with_other_instances_is_no_element() -> None:
         assert [key for key, _ in plain.held.rows()] == [(1, 2)]
 
 
-def test_instances_that_cannot_become_one_keep_their_subtasks() -> None:
+def test_unmergeable_instances_prevent_a_smaller_parallelism() -> None:
     with Life(votes("vote", of=Latest), {"vote": CALLS}, parallelism=2) as life:
         life.epoch(vote=[row("a", 9, 50)])
         life.epoch(Step("restart", 3), vote=[row("a", 9, 51)])
@@ -322,7 +320,7 @@ def test_instances_that_cannot_become_one_keep_their_subtasks() -> None:
 
 @program
 class Raised:
-    """As ``Votes``, but for how limits are written: any instance, and never all of them."""
+    """As ``Votes``, except that any instance writes limits, and never all of them."""
 
     cast: Partial[Counter[str]]
     limits: Partial[Map[str, int]]
@@ -336,8 +334,7 @@ class Raised:
         self.limits.add(word, n)
 
 
-def test_instances_that_are_alike_are_never_added_up() -> None:
-    """Nor is a part of a sum taken for all of it: an upgrade that would do so is refused by name."""
+def test_upgrade_cannot_confuse_equal_instances_with_parts_of_a_sum() -> None:
     entries = ("vote", "limit")
     for before, after, message in (
         (Votes, Raised, r"'limits': each of its instances holds all of it, and they would be added up"),
@@ -349,7 +346,7 @@ def test_instances_that_are_alike_are_never_added_up() -> None:
                 life.upgrade(votes(*entries, of=after))
 
 
-def test_what_an_instance_raises_is_the_answer_behind_the_barrier() -> None:
+def test_exception_of_an_instance_is_the_answer_after_the_barrier() -> None:
     """Only one instance of the counts has overflowed."""
     entries = ("vote", "counted")
     with Life(votes(*entries), dict.fromkeys(entries, CALLS), parallelism=3) as life:
@@ -361,8 +358,8 @@ def test_what_an_instance_raises_is_the_answer_behind_the_barrier() -> None:
         assert found[5].startswith("OverflowError: ")
 
 
-def test_entries_that_are_served_are_answered_whatever_happens() -> None:
-    """What a call raises is its answer."""
+def test_served_entries_are_answered_despite_failures() -> None:
+    """The exception of a call is its answer."""
     made = Pipeline("words")
     words = made.program(Words)
     words.serve()

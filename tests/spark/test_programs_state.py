@@ -107,7 +107,7 @@ def fill(of: Any, chance: random.Random) -> None:
 
 @pytest.mark.parametrize("name", list(declared(Everything).elements))
 @pytest.mark.claim("SDG, 4.1")
-def test_state_is_what_its_rows_and_their_changes_say(name: str) -> None:
+def test_state_equals_its_rows_and_changes(name: str) -> None:
     chance = random.Random(name)
     kept: dict[Any, Any] = {}
     original: State = state(name)
@@ -125,7 +125,7 @@ def test_state_is_what_its_rows_and_their_changes_say(name: str) -> None:
         assert list(loaded.rows()) == list(original.rows()) and list(loaded.changes()) == []
 
 
-def test_what_a_read_returns_is_a_value() -> None:
+def test_reads_return_immutable_values() -> None:
     ratings = state("ratings")
     ratings.set_element(1, 2, 3)
     row = ratings.row(1)
@@ -140,7 +140,7 @@ def test_what_a_read_returns_is_a_value() -> None:
     assert value == Vector({0: 1}) and weights.value() == Vector()
 
 
-def test_a_sum_that_leaves_64_bits_is_an_error_to_whoever_reads_it() -> None:
+def test_sum_that_exceeds_64_bits_is_an_error_for_every_reader() -> None:
     plain = Everything()
     with pytest.raises(OverflowError, match="amount is 9223372036854775808, which does not fit into 64 bits"):
         plain.weigh(0, 2**63)
@@ -165,7 +165,7 @@ def test_products_of_integers_are_exact() -> None:
         ratings.multiply(Vector({0: 2**30}))
 
 
-def test_products_are_those_of_numpy() -> None:
+def test_products_equal_those_of_numpy() -> None:
     chance = np.random.default_rng(3)
     dense = chance.integers(-3, 4, (6, 5))
     vector = chance.integers(-3, 4, 5)
@@ -179,7 +179,7 @@ def test_products_are_those_of_numpy() -> None:
     assert ratings.column(2) == Vector.dense(dense[:, 2].tolist())
 
 
-def test_everything_is_in_the_order_of_keys() -> None:
+def test_items_are_in_the_order_of_keys() -> None:
     seen = state("seen")
     for key in (5, 1, 3, 1):
         seen.add(key)
@@ -188,8 +188,8 @@ def test_everything_is_in_the_order_of_keys() -> None:
     assert list(Vector({9: 1, 2: 2}).items()) == [(2, 2), (9, 1)]
 
 
-def test_variables_with_a_type_hold_values_of_it() -> None:
-    """In a plain run as in the dataflow, and with the same words."""
+def test_typed_variables_accept_only_values_of_their_type() -> None:
+    """With the same messages in a plain run and in the dataflow."""
     plain = Everything()
     assert plain.price("tea", 3) == 3.0 and type(plain.price("tea", 3)) is float
     wrong = [
@@ -221,11 +221,11 @@ def test_partial_state_has_several_instances_in_a_plain_run() -> None:
         (Vector, "struct<indices: array<bigint>, values: array<double>>"),
     ],
 )
-def test_types_have_columns(annotation: Any, spark: str) -> None:
+def test_types_are_mapped_to_spark_types(annotation: Any, spark: str) -> None:
     assert value_type(annotation).spark == spark
 
 
-def test_values_go_into_rows_and_come_back() -> None:
+def test_values_survive_a_round_trip_through_rows() -> None:
     type = value_type(tuple[tuple[int, Vector[int] | None], ...])
     value = ((1, Vector({3: 4})), (2, None))
     assert type.from_row(type.to_row(value)) == value
@@ -234,6 +234,6 @@ def test_values_go_into_rows_and_come_back() -> None:
 
 
 @pytest.mark.parametrize("annotation", [list[int], set[int], dict[str, int], tuple, int | str, complex])
-def test_what_can_change_or_is_no_value_is_refused(annotation: Any) -> None:
+def test_mutable_and_unsupported_types_are_refused(annotation: Any) -> None:
     with pytest.raises(NotAValueType):
         value_type(annotation)

@@ -1,4 +1,4 @@
-"""State as a DataFrame at any epoch: equal to what the snapshot's reader says, also over bases and changed schemas."""
+"""State as a DataFrame at any epoch equals the result of the snapshot reader, also over bases and changed schemas."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def branch(tmp_path: Path) -> Branch:
     return branch
 
 
-def test_state_at_every_kind_of_epoch(spark: SparkSession, branch: Branch) -> None:
+def test_state_is_read_at_every_kind_of_epoch(spark: SparkSession, branch: Branch) -> None:
     for epoch in (1, 4, 6, None):
         state = epochal.read_state(spark, branch.store.url, "totals", epoch=epoch)
         assert state.columns == ["city", "day", "count", "worst"]
@@ -89,7 +89,7 @@ def test_an_evolved_table_has_its_defaults_and_its_quotients(spark: SparkSession
     ]
 
 
-def test_a_column_that_does_not_count_all_rows_says_so_in_its_field(spark: SparkSession, tmp_path: Path) -> None:
+def test_field_of_a_partial_column_has_its_first_epoch(spark: SparkSession, tmp_path: Path) -> None:
     branch = Branch(SnapshotStore(str(tmp_path)), tables=(TOTALS,))
     branch.epoch((TOTALS, ("JFK", 1), {"count": 4, "worst": 2.0}))
     value = (*TOTALS.value, Column(name="a.b", type="bigint", since=2))
@@ -108,8 +108,8 @@ def test_a_column_that_does_not_count_all_rows_says_so_in_its_field(spark: Spark
 
 
 @pytest.mark.by_turns(2)
-def test_what_has_expired_is_left_out_in_any_time_zone(spark: SparkSession, tmp_path: Path) -> None:
-    # Around a night in which the clocks of the session's zone are put back.
+def test_expired_rows_are_omitted_in_any_time_zone(spark: SparkSession, tmp_path: Path) -> None:
+    # The night in which the clocks of the session's time zone are set back.
     began, minute = datetime(2013, 11, 3, 5, 30, tzinfo=UTC), 60_000_000
     stamped, local = (
         StateTable.model_validate(WINDOWS.model_dump() | {"id": type, "time": {"name": "at", "type": type}})
@@ -144,7 +144,7 @@ def test_what_has_expired_is_left_out_in_any_time_zone(spark: SparkSession, tmp_
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
-def test_a_table_without_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_table_without_rows_has_its_columns(spark: SparkSession, tmp_path: Path) -> None:
     branch = Branch(SnapshotStore(str(tmp_path)))
     branch.epoch()
     state = epochal.read_state(spark, branch.store.url, "totals")
@@ -152,7 +152,7 @@ def test_a_table_without_rows(spark: SparkSession, tmp_path: Path) -> None:
     assert state.count() == 0
 
 
-def test_what_cannot_be_read(spark: SparkSession, branch: Branch, tmp_path: Path) -> None:
+def test_unknown_tables_epochs_and_branches_are_refused(spark: SparkSession, branch: Branch, tmp_path: Path) -> None:
     url = branch.store.url
     with pytest.raises(NotFound, match="no epoch 99"):
         epochal.read_state(spark, url, "totals", epoch=99)

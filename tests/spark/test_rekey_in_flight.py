@@ -1,4 +1,4 @@
-"""Re-keying writes state alone; the records of loops stay where they are, and a snapshot that holds more is refused."""
+"""Re-keying writes only state. Records of loops stay in flight; a snapshot with other records in flight is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.kit.manifests import plain_manifest
 
 
 class Flying(InternalSource):
-    """Always has something."""
+    """Always has records in flight."""
 
     kind = "test-loop"
 

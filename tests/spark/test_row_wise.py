@@ -1,4 +1,4 @@
-"""Computations over the rows of one epoch are refused in verbs, by the plan that Spark explains."""
+"""Verbs that compute over the rows of one epoch are refused, according to the plan that Spark explains."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def test_plans_of_every_supported_version_are_recorded() -> None:
 
 
 @pytest.mark.parametrize("spark_version", PLANS)
-def test_a_plan_of_each_supported_version(spark_version: str) -> None:
+def test_recorded_plans_of_each_supported_version_are_checked(spark_version: str) -> None:
     for case, plan in PLANS[spark_version].items():
         check(plan, case)
 
 
-def test_the_plans_of_the_running_version(spark: SparkSession) -> None:
+def test_plans_of_the_running_version_are_checked(spark: SparkSession) -> None:
     assert version() in PLANS
     every = {**ALLOWED, **{name: made for name, (made, _) in REFUSED.items()}}
     for case, made in every.items():
@@ -101,28 +101,28 @@ REFUSED_VERBS: dict[str, tuple[Verb, str, str]] = {
     "transform": (lambda s, t: s.transform(latest), "transform(latest) after source 'rows'", "key_by(..).top(..)"),
     "a limit": (lambda s, t: s.transform(lambda f: f.limit(5), "first"), "transform(first)", "top(..)"),
     "duplicates": (lambda s, t: s.transform(lambda f: f.distinct(), "once"), "transform(once)", "drop_duplicates(..)"),
-    "itself": (
+    "a join with itself": (
         lambda s, t: s.transform(lambda f: f.join(f.select("k", "at"), ["k", "at"], "left_semi"), "self"),
         "transform(self) after source 'rows': a join of the stream with rows of the same epoch",
         "within=..",
     ),
-    "after others": (
+    "after other verbs": (
         lambda s, t: s.where("v > 1").drop("a").join(t.select("k"), "k").transform(latest).union(s.drop("a")),
         "transform(latest) after source 'rows'",
         "per_epoch=True",
     ),
     "local rows": (lambda s, t: s.transform(local_rows), "transform(local_rows)", "map_arrow(..)"),
-    "behind event time": (
+    "after event time": (
         lambda s, t: s.with_watermark("at", "1 second").with_columns(n="count(*) OVER ()"),
         "with_columns(n)",
         "a window function",
     ),
-    "behind an operator": (
+    "after an operator": (
         lambda s, t: s.key_by("k").distinct("ks").select("max(k) AS k", "1 AS v"),
         "select(max(k) AS k, 1 AS v) after operator 'ks'",
         "an aggregate",
     ),
-    "of late rows": (
+    "over late rows": (
         lambda s, t: (
             s.with_watermark("at", "1 second")
             .key_by("k")
@@ -160,7 +160,7 @@ def test_verbs_over_the_rows_of_an_epoch_are_refused(spark: SparkSession, case: 
         (lambda s, t: s.select("k", "row_number() AS n"), "key_by(..).top(..)"),
     ],
 )
-def test_what_spark_itself_refuses_is_told_with_the_operator(spark: SparkSession, verb: Verb, advice: str) -> None:
+def test_refusals_of_spark_are_reported_with_the_operator(spark: SparkSession, verb: Verb, advice: str) -> None:
     pipeline = Pipeline("cut")
     verb(*read(pipeline)).write("out", console.sink())
     with pytest.raises(PipelineError) as refused:
@@ -197,7 +197,7 @@ def t_of(frame: DataFrame) -> DataFrame:
     return frame.sparkSession.createDataFrame([], "k string, w bigint")
 
 
-def test_per_epoch_allows_it_and_gives_a_result_for_each_epoch(spark: SparkSession) -> None:
+def test_per_epoch_gives_a_result_for_each_epoch(spark: SparkSession) -> None:
     pipeline = Pipeline("cut")
     rows, _ = read(pipeline)
     totals = rows.transform(lambda frame: frame.groupBy("k").agg(SF.sum("v").alias("v")), "totals", per_epoch=True)
@@ -212,7 +212,7 @@ def test_per_epoch_allows_it_and_gives_a_result_for_each_epoch(spark: SparkSessi
         rows.transform(latest, per_epoch="yes")  # type: ignore[arg-type]
 
 
-def test_per_epoch_says_nothing_of_the_verbs_behind_it(spark: SparkSession) -> None:
+def test_per_epoch_does_not_apply_to_later_verbs(spark: SparkSession) -> None:
     pipeline = Pipeline("cut")
     rows, _ = read(pipeline)
     rows.transform(latest, per_epoch=True).select("max(v) AS v").write("out", console.sink())
@@ -220,7 +220,7 @@ def test_per_epoch_says_nothing_of_the_verbs_behind_it(spark: SparkSession) -> N
         analyse(pipeline.graph(), spark)
 
 
-def test_event_time_outlasts_a_transform_per_epoch_that_keeps_its_column(spark: SparkSession) -> None:
+def test_event_time_is_kept_by_a_transform_per_epoch(spark: SparkSession) -> None:
     pipeline = Pipeline("cut")
     rows, _ = read(pipeline)
     once = rows.with_watermark("at", "1 second").transform(lambda frame: frame.distinct(), per_epoch=True)

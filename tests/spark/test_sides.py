@@ -1,4 +1,4 @@
-"""Side outputs: declared, refused, and what comes to them through every kind of author's function."""
+"""Side outputs: declarations, refusals, and rows from every kind of author's function."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def started() -> tuple[Pipeline, Stream]:
 
 
 def shape(pipeline: Pipeline) -> tuple[list[str], list[str], list[str]]:
-    """Shared and drained operators, and what nobody reads: operators and sides."""
+    """Shared operators, drained operators, and unread operators and sides."""
     graph = pipeline.graph()
     found = job_shape(graph, sinks=True)
 
@@ -88,7 +88,7 @@ def shape(pipeline: Pipeline) -> tuple[list[str], list[str], list[str]]:
 
 
 @pytest.mark.by_turns(3)
-def test_rows_come_to_sides_from_every_kind_of_function(spark: SparkSession) -> None:
+def test_every_kind_of_function_can_write_to_sides(spark: SparkSession) -> None:
     pipeline, rows = started()
     alerts = rows.key_by("user").process(Alerts)
     alerts.where("amount > 1").write("small", console.sink())
@@ -121,7 +121,7 @@ def test_rows_come_to_sides_from_every_kind_of_function(spark: SparkSession) -> 
     }
 
 
-def test_an_undeclared_side_is_refused_with_key_and_the_near_name(spark: SparkSession) -> None:
+def test_undeclared_side_is_refused_with_key_and_similar_name(spark: SparkSession) -> None:
     class Wrong(KeyedProcess):
         output = "user string"
         sides: ClassVar = {"alerts": ALERT}
@@ -151,7 +151,7 @@ def test_an_undeclared_side_is_refused_with_key_and_the_near_name(spark: SparkSe
     assert 'add sides = {"alerts": "column type, .."} to it' in failure(Undeclared)
 
 
-def test_what_cannot_be_a_side_is_refused() -> None:
+def test_invalid_sides_are_refused() -> None:
     def refused(sides: Any) -> str:
         _, rows = started()
         with pytest.raises(PipelineError) as error:
@@ -166,7 +166,7 @@ def test_what_cannot_be_a_side_is_refused() -> None:
     assert "has 101 sides; the maximum is 100" in refused({f"s{n}": "a int" for n in range(101)})
 
 
-def test_a_side_is_read_of_the_operator_that_declares_it() -> None:
+def test_side_is_read_directly_on_its_operator() -> None:
     _, rows = started()
     alerts = rows.key_by("user").process(Alerts)
     with pytest.raises(PipelineError, match=r"'alerts' has no side output 'alert'.* Did you mean 'alerts'\?"):
@@ -196,7 +196,7 @@ def test_an_operator_whose_output_and_side_are_read_runs_once() -> None:
     assert shape(pipeline) == (["alerts"], [], ["counts"])
 
 
-def test_sides_are_described_and_one_that_nobody_reads_is_told() -> None:
+def test_description_shows_sides_and_warns_of_unused_ones() -> None:
     pipeline, rows = started()
     alerts = rows.key_by("user").process(Alerts)
     alerts.side("alerts").write("a", console.sink())

@@ -1,4 +1,4 @@
-"""The hash equals Spark's, one key at a time and by columns, on every type that a key can have."""
+"""The hash equals Spark's, for single keys and for columns, on every type of key."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ VALUES: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("type", VALUES)
-def test_one_column(spark: SparkSession, type: str) -> None:
+def test_hash_of_one_column_equals_sparks(spark: SparkSession, type: str) -> None:
     _compare(spark, pa.table({"k": pa.array([*VALUES[type], None], arrow_type(type))}))
 
 
-def test_columns_chain(spark: SparkSession) -> None:
+def test_hash_of_several_columns_equals_sparks(spark: SparkSession) -> None:
     columns = {
         type: pa.array([RANDOM.choice([*values, None]) for _ in range(ROWS)], arrow_type(type))
         for type, values in VALUES.items()
@@ -101,8 +101,8 @@ def test_key_groups_agree_with_spark_and_are_owned_once(spark: SparkSession) -> 
             assert all(subtask_of(group, parallelism) == subtask for group in mine)
 
 
-def test_real_rows_beside_marks_have_the_hash_of_their_keys_and_no_null(spark: SparkSession) -> None:
-    """A null would take Spark's fast hash map from them."""
+def test_unmarked_rows_have_the_hash_of_their_keys_and_no_null(spark: SparkSession) -> None:
+    """With a null, Spark would not use its fast hash map."""
     assert hash_key([UNMARKED], pa.schema([("_mark", pa.int32())])) == SEED
     assert UNMARKED not in mark_values(1024)
     keys = spark.createDataFrame(pa.table({"a": _texts(), "n": _integers(64)[: ROWS + 4]}))

@@ -1,4 +1,4 @@
-"""State without a key, on Spark: how rows are dealt, whose elements are whose, and what rescaling does with them."""
+"""State without a key on Spark: the distribution of rows, the ownership of elements, and rescaling."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Batches(UnkeyedProcess):
 
 
 class Kept(UnkeyedProcess):
-    """Keeps every row; tells how many it has seen, its own and those of all."""
+    """Stores every row. Returns all that the subtask has stored."""
 
     seen = ListState("id bigint", scope="operator")
     output = "subtask int, ids array<bigint>"
@@ -86,15 +86,13 @@ def by_subtask(table: Any) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize("backend", ["heap", pytest.param("lmdb", marks=pytest.mark.long)])
 @pytest.mark.by_turns(3)
-def test_operator_state_goes_round_robin_to_the_subtasks_of_another_parallelism(
-    spark: SparkSession, backend: str
-) -> None:
+def test_operator_state_is_redistributed_round_robin_by_a_rescale(spark: SparkSession, backend: str) -> None:
     with Harness(build(Kept), spark, configuration(2, backend)) as test:
         held = by_subtask(test.epoch(rows=given(*range(8)))["out"])
         assert sorted(chain.from_iterable(held.values())) == list(range(8))
         assert all(ids == sorted(ids) and len(ids) == 4 for ids in held.values()), "in order, no skew"
         more = by_subtask(test.epoch(rows=given(*range(8, 12)))["out"])
-        assert all(more[subtask][:4] == held[subtask] for subtask in held), "each goes on with its own"
+        assert all(more[subtask][:4] == held[subtask] for subtask in held), "each subtask continues with its own"
         for parallelism in (3, 1, 2):
             test.restart(parallelism=parallelism)
             now = by_subtask(test.epoch(rows=[])["out"])
@@ -107,10 +105,10 @@ def test_operator_state_goes_round_robin_to_the_subtasks_of_another_parallelism(
 
 
 @pytest.mark.by_turns(2)
-def test_a_list_that_is_written_anew_leaves_nothing_behind(spark: SparkSession) -> None:
+def test_rewritten_list_keeps_no_old_elements(spark: SparkSession) -> None:
     with Harness(build(Batches, size=5), spark, configuration(2)) as test:
-        given_out = test.epoch(rows=given(*range(8)))["out"].num_rows
-        assert given_out == 0
+        returned = test.epoch(rows=given(*range(8)))["out"].num_rows
+        assert returned == 0
         assert test.state("batches.waiting").num_rows == 8
         outputs = test.epoch(rows=given(*range(8, 16)))["out"].to_pylist()
         assert sorted(len(row["ids"]) for row in outputs) == [5, 5]
@@ -120,7 +118,7 @@ def test_a_list_that_is_written_anew_leaves_nothing_behind(spark: SparkSession) 
 
 
 @pytest.mark.by_turns(2)
-def test_union_state_is_read_by_all_and_written_by_its_own(spark: SparkSession) -> None:
+def test_union_state_is_read_by_all_subtasks_and_written_by_its_own(spark: SparkSession) -> None:
     with Harness(build(KeptByAll), spark, configuration(2)) as test:
         test.epoch(rows=given(*range(6)))
         seen = by_subtask(test.epoch(rows=[])["out"])
@@ -132,24 +130,24 @@ def test_union_state_is_read_by_all_and_written_by_its_own(spark: SparkSession) 
         cleared = by_subtask(test.epoch(rows=given(-1))["out"])
         (one,) = (subtask for subtask in range(3) if cleared[subtask] == [] and seen[subtask])
         left = sorted(set(range(6)) - set(seen[one]))
-        assert sorted(cleared[100 + one]) == left, "what the others hold it still reads"
+        assert sorted(cleared[100 + one]) == left, "the elements of the others are still read"
         assert sorted(test.state("kept_by_all.seen")["id"].to_pylist()) == left
 
 
-def test_rows_are_dealt_the_same_in_every_retry(spark: SparkSession) -> None:
-    """Whatever the order in which a partition's rows are met; also with columns that Spark cannot sort by."""
+def test_distribution_of_rows_is_the_same_in_every_retry(spark: SparkSession) -> None:
+    """For any order of the rows of a partition, also with columns that Spark cannot sort by."""
     rows = [(n % 5, {"b": n % 3, "a": n}, [{"x": {n: "y"}}]) for n in range(40)]
     schema = "id int, tags map<string,int>, nested array<struct<x:map<int,string>>>"
 
-    def dealt(order: list[Any]) -> Counter[Any]:
+    def distributed(order: list[Any]) -> Counter[Any]:
         frame = spark.createDataFrame(order, schema).coalesce(1)
         subtasks = Subtasks.of(spark, 3, 8)
         united_rows = united([frame], [Input("rows", Distribution.TO_ANY)], (), subtasks).where("_mark IS NULL")
         return Counter((row["_subtask"], repr(sorted(row["tags"].items()))) for row in united_rows.collect())
 
     other_order = [(id, dict(reversed(tags.items())), nested) for id, tags, nested in reversed(rows)]
-    assert dealt(rows) == dealt(other_order)
-    assert sorted(Counter(subtask for subtask, _ in dealt(rows).elements()).values()) == [13, 13, 14]
+    assert distributed(rows) == distributed(other_order)
+    assert sorted(Counter(subtask for subtask, _ in distributed(rows).elements()).values()) == [13, 13, 14]
 
 
 def test_an_operator_without_any_row_is_called(spark: SparkSession) -> None:
@@ -176,12 +174,12 @@ class Wrong(UnkeyedProcess):
         (1, r"Wrong\.total is written while rows are processed"),
     ],
 )
-def test_what_an_author_gets_wrong_is_named_with_its_operator(spark: SparkSession, id: int, message: str) -> None:
+def test_errors_of_authors_are_named_with_the_operator(spark: SparkSession, id: int, message: str) -> None:
     with Harness(build(Wrong), spark, configuration(1)) as test, pytest.raises(EpochAborted, match=message):
         test.epoch(rows=given(id))
 
 
-def test_scopes_are_refused_where_they_cannot_be(spark: SparkSession) -> None:
+def test_invalid_scopes_are_refused(spark: SparkSession) -> None:
     class Keyed(UnkeyedProcess):
         total = ValueState("total bigint")
         output = "id bigint"

@@ -1,4 +1,4 @@
-"""Chains of verbs as one statement: the same rows as by verbs, or made by verbs; which chains there are."""
+"""Chains of verbs as one SQL statement give the rows of the verbs; other chains are evaluated verb by verb."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def frame_of(graph: Graph, rows: DataFrame, statements: Statements | None, carry
 
 
 def by_statement(verbs: Verbs, rows: DataFrame, carrying: bool = False) -> tuple[DataFrame, bool]:
-    """What the second epoch makes; whether by a statement. Compared with what the verbs make."""
+    """The frame of the second epoch, and whether a statement made it. The frame equals that of the verbs."""
     graph = graph_of(verbs)
     nodes = frozenset(node.id for node in graph.nodes[:-1]) if carrying else frozenset()
     statements = Statements(graph, graph.needed)
@@ -59,7 +59,7 @@ def by_statement(verbs: Verbs, rows: DataFrame, carrying: bool = False) -> tuple
 
 
 def lengthened(verb: Verbs) -> Verbs:
-    """The verb, then others so that all are long enough."""
+    """The verb, then others until the chain is long enough for a statement."""
 
     def verbs(rows: Stream) -> Stream:
         found = verb(rows)
@@ -99,18 +99,18 @@ def test_verbs_are_one_statement(verb: Verbs, rows: DataFrame) -> None:
 @pytest.mark.parametrize(
     "verb",
     [
-        lambda rows: rows.where(F.col("k").rlike("a|b")),  # is not written
+        lambda rows: rows.where(F.col("k").rlike("a|b")),  # has no SQL text
         lambda rows: rows.where(F.regexp_replace("k", "a", "b") == "b"),  # "a" and "b" are no columns
-        lambda rows: rows.select("v", "v", "k").with_columns(k="upper(k)"),  # which of the two is not known by name
-        lambda rows: rows.select("v").where("k = 'a'"),  # Spark finds it below
+        lambda rows: rows.select("v", "v", "k").with_columns(k="upper(k)"),  # the name is ambiguous
+        lambda rows: rows.select("v").where("k = 'a'"),  # Spark resolves k below the selection
     ],
 )
-def test_what_would_mean_something_else_is_made_by_verbs(verb: Verbs, rows: DataFrame) -> None:
+def test_verbs_with_another_meaning_in_sql_are_not_one_statement(verb: Verbs, rows: DataFrame) -> None:
     _, is_statement = by_statement(lengthened(verb), rows)
     assert not is_statement
 
 
-def test_a_row_keeps_its_partition(rows: DataFrame) -> None:
+def test_statement_keeps_the_partition_column(rows: DataFrame) -> None:
     frame, is_statement = by_statement(
         lengthened(lambda stream: stream.select("v", "k").with_columns(v="v + 1").select("*", "1 AS one")),
         rows.selectExpr("*", f"'p' AS {PARTITION}"),
@@ -120,7 +120,7 @@ def test_a_row_keeps_its_partition(rows: DataFrame) -> None:
     assert frame.columns == ["v", "k", PARTITION, "one"]
 
 
-def test_where_columns_are_gone_the_verb_says_so(rows: DataFrame) -> None:
+def test_verb_reports_missing_columns(rows: DataFrame) -> None:
     graph = graph_of(lengthened(lambda stream: stream.where("v > 1")))
     statements = Statements(graph, graph.needed)
     frame_of(graph, rows, statements, frozenset())
@@ -129,7 +129,7 @@ def test_where_columns_are_gone_the_verb_says_so(rows: DataFrame) -> None:
     assert frame_of(graph, rows, statements, frozenset()).collect()
 
 
-def test_a_chain_is_as_long_as_nobody_reads_what_is_within() -> None:
+def test_chain_ends_at_a_stream_that_others_read() -> None:
     def verbs(rows: Stream) -> Stream:
         first = rows.where("1 = 1").where("2 = 2")
         one, other = first.where("3 = 3").where("4 = 4"), first.where("5 = 5").transform(lambda frame: frame)
@@ -155,6 +155,6 @@ def test_a_chain_is_as_long_as_nobody_reads_what_is_within() -> None:
         (F.col("a").cast("int") != F.lit(None), "(CAST((a\n) AS int) != NULL)"),
     ],
 )
-def test_how_they_are_written(expression: Any, text: str | None) -> None:
+def test_sql_text_of_expressions(expression: Any, text: str | None) -> None:
     assert isinstance(expression, Expression)
     assert sql_text(expression) == text

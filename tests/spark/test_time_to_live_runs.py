@@ -1,6 +1,7 @@
 """Time to live over a downtime, and over upgrades.
 
-Epoch time goes on while nothing runs, event time does not; a fork, or a rollback, goes on from an old snapshot alike.
+Epoch time advances during a downtime, event time does not. The same holds after a fork or a rollback to an old
+snapshot.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def pipeline() -> Pipeline:
 
 
 def visits(*visits: tuple[str, float]) -> list[dict[str, Any]]:
-    """Rows of users, so many hours after noon."""
+    """Rows of users, with times in hours after noon."""
     return [{"user": user, "at": NOON + timedelta(hours=hours)} for user, hours in visits]
 
 
@@ -60,12 +61,12 @@ def users(test: Harness, table: str) -> set[str]:
 
 
 @pytest.mark.long  # without Spark: tests/unit/tasks/test_time_to_live.py, test_aggregate_ttl.py
-def test_what_is_too_old_is_gone_at_once_by_the_clock_and_stays_by_event_time(spark: SparkSession) -> None:
+def test_downtime_expires_state_by_epoch_time_but_not_by_event_time(spark: SparkSession) -> None:
     clock, events = ("by_clock", "pages.by_clock"), ("by_events", "pages.by_events")
     with Harness(pipeline(), spark) as test:
         assert counts(test.epoch(at=NOON, visits=visits(("a", 0), ("b", 0), ("a", 0.1)))) == {"a": (2, 2), "b": (1, 1)}
         assert counts(test.epoch(at=NOON + timedelta(minutes=59), visits=visits(("a", 0.2)))) == {"a": (3, 3)}
-        test.restart()  # nothing ran for a day
+        test.restart()  # a downtime of one day
         shown = test.epoch(at=NOON + timedelta(days=1), visits=visits(("a", 0.3), ("c", 0.3)))
         assert counts(shown) == {"a": (1, 4), "c": (1, 1)}
         assert [users(test, table) for table in clock] == [{"a", "c"}] * 2
@@ -83,7 +84,7 @@ def visits_of(**time_to_live: Any) -> Pipeline:
 
 
 @pytest.mark.by_turns(3)
-def test_an_aggregate_gets_a_time_to_live_and_later_another(spark: SparkSession) -> None:
+def test_upgrades_add_and_change_the_time_to_live_of_an_aggregate(spark: SparkSession) -> None:
     def at(minutes: float, *users: str) -> dict[str, int]:
         shown = test.epoch(at=NOON + timedelta(minutes=minutes), visits=visits(*((user, 0) for user in users)))
         return {row["user"]: row["visits"] for row in shown["out"].to_pylist()}
@@ -93,9 +94,9 @@ def test_an_aggregate_gets_a_time_to_live_and_later_another(spark: SparkSession)
         at(50, "a")
         test.upgrade(visits_of(ttl="1 hour"))
         assert at(100, "b") == {"b": 2}
-        assert at(110, "a", "b") == {"a": 1, "b": 3}, "rows that were there count from the snapshot at 50 minutes"
+        assert at(110, "a", "b") == {"a": 1, "b": 3}, "the time of existing rows begins at the snapshot at 50 minutes"
         test.upgrade(visits_of(ttl="2 hours"))
-        assert at(112, "c", "b") == {"b": 4, "c": 1}, "what has expired stays gone"
+        assert at(112, "c", "b") == {"b": 4, "c": 1}, "expired rows are not restored"
         assert at(231, "a", "b") == {"a": 1, "b": 5}
         with pytest.raises(IncompatibleState, match=r"cannot be taken away.*or the operator a new name"):
             test.upgrade(visits_of())

@@ -1,4 +1,4 @@
-"""A trial runs epochs at their own time: state that depends on it comes out as it was."""
+"""A trial runs epochs at their own time, so that state that depends on the time is the same."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def orders_in(folder: Path, available_now: bool, **configured: Any) -> Execution
 
 
 @pytest.mark.by_turns(3)
-def test_a_trial_takes_the_epoch_times_of_the_manifests(spark: SparkSession, tmp_path: Path) -> None:
+def test_trial_uses_the_epoch_times_of_the_manifests(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number, name in enumerate(("ann", "bob")):
         (tmp_path / "in" / f"{number}.json").write_text(json.dumps({"name": name, "n": 3600}))
@@ -57,7 +57,7 @@ def test_a_trial_takes_the_epoch_times_of_the_manifests(spark: SparkSession, tmp
 
 
 @pytest.mark.long
-def test_a_trial_of_the_last_epoch_lets_out_what_it_let_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_trial_of_the_last_epoch_gives_the_same_output(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "0.json").write_text(json.dumps({"name": "ann", "at": "2026-01-01T10:30:00Z"}))
     pipeline = Pipeline("windows")
@@ -75,7 +75,7 @@ def test_a_trial_of_the_last_epoch_lets_out_what_it_let_out(spark: SparkSession,
     assert (report.epochs, report.same) == (2, True), report
 
 
-def test_a_trial_carries_out_the_calls_that_its_epochs_took(spark: SparkSession, tmp_path: Path) -> None:
+def test_trial_repeats_the_calls_of_its_epochs(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = Pipeline("notes")
     pipeline.entry("note", {"key": "string"}).key_by("key").aggregate("notes", n="count(*)")
     noted = [("a", "x"), ("b", "y"), ("c", "x"), ("d", "z")]

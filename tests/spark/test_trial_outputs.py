@@ -1,4 +1,4 @@
-"""The rows of two versions are compared as multisets, whatever their types."""
+"""The outputs of two versions are compared as multisets, for rows of any type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NESTED = pa.schema([("tags", pa.map_(pa.string(), pa.int32())), ("points", pa.li
 
 
 def written(folder: Path, rows: list[dict[str, object]], schema: pa.Schema = PLAIN) -> list[Handle]:
-    """By two tasks, of which the second may have nothing."""
+    """The rows written by two tasks, of which the second may have none."""
     sink = KeepingSink("out", str(folder))
     handles = []
     for subtask, mine in enumerate((rows[::2], rows[1::2])):
@@ -34,14 +34,14 @@ def compared(spark: SparkSession, folder: Path, before: list, after: list, **mor
     return compare_outputs(spark, "out", len(before), *sides)
 
 
-def test_the_same_rows_in_another_order_are_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_order_of_rows_is_ignored(spark: SparkSession, tmp_path: Path) -> None:
     rows = [{"name": "a", "n": 1}, {"name": "b", "n": None}, {"name": "a", "n": 1}]
     found = compared(spark, tmp_path, rows, rows[::-1])
     assert found.same
     assert found == SinkComparison("out", 3, 3, 3, 0, 0, ())
 
 
-def test_rows_are_counted_as_often_as_they_are_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_duplicate_rows_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     before = [{"name": "a", "n": 1}] * 3 + [{"name": "b", "n": 2}]
     after = [{"name": "a", "n": 1}, {"name": "b", "n": None}, {"name": "b", "n": None}]
     found = compared(spark, tmp_path, before, after)
@@ -64,7 +64,7 @@ def test_maps_and_lists_are_compared(spark: SparkSession, tmp_path: Path) -> Non
     assert {example["row"]["tags"]["x"] for example in found.examples} == {1, 2}
 
 
-def test_money_keeps_its_digits(spark: SparkSession, tmp_path: Path) -> None:
+def test_decimals_keep_their_digits(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("total", pa.decimal128(30, 2))])
     before, after = ([{"total": Decimal(f"12345678901234567890.1{cent}")}] for cent in (1, 2))
     found = compared(spark, tmp_path, before, after, schema=schema)
@@ -74,7 +74,7 @@ def test_money_keeps_its_digits(spark: SparkSession, tmp_path: Path) -> None:
     }
 
 
-def test_a_sink_that_got_nothing_of_one_version(spark: SparkSession, tmp_path: Path) -> None:
+def test_sink_without_rows_of_one_version_is_compared(spark: SparkSession, tmp_path: Path) -> None:
     rows = [{"name": "a", "n": 1}]
     assert (
         compared(spark, tmp_path / "none", [], []).same,

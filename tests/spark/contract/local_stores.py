@@ -1,4 +1,4 @@
-"""What the tests of both local stores have in common: a worker's harness, damage, small disks, other processes."""
+"""Helpers for the tests of both local stores: a harness, damaged files, a small disk, a process that is killed."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ import pickle
 import shutil
 import subprocess
 import sys
-from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from epochal.backends import recent
+from epochal.backends import heap, lmdb, recent
 from epochal.backends.delta import DeltaBackend
+from epochal.backends.heap import HeapBackend
+from epochal.backends.lmdb import LmdbBackend
 from epochal.contracts.state import StateTaskScope
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.access import TableAccess
 from epochal.testing.state_world import COUNTS, GROUPS, OWNER, StateHarness, World, changes_of, counted, seen
 
 Counts = dict[tuple[object, ...], int]
-"""By word and day the count."""
+"""Counts by word and day."""
 
 
 class LocalStoreHarness(StateHarness):
-    """Of a backend that keeps what it has read below a cache folder."""
+    """A backend over a store at ``url`` that caches the state it reads below ``folder``."""
 
-    backend: type[DeltaBackend]
-
-    def __init__(self, folder: Path) -> None:
-        self._store = SnapshotStore(str(folder / "store"))
+    def __init__(self, backend: type[HeapBackend | LmdbBackend], folder: Path, url: str | None = None) -> None:
+        self._backend = backend
+        self._store = SnapshotStore(url or str(folder / "store"))
         self.cache = folder / "cache"
 
     @property
@@ -39,19 +39,15 @@ class LocalStoreHarness(StateHarness):
         return self._store
 
     def make(self) -> DeltaBackend:
-        return self.backend(OWNER, self.store, str(self.cache))
+        return self._backend(OWNER, self.store, str(self.cache))
 
     def new_worker(self) -> None:
-        self.forget()
-        recent.forget()
+        for module in (heap, lmdb, recent):
+            module.forget()
 
     def new_machine(self) -> None:
         self.new_worker()
         shutil.rmtree(self.cache, ignore_errors=True)
-
-    @abstractmethod
-    def forget(self) -> None:
-        """Let go of what the backend keeps in this process."""
 
 
 def filled(harness: StateHarness) -> World:
@@ -68,7 +64,7 @@ def overwrite(path: Path) -> None:
 
 @contextmanager
 def small_disk(kilobytes: int, folder: Path) -> Iterator[Path]:
-    """A file system of its own at ``folder``; the test is skipped where none can be mounted."""
+    """A separate file system at ``folder``. Skips the test if it cannot be mounted."""
     folder.mkdir()
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)], capture_output=True
@@ -82,12 +78,12 @@ def small_disk(kilobytes: int, folder: Path) -> Iterator[Path]:
 
 
 def counts_seen(backend: DeltaBackend, scope: StateTaskScope) -> Counts:
-    """What a task sees of ``counts``, all of which are there."""
+    """The counts that a task reads. All of them must exist."""
     transaction = backend.start(scope)
     rows = changes_of(COUNTS, counted(*range(300)))
     rows = rows.filter(rows.column("_kg").to_numpy() % 2 == scope.subtask)
-    there, values = TableAccess(COUNTS, transaction.view(COUNTS.id), GROUPS).get(rows)
-    assert there.all()
+    exists, values = TableAccess(COUNTS, transaction.view(COUNTS.id), GROUPS).get(rows)
+    assert exists.all()
     keys = zip(rows.column("word").to_pylist(), rows.column("day").to_pylist(), strict=True)
     found = dict(zip(keys, values.column("count").to_pylist(), strict=True))
     transaction.discard()
@@ -95,16 +91,16 @@ def counts_seen(backend: DeltaBackend, scope: StateTaskScope) -> Counts:
 
 
 def counts_expected(world: World, subtask: int) -> Counts:
-    """What a task has to see of them."""
+    """The counts that a task must read."""
     counts = {key: row["count"] for key, row in world.expected[COUNTS.id].items()}
     rows = [dict(zip(("word", "day"), key, strict=True)) | {"count": 0} for key in counts]
     groups = changes_of(COUNTS, rows).column("_kg").to_pylist()
     return {key: count for (key, count), group in zip(counts.items(), groups, strict=True) if group % 2 == subtask}
 
 
-def kill_a_task(script: str, world: World, harness: LocalStoreHarness, folder: Path) -> None:
-    """Start a task in a process that kills itself as ``script`` says, whose arguments are the store, the cache, and a
-    file with the task's scope."""
+def kill_task(script: str, world: World, harness: LocalStoreHarness, folder: Path) -> None:
+    """Start a task in a process that kills itself as ``script`` specifies. The arguments of the script are the
+    store, the cache and a file with the task's scope."""
     program, scope = folder / "killed.py", folder / "scope"
     program.write_text(script)
     scope.write_bytes(pickle.dumps(world.scope(0)))

@@ -1,4 +1,4 @@
-"""The files sink keeps the contract of sinks, in each of its formats."""
+"""The files sink satisfies the contract of sinks in each of its formats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from epochal.testing.contract import (
 
 
 class Folder(SinkHarness):
-    """A folder, read without Epochal: what is not hidden is visible."""
+    """A folder, read without Epochal. Files that are not hidden are visible."""
 
     def __init__(self, path: Path, format: str) -> None:
         self.path, self.format = path, format
@@ -61,7 +61,7 @@ class TestFilesSink(SinkBackendContract):
 
 @pytest.mark.parametrize("answers", [FileAnswers(), StepAnswers()], ids=["files", "steps"])
 class TestFilesSinkDegraded(SinkBackendContract):
-    """Each operation on a file, or each step, loses its answer; calls come twice, each from another process."""
+    """Every file operation, or every step, loses its result. Calls are repeated by other processes."""
 
     @pytest.fixture
     def harness(self, tmp_path: Path, answers: LostAnswers) -> SinkHarness:

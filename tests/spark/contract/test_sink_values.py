@@ -1,4 +1,4 @@
-"""Values are read back as they were written: by Epochal's own sources, and by an independent reader."""
+"""Values are read back unchanged, by Epochal's own sources and by an independent reader."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def pre_commit(backend: DbmsBackend, at: EpochScope, rows: pa.RecordBatch) -> Ha
 
 
 def check_equal(written: pa.Table, read: pa.Table) -> None:
-    """The same values row by row, also the sign of zero; NaN is NaN."""
+    """The values are equal row by row, including the sign of zero. NaN equals NaN."""
     for name in written.column_names:
         type = written[name].type
         both = zip(written[name].to_pylist(), read[name].cast(type).to_pylist(), strict=True)
@@ -123,11 +123,11 @@ SCHEMA = (
     "fraction decimal(38,10), price decimal(9,2), text string, day date, at timestamp, local timestamp_ntz"
 )
 NULL = {"nullValue": "\ue000"}
-"""Without it, Spark and Epochal read an empty text of CSV as null."""
+"""Otherwise Spark and Epochal read empty text in CSV as null."""
 
 
 @pytest.mark.parametrize("format", ["json", "csv", "parquet"])
-def test_files_are_read_back_as_they_were_written(spark: SparkSession, tmp_path: Path, format: str) -> None:
+def test_files_are_read_back_unchanged(spark: SparkSession, tmp_path: Path, format: str) -> None:
     rows = values(1)
     schema = SCHEMA if format == "csv" else f"{SCHEMA}, bytes binary"
     rows = rows.drop_columns(["bytes"]) if format == "csv" else rows
@@ -148,7 +148,7 @@ def test_files_are_read_back_as_they_were_written(spark: SparkSession, tmp_path:
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql", "mariadb"], indirect=True)
-def test_tables_are_read_back_as_they_were_written(database: DbmsDatabase) -> None:
+def test_tables_are_read_back_unchanged(database: DbmsDatabase) -> None:
     dialect = database.url.get_backend_name()
     rows = values(2)
     if dialect != "postgresql":
@@ -187,7 +187,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("format", ["json", "csv"])
-def test_text_that_is_not_utf8_is_refused_with_its_row_and_column(tmp_path: Path, format: str) -> None:
+def test_invalid_utf8_is_refused_with_its_row_and_column(tmp_path: Path, format: str) -> None:
     other = pa.Array.from_buffers(pa.string(), 2, pa.array([b"good", b"\xed\xa0\x80"]).buffers())
     rows = pa.record_batch({"id": [7, 8], "name": other})
     with (
@@ -197,7 +197,8 @@ def test_text_that_is_not_utf8_is_refused_with_its_row_and_column(tmp_path: Path
         WRITERS[format](file, rows.schema).write(rows)
 
 
-def test_csv_refuses_a_line_break_which_its_readers_take_for_the_end_of_a_row(tmp_path: Path) -> None:
+def test_csv_refuses_line_breaks(tmp_path: Path) -> None:
+    """Readers would interpret them as the end of a row."""
     rows = pa.record_batch({"id": [7, 8], "name": ["good", "two\nlines"]})
     with (
         (tmp_path / "rows").open("wb") as file,
@@ -225,7 +226,9 @@ def test_csv_refuses_a_line_break_which_its_readers_take_for_the_end_of_a_row(tm
         ),
     ],
 )
-def test_what_sqlite_would_change_is_refused(database: DbmsDatabase, table: str, value: pa.Array, message: str) -> None:
+def test_values_that_sqlite_would_change_are_refused(
+    database: DbmsDatabase, table: str, value: pa.Array, message: str
+) -> None:
     database.run(f"CREATE TABLE {TABLE} (id bigint primary key, {table})")
     backend = database.make()
     rows = pa.record_batch({"id": [7, 8], "v": value})

@@ -1,4 +1,4 @@
-"""What every sink does when its application is rolled back: a new branch writes to the target of the old one."""
+"""Sinks after a rollback of their application: a new branch writes to the target of the old one."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.by_turns(2)
-def test_the_new_branch_goes_on_beside_what_was_left(harness: SinkHarness) -> None:
+def test_new_branch_continues_beside_the_abandoned_epochs(harness: SinkHarness) -> None:
     first_branch(harness)
     backend = taken_over(harness, SECOND, left_behind(FIRST, first=2, last=3))
     committed(backend, at(SECOND, 4, EpochKey(FIRST, 1)), 4)
@@ -122,7 +122,7 @@ def test_the_new_branch_goes_on_beside_what_was_left(harness: SinkHarness) -> No
 
 
 @pytest.mark.by_turns(2)
-def test_forward_again_on_the_branch_that_was_left(harness: SinkHarness) -> None:
+def test_third_branch_continues_the_abandoned_one(harness: SinkHarness) -> None:
     first_branch(harness)
     second = taken_over(harness, SECOND, left_behind(FIRST, first=2, last=3))
     committed(second, at(SECOND, 4, EpochKey(FIRST, 1)), 4)
@@ -132,7 +132,7 @@ def test_forward_again_on_the_branch_that_was_left(harness: SinkHarness) -> None
 
 
 def test_a_late_driver_of_the_old_branch_changes_nothing(harness: SinkHarness) -> None:
-    """It was stopped in the middle of a commit that its successor finished; and it has an epoch that nobody decided."""
+    """The driver was stopped in a commit that its successor finished, and it has an undecided epoch."""
     old = made(harness)
     old.recover(at(FIRST, 0))
     handle = pre_commit(old, at(FIRST, 1), rows(1))
@@ -153,7 +153,7 @@ def test_a_late_driver_of_the_old_branch_changes_nothing(harness: SinkHarness) -
 
 
 @pytest.mark.parametrize("harness", ["files", pytest.param("two-phase", marks=pytest.mark.server)], indirect=True)
-def test_nothing_of_the_old_branch_stays_staged(harness: SinkHarness) -> None:
+def test_staged_files_of_the_old_branch_are_deleted(harness: SinkHarness) -> None:
     old = first_branch(harness)
     pre_commit(old, at(FIRST, 4, EpochKey(FIRST, 3)), rows(4))
     assert harness.leftovers()
@@ -162,7 +162,7 @@ def test_nothing_of_the_old_branch_stays_staged(harness: SinkHarness) -> None:
 
 
 @pytest.mark.parametrize("harness", ["files", pytest.param("hdfs", marks=pytest.mark.server)], indirect=True)
-def test_folders_are_moved_aside_and_come_back(harness: SinkHarness) -> None:
+def test_folders_are_moved_aside_and_restored(harness: SinkHarness) -> None:
     first_branch(harness)
     second = taken_over(harness, SECOND, left_behind(FIRST, first=2, last=3, aside=True))
     assert same(harness.visible(), rows(1))
@@ -176,13 +176,13 @@ def test_folders_are_moved_aside_and_come_back(harness: SinkHarness) -> None:
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """Simulated death of the process."""
 
 
 @pytest.mark.parametrize(("harness", "step"), STEPS, indirect=["harness"])
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.by_turns(2)
-def test_a_crash_at_any_step_is_made_good_by_the_next_attempt(harness: SinkHarness, step: str, times: int) -> None:
+def test_next_attempt_recovers_from_a_crash_at_any_step(harness: SinkHarness, step: str, times: int) -> None:
     first_branch(harness)
     second = taken_over(harness, SECOND, left_behind(FIRST, first=2, last=3, aside=True))
     committed(second, at(SECOND, 4, EpochKey(FIRST, 1)), 4)
@@ -207,7 +207,7 @@ def test_a_crash_at_any_step_is_made_good_by_the_next_attempt(harness: SinkHarne
     assert same(harness.visible(), rows(1, 2, 3, 6))
 
 
-def test_a_folder_of_somebody_else_is_not_taken_over(tmp_path: Path) -> None:
+def test_folder_of_another_application_is_refused(tmp_path: Path) -> None:
     backend = FilesBackend(str(tmp_path / "out"))
     backend.recover(at(FIRST, 0))
     stranger = left_behind("another", first=1, last=9)
@@ -220,7 +220,7 @@ def test_a_folder_of_somebody_else_is_not_taken_over(tmp_path: Path) -> None:
         backend.recover(foreign)
 
 
-def test_a_folder_that_is_further_than_every_branch_is_refused(tmp_path: Path) -> None:
+def test_folder_ahead_of_every_branch_is_refused(tmp_path: Path) -> None:
     harness = Folder(tmp_path / "out", "json")
     first_branch(harness)
     with pytest.raises(SinkError, match="already holds epoch 3"):
@@ -229,7 +229,7 @@ def test_a_folder_that_is_further_than_every_branch_is_refused(tmp_path: Path) -
 
 @pytest.mark.server
 @pytest.mark.parametrize("harness", ["two-phase"], indirect=True)
-def test_a_crash_after_a_branch_was_swept_is_made_good_by_the_next_attempt(harness: SinkHarness) -> None:
+def test_next_attempt_recovers_from_a_crash_after_sweeping_a_branch(harness: SinkHarness) -> None:
     first = first_branch(harness)
     pre_commit(first, at(FIRST, 4, EpochKey(FIRST, 3)), rows(99))
     assert harness.leftovers() != []

@@ -1,7 +1,8 @@
-"""What sinks with a server do when their process dies at any step of a recovery or a commit: all or nothing is visible,
-and the next attempt makes it all. (Files and HDFS: tests/spark/test_backends_files.py and test_hdfs_trouble.py.)
+"""Sinks with a server whose process dies at any step of a recovery or commit: all rows of the epoch are visible or
+none, and the next attempt completes it. (Files and HDFS: test_backends_files.py and test_hdfs_trouble.py.)
 
-Processes are killed there by tests/fault, too: at a step of each kind in every run, at all in the run of all tests.
+The tests in tests/service/fault also kill processes: at one step of each kind in every run, at all steps in the run
+of all tests.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ SINKS = {
 }
 STEPS = [(sink, point) for sink, points in SINKS.items() for point in points if not point.startswith("T")]
 PARTLY = ("E5.kafka.chunk-committed", "E5.postgresql.committed-one")
-"""Where an epoch has several transactions (docs/concepts/guarantees.md): they become visible one after the other."""
+"""Steps between transactions of one epoch (docs/concepts/guarantees.md), which become visible one after the other."""
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """Simulated death of the process."""
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def harness(
 
 @pytest.mark.parametrize(("harness", "step"), STEPS, indirect=["harness"])
 @pytest.mark.by_turns(2)
-def test_a_crash_at_any_step_is_made_good_by_the_next_attempt(harness: SinkHarness, step: str) -> None:
+def test_next_attempt_recovers_from_a_crash_at_any_step(harness: SinkHarness, step: str) -> None:
     first = harness.make()
     first.check(SCHEMA)
     first.recover(epoch(0, parent=0))

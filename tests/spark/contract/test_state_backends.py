@@ -1,8 +1,7 @@
-"""Heap and LMDB keep the contract of state backends."""
+"""Heap and LMDB satisfy the contract of state backends."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,13 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from epochal.backends import heap, lmdb, recent
+from epochal.backends import heap
 from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
 from epochal.backends.runs import lists, view
 from epochal.backends.runs.hashing import Hashes, hash_keys
 from epochal.contracts.registry import STATE_BACKENDS, find
-from epochal.contracts.state import StateBackend
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.contract import (
     DegradedStateHarness,
@@ -27,50 +25,29 @@ from epochal.testing.contract import (
     StepAnswers,
 )
 from epochal.testing.state_world import OWNER
+from tests.spark.contract.local_stores import LocalStoreHarness
 
 
 def few_hashes(keys: pa.BinaryArray, salt: int) -> Hashes:
     return hash_keys(keys, salt) & np.uint64(63)
 
 
-class Harness(StateHarness):
-    def __init__(self, backend: type[HeapBackend | LmdbBackend], url: str, folder: Path) -> None:
-        self._backend = backend
-        self._store = SnapshotStore(url)
-        self.cache = folder / "cache"
-
-    @property
-    def store(self) -> SnapshotStore:
-        return self._store
-
-    def make(self) -> StateBackend:
-        return self._backend(OWNER, self.store, str(self.cache))
-
-    def new_worker(self) -> None:
-        for module in (heap, lmdb, recent):
-            module.forget()
-
-    def new_machine(self) -> None:
-        self.new_worker()
-        shutil.rmtree(self.cache, ignore_errors=True)
-
-
 @pytest.mark.claim("Thesis, 4.5.2", "Thesis, table 4.1, Local (Heap)")
 class TestHeap(StateBackendContract):
     @pytest.fixture
-    def harness(self, tmp_path: Path) -> Harness:
-        return Harness(HeapBackend, str(tmp_path / "store"), tmp_path)
+    def harness(self, tmp_path: Path) -> StateHarness:
+        return LocalStoreHarness(HeapBackend, tmp_path)
 
 
 class TestHeapInFiles(StateBackendContract):
-    """Runs are files, however few rows they have; all merging is the thread's; many keys have one hash."""
+    """Runs are always files, a background thread does all merging, and many keys have the same hash."""
 
     @pytest.fixture
-    def harness(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
+    def harness(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StateHarness]:
         monkeypatch.setattr(lists, "FILE_ROWS", 1)
         for module in (heap, view):
             monkeypatch.setattr(module, "hash_keys", few_hashes)
-        yield Harness(HeapBackend, str(tmp_path / "store"), tmp_path)
+        yield LocalStoreHarness(HeapBackend, tmp_path)
         for each in heap.lists().values():
             each.wait()
 
@@ -78,52 +55,52 @@ class TestHeapInFiles(StateBackendContract):
 @pytest.mark.claim("Thesis, table 4.1, Local (RocksDB)", "SDG, table 1, fine-grained updates")
 class TestLmdb(StateBackendContract):
     @pytest.fixture
-    def harness(self, tmp_path: Path) -> Harness:
-        return Harness(LmdbBackend, (tmp_path / "store").as_uri(), tmp_path)
+    def harness(self, tmp_path: Path) -> StateHarness:
+        return LocalStoreHarness(LmdbBackend, tmp_path, (tmp_path / "store").as_uri())
 
 
 class TestHeapOverAnObjectStore(StateBackendContract):
     @pytest.fixture
-    def harness(self, tmp_path: Path) -> Harness:
-        return Harness(HeapBackend, f"memory://{tmp_path}", tmp_path)
+    def harness(self, tmp_path: Path) -> StateHarness:
+        return LocalStoreHarness(HeapBackend, tmp_path, f"memory://{tmp_path}")
 
 
-@pytest.mark.long  # LMDB's below writes the same files of the store, and those of its cache
+@pytest.mark.long  # TestLmdbDegraded writes the same files to the store, and also its cache
 class TestHeapDegraded(StateBackendContract):
-    """Every operation on a file of the store loses its answer."""
+    """Every operation on a file of the store loses its result."""
 
-    test_a_full_disk_is_said_so_and_leaves_nothing = None  # it counts the steps of a single call
+    test_a_full_disk_is_said_so_and_leaves_nothing = None  # it counts the steps of one call
 
     @pytest.fixture
     def harness(self, tmp_path: Path) -> StateHarness:
-        inner = Harness(HeapBackend, str(tmp_path / "store"), tmp_path)
+        inner = LocalStoreHarness(HeapBackend, tmp_path)
         return DegradedStateHarness(inner, Losses(FileAnswers()))
 
 
 class TestLmdbDegraded(StateBackendContract):
-    """Every operation on a file of the store, or of the cache, loses its answer."""
+    """Every operation on a file of the store or the cache loses its result."""
 
     test_a_full_disk_is_said_so_and_leaves_nothing = None
 
     @pytest.fixture
     def harness(self, tmp_path: Path) -> StateHarness:
-        inner = Harness(LmdbBackend, str(tmp_path / "store"), tmp_path)
+        inner = LocalStoreHarness(LmdbBackend, tmp_path)
         return DegradedStateHarness(inner, Losses(FileAnswers()))
 
 
-@pytest.mark.long  # heap degraded and heap over an object store, each by itself, are above
+@pytest.mark.long  # each of the two conditions is tested separately above
 class TestHeapOverAnObjectStoreDegraded(StateBackendContract):
-    """What follows each step is lost."""
+    """The result of every step is lost."""
 
     test_a_full_disk_is_said_so_and_leaves_nothing = None
 
     @pytest.fixture
     def harness(self, tmp_path: Path) -> StateHarness:
-        inner = Harness(HeapBackend, f"memory://{tmp_path}", tmp_path)
+        inner = LocalStoreHarness(HeapBackend, tmp_path, f"memory://{tmp_path}")
         return DegradedStateHarness(inner, Losses(StepAnswers()))
 
 
 @pytest.mark.parametrize(("name", "backend"), [("heap", HeapBackend), ("lmdb", LmdbBackend)])
-def test_they_are_found_by_their_names(name: str, backend: type[HeapBackend | LmdbBackend], tmp_path: Path) -> None:
+def test_backends_are_found_by_name(name: str, backend: type[HeapBackend | LmdbBackend], tmp_path: Path) -> None:
     assert find(STATE_BACKENDS, name) is backend
     assert backend(OWNER, SnapshotStore(str(tmp_path)), str(tmp_path)).kind == name

@@ -1,4 +1,4 @@
-"""Heap's local store is a cache: shared by processes, and whatever becomes of its files, the rows are right."""
+"""Heap's local store is a cache shared by processes. No damage to its files changes the rows."""
 
 from __future__ import annotations
 
@@ -38,30 +38,28 @@ from tests.spark.contract.local_stores import (
     counts_expected,
     counts_seen,
     filled,
-    kill_a_task,
+    kill_task,
     overwrite,
     small_disk,
 )
 
 
 class Harness(LocalStoreHarness):
-    backend = HeapBackend
-
-    def forget(self) -> None:
+    def new_worker(self) -> None:
         settled()
-        heap.forget()
+        super().new_worker()
 
     @property
     def runs(self) -> list[Path]:
         return sorted(self.cache.rglob("*.run"))
 
     def files(self) -> list[str]:
-        """Of the store."""
+        """The files of the store."""
         return list(self.store.list(""))
 
     @property
     def listed(self) -> set[str]:
-        """The runs that some epoch shows."""
+        """The runs that the list of any epoch names."""
         return {name for path in self.cache.rglob("at/*.json") for name in json.loads(path.read_bytes())}
 
 
@@ -74,7 +72,7 @@ def settled() -> None:
 def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
     monkeypatch.setattr(runs_lists, "FILE_ROWS", 1)
     heap.forget()
-    yield Harness(tmp_path)
+    yield Harness(HeapBackend, tmp_path)
     settled()
 
 
@@ -101,9 +99,9 @@ def swap(path: Path) -> None:
     path.write_bytes(b"not Arrow" * 100)
 
 
-# Files that are mapped are replaced, as a file system that loses bytes does not: to cut one would end the process.
+# Mapped files are replaced, not changed in place: truncating one would kill the process.
 @pytest.mark.parametrize("damage", [overwrite, change_one_byte, halve, empty, swap, Path.unlink])
-def test_damaged_files_are_thrown_away_and_rebuilt(
+def test_damaged_files_are_discarded_and_rebuilt(
     world: World, harness: Harness, damage: Callable[[Path], None]
 ) -> None:
     world.run(counts=counted(*range(100, 400), count=2) + uncounted(*range(20)))
@@ -122,7 +120,7 @@ def test_damaged_files_are_thrown_away_and_rebuilt(
 
 
 @pytest.mark.parametrize("content", [b"", b"[", b"{}", b"[]", b"[1, null]", b'"x"'])
-def test_a_damaged_list_is_not_believed(world: World, harness: Harness, content: bytes) -> None:
+def test_damaged_list_is_ignored(world: World, harness: Harness, content: bytes) -> None:
     harness.new_worker()
     found = list(harness.cache.rglob("at/*.json"))
     assert found
@@ -131,7 +129,7 @@ def test_a_damaged_list_is_not_believed(world: World, harness: Harness, content:
     world.check()
 
 
-def test_a_cache_removed_below_a_view_is_missed_by_nobody(world: World, harness: Harness) -> None:
+def test_view_survives_the_removal_of_its_cache(world: World, harness: Harness) -> None:
     view = world.start()
     old = world.fork(world.branch)
     shutil.rmtree(harness.cache)
@@ -146,7 +144,7 @@ def test_a_cache_removed_below_a_view_is_missed_by_nobody(world: World, harness:
     assert harness.listed
 
 
-def test_an_unsynced_cache_does_not_outlive_the_machines_boot(
+def test_unsynced_cache_is_discarded_after_a_reboot(
     world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = harness.runs
@@ -166,7 +164,7 @@ def test_the_cache_of_another_user_is_refused(world: World, harness: Harness) ->
         world.start()
 
 
-def test_what_others_could_have_written_is_thrown_away(world: World, harness: Harness) -> None:
+def test_cache_writable_by_other_users_is_discarded(world: World, harness: Harness) -> None:
     (folder,) = (harness.cache / "heap").iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in harness.runs} == {0o600}
@@ -178,7 +176,7 @@ def test_what_others_could_have_written_is_thrown_away(world: World, harness: Ha
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_subtasks_of_another_parallelism_had_goes_when_nobody_looks_at_it(world: World, harness: Harness) -> None:
+def test_unused_caches_of_another_parallelism_are_deleted(world: World, harness: Harness) -> None:
     before = {path.parent for path in harness.runs if path.parent.name.endswith("-2")}
     assert before
     world.parallelism = 1
@@ -195,15 +193,15 @@ def test_what_subtasks_of_another_parallelism_had_goes_when_nobody_looks_at_it(w
     world.check()
 
 
-def test_a_rescale_goes_on_with_what_the_subtasks_before_had(world: World, harness: Harness) -> None:
+def test_rescale_reuses_the_caches_of_the_previous_subtasks(world: World, harness: Harness) -> None:
     for parallelism in (4, 3, 5, 2):
         for number in range(2):
             left = range(number * parallelism, 40)
-            gone = range(40, 40 + parallelism) if number else range(0)
+            deleted = range(40, 40 + parallelism) if number else range(0)
             world.run(
-                counts=counted(*left, count=parallelism) + uncounted(*gone),
+                counts=counted(*left, count=parallelism) + uncounted(*deleted),
                 seen=[entry for one in left for entry in seen(one, b"b", times=parallelism)]
-                + [entry for one in gone for entry in unseen(one - 40, b"b")],
+                + [entry for one in deleted for entry in unseen(one - 40, b"b")],
             )
         world.check()
         settled()
@@ -216,7 +214,7 @@ def test_a_rescale_goes_on_with_what_the_subtasks_before_had(world: World, harne
         world.check()
 
 
-def test_a_rescale_does_without_what_a_subtask_before_has_not_kept(world: World, harness: Harness) -> None:
+def test_rescale_works_without_the_caches_of_the_previous_subtasks(world: World, harness: Harness) -> None:
     world.run(counts=counted(*range(100), count=2) + uncounted(*range(100, 200)))
     world.check()
     settled()
@@ -228,7 +226,7 @@ def test_a_rescale_does_without_what_a_subtask_before_has_not_kept(world: World,
     world.check()
 
 
-def test_a_rescale_back_sees_what_was_between(world: World, harness: Harness) -> None:
+def test_rescale_back_includes_the_epochs_in_between(world: World, harness: Harness) -> None:
     for parallelism in (3, 2):
         world.parallelism = parallelism
         for number in range(3):
@@ -241,7 +239,7 @@ def test_a_rescale_back_sees_what_was_between(world: World, harness: Harness) ->
     world.check()
 
 
-def test_workers_share_what_one_has_brought_up_to_date(world: World, harness: Harness) -> None:
+def test_workers_share_an_up_to_date_cache(world: World, harness: Harness) -> None:
     for chain in world.chains.values():
         for link in chain.links:
             for delta in link.deltas:
@@ -250,9 +248,7 @@ def test_workers_share_what_one_has_brought_up_to_date(world: World, harness: Ha
     world.check()
 
 
-def test_a_new_worker_finds_small_runs_beside_large_ones(
-    world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_worker_finds_small_and_large_runs(world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs_lists, "FILE_ROWS", 50)
     for count in range(10):
         world.run(counts=counted(count, count + 100, count=count))
@@ -264,7 +260,7 @@ def test_a_new_worker_finds_small_runs_beside_large_ones(
     world.check()
 
 
-def test_what_was_aborted_or_lost_to_another_copy_is_in_no_list(world: World, harness: Harness) -> None:
+def test_aborted_and_superseded_task_output_is_in_no_list(world: World, harness: Harness) -> None:
     aborted = world.pre_commit({COUNTS.id: counted(*range(10), count=66)})
     harness.make().abort(world.scope(0).epoch, aborted)
     attempts = [world.start(0) for _ in range(2)]
@@ -291,7 +287,7 @@ def test_what_was_aborted_or_lost_to_another_copy_is_in_no_list(world: World, ha
 
 
 def _attempt(store: str, cache: str, scope: StateTaskScope, count: int) -> object:
-    """Another copy of a task, in a process of its own, which sees what the first one has not given back."""
+    """Another copy of a task, in a separate process. It finds the files that the first copy has not released."""
     runs_lists.FILE_ROWS = 1
     transaction = HeapBackend(OWNER, SnapshotStore(store), cache).start(scope)
     rows = changes_of(COUNTS, counted(*range(10), count=count))
@@ -299,7 +295,7 @@ def _attempt(store: str, cache: str, scope: StateTaskScope, count: int) -> objec
     return transaction.pre_commit()
 
 
-def test_branches_that_went_on_from_one_epoch_see_their_own(world: World, harness: Harness) -> None:
+def test_branches_from_one_epoch_are_isolated(world: World, harness: Harness) -> None:
     other = world.fork("fork")
     for count in (2, 3):
         world.run(counts=counted(*range(300), count=count))
@@ -309,7 +305,7 @@ def test_branches_that_went_on_from_one_epoch_see_their_own(world: World, harnes
             harness.new_worker()
 
 
-def test_processes_catch_up_and_merge_side_by_side(world: World, harness: Harness) -> None:
+def test_processes_catch_up_and_merge_concurrently(world: World, harness: Harness) -> None:
     for number in range(FAN_IN + 2):
         world.run_elsewhere(counts=counted(*range(number * 40, number * 40 + 100), count=number))
     old = world.fork(world.branch)
@@ -324,7 +320,7 @@ def test_processes_catch_up_and_merge_side_by_side(world: World, harness: Harnes
 
 
 def _counts(store: str, cache: str, scope: StateTaskScope) -> Counts:
-    """What a task in a process of its own sees of ``counts``, before it has merged anything and afterwards."""
+    """The counts that a task in a separate process reads, before and after a merge."""
     runs_lists.FILE_ROWS = 1
     found = []
     for _ in range(2):
@@ -335,13 +331,13 @@ def _counts(store: str, cache: str, scope: StateTaskScope) -> Counts:
 
 
 def runs_of(world: World, subtask: int = 0) -> tuple[int, Lists]:
-    """How many runs a task's view of ``counts`` has, and where they are kept."""
+    """The number of runs in a task's view of ``counts``, and the lists that contain them."""
     alone = replace(world.scope(subtask), tables=(COUNTS,), chains={COUNTS.id: world.chains[COUNTS.id]})
     view = world.copied().open_views(alone)[COUNTS.id]  # type: ignore[attr-defined]
     return len(view._runs), view._lists
 
 
-def test_the_run_of_a_delta_is_there_before_the_next_epoch_asks(world: World, harness: Harness) -> None:
+def test_run_of_a_delta_exists_before_the_next_epoch(world: World, harness: Harness) -> None:
     handles = world.pre_commit({COUNTS.id: counted(*range(10), count=2)})
     settled()
     deltas = [delta for handle in handles for delta in harness.make().deltas(handle)]
@@ -356,7 +352,7 @@ def test_the_run_of_a_delta_is_there_before_the_next_epoch_asks(world: World, ha
     assert made <= harness.listed
 
 
-def test_whoever_finds_another_process_merging_leaves_it_alone(world: World, harness: Harness) -> None:
+def test_only_one_process_merges_at_a_time(world: World, harness: Harness) -> None:
     _, lists = runs_of(world)
     with Shelf(lists.shelf.folder).merging() as alone:
         assert alone
@@ -371,7 +367,9 @@ def test_whoever_finds_another_process_merging_leaves_it_alone(world: World, har
     assert runs_of(world)[0] == 1
 
 
-def test_too_many_runs_are_not_put_off(world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merging_is_not_deferred_above_the_maximum_number_of_runs(
+    world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(runs_lists, "MOST", 6)
     with Shelf(runs_of(world)[1].shelf.folder).merging():
         for number in range(20):
@@ -387,7 +385,7 @@ def small_cache(harness: Harness) -> Iterator[Path]:
         settled()
 
 
-def test_a_full_disk_under_a_run_is_said_so(small_cache: Path, harness: Harness) -> None:
+def test_full_disk_is_reported_while_a_run_is_written(small_cache: Path, harness: Harness) -> None:
     world = World(harness)
     world.run_elsewhere(counts=_wide(range(400)))
     with pytest.raises(StorageFull, match=str(small_cache)):
@@ -399,7 +397,7 @@ def test_a_full_disk_under_a_run_is_said_so(small_cache: Path, harness: Harness)
     world.check()
 
 
-def test_a_full_disk_under_a_merge_keeps_nobody_from_running(
+def test_full_disk_during_a_merge_does_not_stop_epochs(
     small_cache: Path, harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World(harness, 1)
@@ -418,11 +416,11 @@ def _wide(numbers: range) -> list[Change]:
     return [{**row, "last": f"{row['word']}{'x' * 1500}"} for row in counted(*numbers)]
 
 
-def test_a_killed_writer_leaves_nothing_that_is_believed(world: World, harness: Harness, tmp_path: Path) -> None:
+def test_files_of_a_killed_writer_are_ignored(world: World, harness: Harness, tmp_path: Path) -> None:
     world.run_elsewhere(counts=counted(*range(300), count=2))
     harness.new_worker()
     before = harness.listed
-    kill_a_task(_KILLED, world, harness, tmp_path)
+    kill_task(_KILLED, world, harness, tmp_path)
     assert list(harness.cache.rglob("*.part"))
     assert harness.listed == before
     world.check()

@@ -1,4 +1,4 @@
-"""LMDB's local store is a cache: shared by processes, and whatever becomes of its files, the rows are right."""
+"""LMDB's local store is a cache shared by processes. No damage to its files changes the rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from epochal.backends import boot_folders, lmdb, lmdb_environment
+from epochal.backends import boot_folders, lmdb_environment
 from epochal.backends.catch_up import Step
 from epochal.backends.lmdb import LmdbBackend
 from epochal.backends.lmdb_environment import Environment
@@ -27,18 +27,13 @@ from tests.spark.contract.local_stores import (
     counts_expected,
     counts_seen,
     filled,
-    kill_a_task,
+    kill_task,
     overwrite,
     small_disk,
 )
 
 
 class Harness(LocalStoreHarness):
-    backend = LmdbBackend
-
-    def forget(self) -> None:
-        lmdb.forget()
-
     @property
     def data_files(self) -> list[Path]:
         return sorted(self.cache.rglob("data.mdb"))
@@ -46,7 +41,7 @@ class Harness(LocalStoreHarness):
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Harness:
-    return Harness(tmp_path)
+    return Harness(LmdbBackend, tmp_path)
 
 
 @pytest.fixture
@@ -67,7 +62,7 @@ def remove_folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [overwrite, halve, empty, remove_folder])
-def test_damaged_files_are_thrown_away_and_rebuilt(
+def test_damaged_files_are_discarded_and_rebuilt(
     world: World, harness: Harness, damage: Callable[[Path], None]
 ) -> None:
     files = harness.data_files
@@ -81,13 +76,13 @@ def test_damaged_files_are_thrown_away_and_rebuilt(
     assert not list(harness.cache.rglob("*.discarded"))
 
 
-def test_a_removed_cache_is_noticed_by_the_process_that_has_it_open(world: World, harness: Harness) -> None:
+def test_process_detects_the_removal_of_its_open_cache(world: World, harness: Harness) -> None:
     shutil.rmtree(harness.cache)
     world.check()
     assert len(harness.data_files) == GROUPS
 
 
-def test_an_unsynced_cache_does_not_outlive_the_machines_boot(
+def test_unsynced_cache_is_discarded_after_a_reboot(
     world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = harness.data_files
@@ -98,7 +93,7 @@ def test_an_unsynced_cache_does_not_outlive_the_machines_boot(
     assert not set(harness.data_files) & set(before)
 
 
-def test_workers_share_what_one_has_brought_up_to_date(world: World, harness: Harness) -> None:
+def test_workers_share_an_up_to_date_cache(world: World, harness: Harness) -> None:
     for chain in world.chains.values():
         for link in chain.links:
             for delta in link.deltas:
@@ -107,10 +102,10 @@ def test_workers_share_what_one_has_brought_up_to_date(world: World, harness: Ha
     world.check()
 
 
-def test_a_cache_whose_keys_have_another_form_is_not_read(
+def test_cache_with_another_key_format_is_not_read(
     world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an earlier version of Epochal has left on a machine: the very rows, with keys of form 1."""
+    """An earlier version of Epochal has left the same rows on the machine, with keys of form 1."""
     files = harness.data_files
     with monkeypatch.context() as earlier:
         earlier.setattr(boot_folders, "FORM", 1)
@@ -122,7 +117,7 @@ def test_a_cache_whose_keys_have_another_form_is_not_read(
     world.check()
 
 
-def test_branches_have_stores_of_their_own(world: World, harness: Harness) -> None:
+def test_branches_have_separate_stores(world: World, harness: Harness) -> None:
     fork = world.fork("fork")
     world.run(counts=counted(1, count=2))
     fork.run(counts=counted(1, count=3))
@@ -135,7 +130,7 @@ def test_branches_have_stores_of_their_own(world: World, harness: Harness) -> No
         branch.check()
 
 
-def test_a_step_that_another_worker_has_overtaken_is_not_taken(tmp_path: Path) -> None:
+def test_step_overtaken_by_another_worker_is_not_applied(tmp_path: Path) -> None:
     environment = Environment(tmp_path / "one", [COUNTS.id])
     first, second, third = (EpochKey("main", epoch) for epoch in (1, 2, 3))
 
@@ -162,7 +157,7 @@ def test_a_full_map_grows(world: World, harness: Harness, monkeypatch: pytest.Mo
     assert max(path.stat().st_size for path in harness.data_files) > 64 << 10
 
 
-def test_a_full_disk_under_the_cache_is_said_so(world: World, harness: Harness, tmp_path: Path) -> None:
+def test_full_disk_of_the_cache_is_reported(world: World, harness: Harness, tmp_path: Path) -> None:
     with small_disk(96, tmp_path / "small") as folder:
         backend = LmdbBackend(OWNER, harness.store, str(folder))
         with pytest.raises(StorageFull, match=str(folder)):
@@ -170,7 +165,7 @@ def test_a_full_disk_under_the_cache_is_said_so(world: World, harness: Harness, 
 
 
 @pytest.mark.by_turns(2)
-def test_processes_catch_up_side_by_side(world: World, harness: Harness) -> None:
+def test_processes_catch_up_concurrently(world: World, harness: Harness) -> None:
     for number in range(3):
         world.run_elsewhere(counts=counted(*range(number * 50, number * 50 + 100), count=number))
     old = world.fork(world.branch)
@@ -184,14 +179,14 @@ def test_processes_catch_up_side_by_side(world: World, harness: Harness) -> None
 
 
 def _counts(store: str, cache: str, scope: StateTaskScope) -> Counts:
-    """What a task in a process of its own sees of ``counts``."""
+    """The counts that a task in a separate process reads."""
     return counts_seen(LmdbBackend(OWNER, SnapshotStore(store), cache), scope)
 
 
-def test_a_killed_writer_leaves_the_last_whole_step(world: World, harness: Harness, tmp_path: Path) -> None:
+def test_killed_writer_leaves_the_last_complete_step(world: World, harness: Harness, tmp_path: Path) -> None:
     world.run_elsewhere(counts=counted(*range(300), count=2))
     harness.new_worker()
-    kill_a_task(_KILLED, world, harness, tmp_path)
+    kill_task(_KILLED, world, harness, tmp_path)
     world.check()
 
 

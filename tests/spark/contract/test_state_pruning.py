@@ -1,4 +1,4 @@
-"""Local stores do not grow with what has expired, and lose nothing that anyone may still see."""
+"""Local stores delete expired rows, and keep all rows that a reader may still see."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from epochal.backends import lmdb, pruning
 from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
 from epochal.testing.state_world import TIMED_TABLES, VISITS, WINDOWS, World, check_view, counted, visits, windows
-from tests.spark.property.test_state_snapshots import Harness
+from tests.spark.contract.local_stores import LocalStoreHarness
 
 
 def stored(backend: type[HeapBackend | LmdbBackend], world: World, table: str) -> int:
@@ -28,12 +28,12 @@ def stored(backend: type[HeapBackend | LmdbBackend], world: World, table: str) -
 
 @pytest.mark.parametrize("backend", [HeapBackend, LmdbBackend])
 @pytest.mark.by_turns(3)
-def test_local_stores_keep_about_what_is_alive(
+def test_local_stores_keep_few_expired_rows(
     backend: type[HeapBackend | LmdbBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pruning, "FEWEST_ROWS", 4)
     chance = random.Random(7)
-    harness = Harness(backend, tmp_path)
+    harness = LocalStoreHarness(backend, tmp_path)
     harness.new_worker()
     world = World(harness, 1, TIMED_TABLES)
     early = None

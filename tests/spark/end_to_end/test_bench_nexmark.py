@@ -1,6 +1,5 @@
-"""What Epochal is compared with by ``make bench-nexmark`` answers the same questions: Structured Streaming's queries
-give what the oracles give, those with windows as far as their watermark has come.
-"""
+"""The Structured Streaming queries of ``make bench-nexmark`` give the results of the oracles; those with windows
+give them up to their watermark."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ EVENTS, RATE = 6000, 100
 WINDOWS = ("q5", "q7", "q8", "q11")
 
 
-def test_every_measured_query_is_compared_or_says_why_not() -> None:
+def test_every_measured_query_is_compared_or_listed_as_unsupported() -> None:
     assert {*QUERIES, *CANNOT} == set(MEASURED)
     assert not set(QUERIES) & set(CANNOT)
 
@@ -34,7 +33,7 @@ def test_epochal_reads_the_files_that_structured_streaming_reads(tmp_path: Path)
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("query", sorted(QUERIES))
-def test_structured_streaming_answers_as_the_oracle(spark: SparkSession, tmp_path: Path, query: str) -> None:
+def test_structured_streaming_equals_the_oracle(spark: SparkSession, tmp_path: Path, query: str) -> None:
     source = nexmark.source(events=EVENTS, events_per_second=RATE).make()
     assert isinstance(source, NexmarkSource)
     for number in range(3):

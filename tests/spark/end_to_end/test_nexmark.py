@@ -1,4 +1,4 @@
-"""Nexmark's queries: every pipeline gives in the end what its oracle gives, in one epoch and in several."""
+"""The final result of every Nexmark pipeline equals its oracle, in one epoch and in several."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ KEYS = {
     "q18": ("auction", "bidder"),
     "q19": ("auction", "rank_number"),
 }
-"""What a query's rows are new values of; those of the others stay."""
+"""Key columns of the queries whose rows replace earlier rows. The other queries append."""
 CONFIGURATION = Configuration(state_backend="heap", parallelism=2, epoch_interval_seconds=0)
-TOLD_BRIEFLY = ("q3", "q4", "q11", "q17", "q18")
+SAMPLED_QUERIES = ("q3", "q4", "q11", "q17", "q18")
 BY_EVENT_TIME, BY_EPOCH_TIME = ("q5", "q7", "q11"), ("q12",)
-"""What they give waits for a time, so that one more epoch has to come that is late enough."""
+"""Their output waits for a time, so that one more epoch is required after it."""
 
-# Some 50 minutes around midnight, in two partitions, with events that come late. With few auctions in flight many bids
-# come before their auction; with the skew some of them count.
+# About 50 minutes around midnight in two partitions, with late events. With few auctions in flight, many bids precede
+# their auction; the skew makes some of them count.
 OPTIONS: dict[str, Any] = {
     "events": 6000,
     "events_per_second": 2,
@@ -54,24 +54,24 @@ OPTIONS: dict[str, Any] = {
     "in_flight_auctions": 20,
 }
 DELAY = "4 minutes"
-"""Of watermarks: no event is late. The harness's source has no partitions, so that the skew counts as well."""
-IN_THE_EVENING = {**OPTIONS, "first_event_at": "2015-07-14T18:30:00Z"}
-"""For q14, which asks for the time of day."""
+"""The delay of watermarks. No event is late: the harness's source has no partitions, so the skew is included."""
+EVENING_OPTIONS = {**OPTIONS, "first_event_at": "2015-07-14T18:30:00Z"}
+"""For q14, which depends on the time of day."""
 
 TWENTY_EPOCHS = tuple(sorted({*range(0, 6001, 400), 3, 1501, 1502, 4001, 5999}))
-"""Where they begin, and where the last ends: some have one event, some hundreds."""
+"""Bounds of epochs of one event to several hundred."""
 FIRST_EPOCH_AT, BETWEEN_EPOCHS = datetime(2026, 1, 1, tzinfo=UTC), timedelta(seconds=7)
 LAST_EPOCH_AT = FIRST_EPOCH_AT + timedelta(hours=1)
 
 
 def source_of(query: str) -> NexmarkSource:
-    source = nexmark.source(**(IN_THE_EVENING if query == "q14" else OPTIONS)).make()
+    source = nexmark.source(**(EVENING_OPTIONS if query == "q14" else OPTIONS)).make()
     assert isinstance(source, NexmarkSource)
     return source
 
 
 def streamed(spark: SparkSession, query: str, bounds: Sequence[int]) -> pa.Table:
-    """What the pipeline has given after an epoch from each bound to the next."""
+    """The final output of the pipeline after one epoch for each pair of bounds."""
     source = source_of(query)
     graph = load_graph(FOLDER / f"{query}.py", {"delay": DELAY})
     with Harness(graph, spark, CONFIGURATION) as test:
@@ -91,7 +91,7 @@ def opened_at(epoch: int) -> datetime:
 
 
 def newest(query: str, given: Sequence[pa.Table]) -> pa.Table:
-    """What epochs have given in the end: of each key the last row."""
+    """The final output of several epochs: the last row of each key."""
     if query not in KEYS:
         return pa.concat_tables(given)
     rows = {tuple(row[key] for key in KEYS[query]): row for table in given for row in table.to_pylist()}
@@ -120,7 +120,7 @@ def assert_equal(spark: SparkSession, query: str, bounds: Sequence[int]) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("query", TOLD_BRIEFLY)
+@pytest.mark.parametrize("query", SAMPLED_QUERIES)
 @pytest.mark.by_turns(3)
 def test_a_query_equals_its_oracle(spark: SparkSession, query: str) -> None:
     assert_equal(spark, query, (0, 700, 2000))
@@ -136,15 +136,15 @@ def test_a_query_can_write_to_a_folder(query: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("query", QUERIES)
-def test_every_query_equals_its_oracle_however_its_events_are_cut(spark: SparkSession, query: str) -> None:
+def test_every_query_equals_its_oracle_for_any_division_into_epochs(spark: SparkSession, query: str) -> None:
     assert_equal(spark, query, (0, 6000))
     assert_equal(spark, query, TWENTY_EPOCHS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("query", [*(pytest.param(it, marks=pytest.mark.long) for it in ("q9", "q18")), "q19"])
-def test_ties_are_decided_as_the_oracle_says(spark: SparkSession, query: str) -> None:
-    """Bids of one auction and one bidder, all of the same price, some of them at the same time."""
+def test_ties_are_resolved_as_in_the_oracle(spark: SparkSession, query: str) -> None:
+    """Bids on one auction by two bidders, all at the same price, some at the same time."""
     begin = datetime(2015, 7, 15, tzinfo=UTC)
     soon = begin + timedelta(minutes=1)
     auction = (1000, "item", "description", 5, 10, soon, 1000, 10, "extra")
@@ -162,7 +162,7 @@ def test_ties_are_decided_as_the_oracle_says(spark: SparkSession, query: str) ->
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_what_windows_count_and_what_comes_too_late_for_them_is_all_that_came(spark: SparkSession) -> None:
+def test_counted_and_late_bids_add_up_to_all_bids(spark: SparkSession) -> None:
     source = nexmark.source(**{**OPTIONS, "late_share": 0.05, "late_by": "20 minutes"}).make()
     assert isinstance(source, NexmarkSource)
     bounds = (0, 1000, 2000, 3000)
@@ -180,7 +180,7 @@ def test_what_windows_count_and_what_comes_too_late_for_them_is_all_that_came(sp
 
 
 def bids_by_window() -> Pipeline:
-    """Bids counted in windows and in sessions, and those that came too late for them."""
+    """Bids counted in windows and in sessions, and bids that are too late for them."""
     pipeline = Pipeline("counts")
     events = pipeline.read("events", nexmark.source())
     bids = nexmark.bids(events).with_watermark("dateTime", "10 seconds")

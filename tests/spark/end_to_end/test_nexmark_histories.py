@@ -1,6 +1,6 @@
-"""Ten of Nexmark's queries as applications: their drivers are killed, they are rescaled and forked, events come late.
+"""Ten Nexmark queries as applications with late events. Their drivers are killed; they are rescaled and forked.
 
-What each one and its fork have written in the end is what the oracle gives, which never saw an epoch.
+The final output of each application and of its fork equals the oracle, which has no epochs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OPTIONS: dict[str, Any] = {
     "late_by": "90 seconds",
 }
 DELAY = timedelta(seconds=100)
-"""Of watermarks: no event is late."""
+"""The delay of watermarks. No event is late."""
 CONFIGURATION = {
     "max_records_per_epoch": EVENTS // EPOCHS,
     "epoch_interval_seconds": 0.5,
@@ -82,8 +82,8 @@ def test_a_query_that_is_killed_rescaled_and_forked_equals_its_oracle(
     before = {epoch: rows for epoch, rows in written.items() if epoch <= FORKED_AT}
     assert not set(before) & set(written_by_fork)
     for history in (written, before | written_by_fork):
-        in_the_end = newest(query, [history[epoch] for epoch in sorted(history)])
-        assert sorted_rows(in_the_end.select(oracle.column_names)) == sorted_rows(oracle)
+        final = newest(query, [history[epoch] for epoch in sorted(history)])
+        assert sorted_rows(final.select(oracle.column_names)) == sorted_rows(oracle)
 
 
 def reach(application: ApplicationHandle, epoch: int) -> None:
@@ -102,7 +102,7 @@ def kill_driver(application: ApplicationHandle) -> None:
 
 
 def epochs_of(folder: Path) -> dict[int, pa.Table]:
-    """What a folder shows, by epoch."""
+    """The visible rows of a folder, by epoch."""
     found: dict[int, list[pa.Table]] = {}
     for file in folder.glob("epoch=*/[!_.]*"):
         found.setdefault(int(file.parent.name.partition("=")[2]), []).append(pq.read_table(file))

@@ -122,12 +122,12 @@ def _all_changes(number: int) -> Iterator[Change]:
             "fare": Decimal(place * number * 25).scaleb(-2),
             "codes": [number, None] if place % 2 else None,
         }
-        gone = place % 5 == number
-        yield LAST, (tail,), None if gone else last
-        if number == 1 or gone:
-            yield RECENT, (tail, 0), None if gone and number > 1 else {"airport": f"A{place}"}
+        deleted = place % 5 == number
+        yield LAST, (tail,), None if deleted else last
+        if number == 1 or deleted:
+            yield RECENT, (tail, 0), None if deleted and number > 1 else {"airport": f"A{place}"}
         yield RECENT, (tail, number), {"airport": None if place % 4 == 0 else f"B{number}"}
-        yield AIRPORTS, (tail, f"A{number % 3}"), None if gone and number > 2 else {"times": number}
+        yield AIRPORTS, (tail, f"A{number % 3}"), None if deleted and number > 2 else {"times": number}
 
 
 def _described(branch: Branch, snapshot: ManifestReference) -> dict[str, Any]:

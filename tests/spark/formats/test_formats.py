@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -41,9 +41,6 @@ from tests.spark.formats.make import (
 )
 from tests.unit.snapshot_tree import GROUPS, Rows
 
-if TYPE_CHECKING:
-    pass
-
 FIXTURE = Path(__file__).parent / "stored"
 Backend = type[HeapBackend | LmdbBackend]
 
@@ -66,9 +63,9 @@ class Stored:
 def stored(tmp_path: Path) -> Stored:
     folder = tmp_path / "stored"
     shutil.copytree(FIXTURE, folder)
-    said = json.loads((folder / STATE).read_text())
-    snapshots = [ManifestReference.model_validate(each["snapshot"]) for each in said]
-    tables = [each["tables"] for each in said]
+    described = json.loads((folder / STATE).read_text())
+    snapshots = [ManifestReference.model_validate(each["snapshot"]) for each in described]
+    tables = [each["tables"] for each in described]
     keys = [snapshot.key for snapshot in snapshots]
     store = SnapshotStore(str(folder / STORE))
     return Stored(store, folder / BUNDLE, dict(zip(keys, snapshots, strict=True)), dict(zip(keys, tables, strict=True)))
@@ -90,7 +87,7 @@ def rows_of(table: StateTable, rows: pa.Table) -> Rows:
 
 
 def plain(rows: Rows) -> list[Any]:
-    """As ``state.json`` has them."""
+    """Rows in the form of ``state.json``."""
     return rows_as_json(rows)
 
 
@@ -105,8 +102,8 @@ def test_look_ups_find_values_and_entries(stored: Stored) -> None:
         reader = SnapshotReader(stored.store, stored.snapshots[key])
         for table in TABLES:
             model = rows_of(table, reader.read(table.id))
-            gone = tuple("nobody" if column.type == "string" else None for column in table.key[:1])
-            keys = [*model, (*gone, *next(iter(model))[1:])]
+            absent = tuple("missing" if column.type == "string" else None for column in table.key[:1])
+            keys = [*model, (*absent, *next(iter(model))[1:])]
             assert reader.get(table.id, keys) == [*model.values(), None]
         tail = next(iter(rows_of(RECENT, reader.read(RECENT.id))))[:1]
         mine = sorted(each for each in rows_of(RECENT, reader.read(RECENT.id)) if each[:1] == tail)
@@ -138,8 +135,8 @@ def restored(
                 keys = all_keys(stored, table)
                 mine = keys.filter(pa.array(key_groups(keys, table.owner_schema, GROUPS) % parallelism == subtask))
                 found, values = TableAccess(table, transaction.view(table.id), GROUPS).get(mine)
-                there = pa.table([*mine.columns, *values.columns], [*mine.column_names, *values.column_names])
-                every[table.id] |= rows_of(table, there.filter(pa.array(found)))
+                restored = pa.table([*mine.columns, *values.columns], [*mine.column_names, *values.column_names])
+                every[table.id] |= rows_of(table, restored.filter(pa.array(found)))
             transaction.discard()
     return {id: plain(rows) for id, rows in every.items()}
 

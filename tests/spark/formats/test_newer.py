@@ -1,4 +1,4 @@
-"""What a later version of Epochal wrote is refused by its number wherever it is read, and nothing is changed."""
+"""Every reader refuses files of a later version of Epochal by their format number, and changes nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.unit.snapshot_tree import GROUPS, TOTALS, Branch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SAYS = r"has format 2; this version of Epochal reads 1: upgrade Epochal\."
+MESSAGE = r"has format 2; this version of Epochal reads 1: upgrade Epochal\."
 
 
 @pytest.fixture
@@ -44,17 +44,17 @@ def branch(tmp_path: Path) -> Branch:
 
 
 def later(store: SnapshotStore, reference: ManifestReference) -> ManifestReference:
-    """The manifest as a later version might have written it: with another format, and fields of its own."""
+    """The manifest as a later version might write it: another format number and unknown fields."""
     fields = json.loads(store.read(reference.path))
     data = json.dumps({**fields, "format": 2, "novelty": {"is": "unknown"}}).encode()
     store.write(reference.path, data)
     return reference.model_copy(update={"sha256": hashlib.sha256(data).hexdigest()})
 
 
-def test_a_newer_manifest_is_refused_by_all_who_read_it(branch: Branch) -> None:
+def test_newer_manifest_is_refused_by_every_reader(branch: Branch) -> None:
     store = branch.store
     head = later(store, branch.epochs[-1])
-    says = f"Manifest {store.location(head.path)} {SAYS}"
+    message = f"Manifest {store.location(head.path)} {MESSAGE}"
     before = store.list("")
     for read in (
         lambda: store.read_manifest(head),
@@ -64,23 +64,23 @@ def test_a_newer_manifest_is_refused_by_all_who_read_it(branch: Branch) -> None:
         lambda: Verification(store, [head]).run(repair=True),
         lambda: discover(store),
     ):
-        with pytest.raises(NewerFormat, match=says):
+        with pytest.raises(NewerFormat, match=message):
             read()
     assert store.list("") == before
 
 
-def test_a_further_attempt_would_fail_again_and_is_not_made() -> None:
+def test_newer_format_is_a_permanent_failure() -> None:
     assert permanent(of_error(NewerFormat()))
 
 
-def test_spark_does_not_read_it(spark: SparkSession, branch: Branch) -> None:
+def test_read_state_refuses_a_newer_manifest(spark: SparkSession, branch: Branch) -> None:
     later(branch.store, branch.epochs[-1])
-    with pytest.raises(NewerFormat, match=SAYS):
+    with pytest.raises(NewerFormat, match=MESSAGE):
         epochal.read_state(spark, branch.store.url, "totals")
 
 
 @pytest.mark.parametrize("kind", ["bases", "deltas"])
-def test_a_newer_state_file_is_refused_by_all_who_read_it(branch: Branch, tmp_path: Path, kind: str) -> None:
+def test_newer_state_file_is_refused_by_every_reader(branch: Branch, tmp_path: Path, kind: str) -> None:
     store = branch.store
     manifest = store.read_manifest(branch.epochs[-1])
     files = [each.model_copy(update={"file": rewritten(store, each.file)}) for each in getattr(manifest, kind)]
@@ -94,12 +94,12 @@ def test_a_newer_state_file_is_refused_by_all_who_read_it(branch: Branch, tmp_pa
         lambda: reader.get("totals", [("nowhere", 5)]),
         lambda: HeapBackend("totals", store, str(tmp_path / "cache")).start(scope),
     ):
-        with pytest.raises(NewerFormat, match=rf"State file .*\.parquet {SAYS}"):
+        with pytest.raises(NewerFormat, match=rf"State file .*\.parquet {MESSAGE}"):
             read()
 
 
 def rewritten(store: SnapshotStore, file: FileReference) -> FileReference:
-    """The same rows, in a file that says of itself that it has format 2."""
+    """The same rows in a file with format number 2."""
     path = store.location(file.path)
     rows = pq.read_table(path)
     about = {**json.loads(rows.schema.metadata[b"epochal"]), "format": 2}

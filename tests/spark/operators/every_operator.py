@@ -188,7 +188,7 @@ class Totals(BatchFunction):
 
 
 class Kept(UnkeyedProcess):
-    """Every row once, and kept; whose list it is in depends on the parallelism."""
+    """Returns every row and stores it. The list that stores a row depends on the parallelism."""
 
     kept = ListState("number bigint, key string", scope="operator")
     output = "number bigint, key string"
@@ -223,7 +223,7 @@ class Ranked(PartialProcess):
 
 
 class Weighted(BroadcastProcess):
-    """Rows weighed by what control rows have said so far; the control rows are some of the rows."""
+    """Rows weighted by the control rows so far. The control rows are a subset of the rows."""
 
     weights = MapState(key="digit int", value="weight bigint", scope="broadcast")
     total = ValueState("total bigint")
@@ -243,8 +243,8 @@ class Weighted(BroadcastProcess):
 
 @program
 class Tallies:
-    """Each row is counted under its key, then under several digits, and wherever it is; answers show how much has been
-    before."""
+    """Counts each row under its key, under several digits and in a partial state. Answers contain the previous
+    counts."""
 
     totals: Partitioned[Map[str, int]]
     digits: Partitioned[Matrix[int]]
@@ -295,7 +295,7 @@ def divided(rows: Stream) -> Stream:
     return even.union(even.side("odd").with_columns(seen="CAST(NULL AS bigint)"))
 
 
-def near_in_time(rows: Stream) -> Stream:
+def interval_joined(rows: Stream) -> Stream:
     """Rows with others of their key up to 20 seconds later: some in the same epoch, some in another."""
     timed = rows.with_columns(at="timestamp_seconds(number)").with_watermark("at", "1 hour")
     others = rows.select("key", "number AS other", "timestamp_seconds(number) AS other_at")
@@ -308,7 +308,7 @@ def near_in_time(rows: Stream) -> Stream:
     )
 
 
-def of_equal_windows(rows: Stream) -> Stream:
+def windows_joined(rows: Stream) -> Stream:
     """Windows of all rows with the same windows of a third of them."""
     every = timed_rows(rows)
     some = every.where("number % 3 = 0")
@@ -317,7 +317,7 @@ def of_equal_windows(rows: Stream) -> Stream:
     return counted.join(others, on=("key", "window_start", "window_end"), how="full", name="both")
 
 
-def as_of_their_time(rows: Stream) -> Stream:
+def temporally_joined(rows: Stream) -> Stream:
     """Rows with the newest of some others of their key. The watermark is far behind, so that rows wait until the
     end."""
     timed = rows.with_columns(at="timestamp_seconds(number)").with_watermark("at", "1 hour")
@@ -326,7 +326,7 @@ def as_of_their_time(rows: Stream) -> Stream:
     return timed.join(latest, on="key", as_of="at", how="left", name="versioned")
 
 
-def beside_the_newest(rows: Stream) -> Stream:
+def latest_joined(rows: Stream) -> Stream:
     """All versions of a key are equal, as the newest one depends on the division into epochs."""
     versions = rows.select("key", "1 AS since", "concat('of ', key) AS version")
     return rows.join(versions.latest("key", order_by="since"), on="key", how="left", name="newest")
@@ -347,13 +347,13 @@ def sums(windowed: WindowedStream) -> Stream:
     return windowed.aggregate("windows", rows="count(*)", amount="sum(amount)", mean="avg(number)")
 
 
-def within_the_hour(rows: Stream) -> Stream:
-    """With an event time, and a watermark before all rows."""
+def timed_by_number(rows: Stream) -> Stream:
+    """Rows with an event time, and a watermark before all of them."""
     return rows.with_columns(at="timestamp_seconds(number)").with_watermark("at", "1 hour")
 
 
 def living_totals(rows: Stream) -> Stream:
-    keyed = within_the_hour(rows).key_by("key")
+    keyed = timed_by_number(rows).key_by("key")
     return keyed.aggregate("totals", ttl="1 second", ttl_on="event_time", rows="count(*)", mean="avg(number)")
 
 
@@ -393,8 +393,8 @@ class Halves:
 def answered(rows: Stream) -> Stream:
     builder = rows._builder
     halves = builder.add(lambda id: TransformNode(id, "halves", (rows._node,), Halves(), kinds.kept))
-    asked = Entry("ask", (), frozenset(), "string", "")
-    return Stream(builder, builder.add(lambda id: OperatorNode(id, (halves,), AnswersOperator(((asked, "1 day"),)))))
+    called = Entry("ask", (), frozenset(), "string", "")
+    return Stream(builder, builder.add(lambda id: OperatorNode(id, (halves,), AnswersOperator(((called, "1 day"),)))))
 
 
 CASES = (
@@ -420,16 +420,16 @@ CASES = (
     ),
     Case("aggregate_ttl", living_totals, upserts=("key",)),
     Case("distinct", lambda rows: rows.key_by("key").distinct("seen")),
-    Case("interval_join", near_in_time),
-    Case("interval_join of equal windows", of_equal_windows, closing=2),
-    Case("temporal_join", as_of_their_time),
-    Case("latest_join", beside_the_newest),
+    Case("interval_join", interval_joined),
+    Case("interval_join of equal windows", windows_joined, closing=2),
+    Case("temporal_join", temporally_joined),
+    Case("latest_join", latest_joined),
     Case("drop_duplicates", lambda rows: rows.drop_duplicates("key")),
     # Expired state is deleted once the observed watermark has become the operator's: an epoch later.
     Case("drop_duplicates within", first_within, closing=1),
     Case("top", lambda rows: rows.key_by("key").top(3, by="amount"), upserts=("key", "rank")),
     Case("process", lambda rows: rows.key_by("key").process(Streaks)),
-    Case("process with reads that refresh", lambda rows: within_the_hour(rows).key_by("key").process(Remembered)),
+    Case("process with reads that refresh", lambda rows: timed_by_number(rows).key_by("key").process(Remembered)),
     Case("process with sides", divided),
     Case("process with timers", lambda rows: rows.key_by("key").process(Reminding)),
     Case("process_any", lambda rows: rows.process_any(Kept)),
@@ -458,7 +458,7 @@ CASES = (
         upserts=("key", "window_start"),
         closing=2,
     ),
-    # Entries of what is due are put right when they come up: when that is depends on the cuts.
+    # Due entries are corrected when they are processed, which depends on the cuts.
     Case(
         "session_aggregate",
         lambda rows: sums(timed(rows).window(session("8 minutes"))),
@@ -493,14 +493,14 @@ CASES = (
         closing=2,
         by_cuts=("top.entries",),
     ),
-    # Which instance of partial state has counted a row depends on how many there are.
+    # The instance of partial state that counts a row depends on the number of instances.
     Case("program", tallied, by_cuts=("anywhere",)),
     Case("process_batch", lambda rows: rows.key_by("key").process_batch(Totals), upserts=("key",)),
 )
 
 
 def some_rows(seed: int, count: int = 60) -> list[Row]:
-    """Rows whose ``number`` rises, so that their order is that of any cut into epochs. One of the keys is null."""
+    """Rows with ascending ``number``, so that every cut into epochs has the same order. One of the keys is null."""
     choose = random.Random(seed)
     keys = [None, *(f"k{number}" for number in range(1, KEYS))]
     return [{"key": choose.choice(keys), "number": n, "amount": Decimal(n % 9) / 4} for n in range(count)]

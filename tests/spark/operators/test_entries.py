@@ -54,7 +54,7 @@ OTHERS_FIT: list[set[str]] = [
     {"map<string,double>", "struct<a:int,b:array<string>>"},
     set(),
 ]
-"""Entries with the types of their arguments."""
+"""For each value of ``OTHERS``, the types of arguments that it fits."""
 
 
 @pytest.mark.by_turns(2)
@@ -65,7 +65,7 @@ def test_spark_reads_arguments_as_sent(spark: SparkSession) -> None:
     checked = declared_entries({"nodes": [node]})["all"]
     sent = [{name: value} for name, type in names.items() for value in VALUES[type]] + [{}]
     texts = [checked.checked(arguments, "", 1 << 20) for arguments in sent]
-    rows = come(spark, called, texts)
+    rows = rows_of_calls(spark, called, texts)
     for arguments, text, row in zip(sent, texts, rows, strict=True):
         for name in arguments:
             assert row[name] is not None and json.loads(text).keys() == {name}
@@ -75,15 +75,15 @@ def test_an_argument_of_an_old_type_is_null_if_it_does_not_fit(spark: SparkSessi
     """Calls that the previous version accepted. Values fit if the current version would accept them."""
     names = {f"a{number}": type for number, type in enumerate(VALUES)}
     texts = [json.dumps(dict.fromkeys(names, value)) for value in OTHERS]
-    rows = come(spark, entry("all", names, list(names), None, ""), texts)
+    rows = rows_of_calls(spark, entry("all", names, list(names), None, ""), texts)
     for value, row in zip(OTHERS, rows, strict=True):
         fitting = {type for name, type in names.items() if row[name] is not None}
         assert fitting == OTHERS_FIT[OTHERS.index(value)], value
 
 
-def come(spark: SparkSession, called: Entry, texts: list[str]) -> list[dict[str, Any]]:
-    """The rows of calls with these arguments, which are the same in Spark and without it. Beside them are calls of
-    another entry, which has an argument of the same name."""
+def rows_of_calls(spark: SparkSession, called: Entry, texts: list[str]) -> list[dict[str, Any]]:
+    """The rows of calls with these arguments, which are the same with and without Spark. The source also has calls
+    of another entry, which has an argument of the same name."""
     other = entry("other", {"a0": "bigint"}, [], None, "")
     ids = tuple(f"r{number}" for number in range(len(texts)))
     batches = [
@@ -99,7 +99,7 @@ def come(spark: SparkSession, called: Entry, texts: list[str]) -> list[dict[str,
     frame = source.read(spark, slice)
     assert frame.schema.simpleString() == source.schema(spark).simpleString()
     found = EntryCalls(called)(frame).toArrow().sort_by("sequence").cast(expected.schema)
-    assert repr(found.to_pylist()) == repr(expected.to_pylist())  # of numbers that are not equal to themselves, too
+    assert repr(found.to_pylist()) == repr(expected.to_pylist())  # as text, because NaN is not equal to itself
     return expected.to_pylist()
 
 
@@ -132,13 +132,13 @@ def test_answers_of_a_program_have_the_same_json_with_and_without_spark(spark: S
             rows.append(
                 {"_port": each.port.number, request_id: f"{each.port.number}.{place}", sequence: 3, name: value}
             )
-    asked = ServedAnswers((*entries, ServedAnswer("nothing", nothing, None)), "1 day")
+    served_answers = ServedAnswers((*entries, ServedAnswer("nothing", nothing, None)), "1 day")
     kept = [(request_id, pa.string()), (sequence, pa.int64())]
     columns = [(f"_value_{number}", arrow_type(type)) for number, type in enumerate(ANSWERS)]
     given = pa.Table.from_pylist(rows, pa.schema([("_port", pa.int32()), ("_error", pa.string()), *kept, *columns]))
-    found = asked(spark.createDataFrame(given)).toArrow().to_pylist()
+    found = served_answers(spark.createDataFrame(given)).toArrow().to_pylist()
     by_id = {row["request_id"]: _parsed(row) for row in found}
-    assert by_id == {row["request_id"]: _parsed(row) for row in asked.table(given).to_pylist()}
+    assert by_id == {row["request_id"]: _parsed(row) for row in served_answers.table(given).to_pylist()}
     assert by_id["none"] == ("nothing", 1, ("JSON", None), None)
     assert by_id["raised"] == ("e0", 2, None, "ValueError: x")
     for number, (type, values) in enumerate(ANSWERS.items()):
@@ -186,9 +186,9 @@ def test_calls_of_all_entries_are_one_stream_with_and_without_spark(spark: Spark
             assert {each: row[column] for each, column in columns.items()} == arguments
             assert row["_key"] == (arguments[keys[name]] if isinstance(keys[name], str) else keys[name][0])
     assert len({column for columns in served.arguments.values() for column in columns.values()}) == 3
-    wherever = ServedStream((ServedCalls(declared["add"], "add", 0, None),))
-    assert wherever(source.read(spark, slice)).select("_key").toArrow().num_rows == 1
-    assert wherever.table(source.table(slice)).schema.field("_key").type == pa.int64()
+    unkeyed = ServedStream((ServedCalls(declared["add"], "add", 0, None),))
+    assert unkeyed(source.read(spark, slice)).select("_key").toArrow().num_rows == 1
+    assert unkeyed.table(source.table(slice)).schema.field("_key").type == pa.int64()
 
 
 def _parsed(row: dict[str, Any]) -> Any:

@@ -46,7 +46,9 @@ SAMPLE = 3
 
 
 @pytest.mark.claim("Thesis, 4.2.1", "SDG, table 1, execution")
-def test_retry_restart_rescale_and_cuts_give_the_same(spark: SparkSession, run_seed: int, tmp_path: Path) -> None:
+def test_retry_restart_rescale_and_cuts_give_the_same_results(
+    spark: SparkSession, run_seed: int, tmp_path: Path
+) -> None:
     kinds = [case for case in CASES if not case.is_variant]
     for case in random.Random(run_seed).sample(kinds, SAMPLE):
         try:
@@ -87,7 +89,7 @@ def check(case: Case, spark: SparkSession, run_seed: int, folder: Path) -> None:
         for table in whole.state_tables:
             if table.id in case.by_cuts:
                 continue
-            # Where a row without a key lies is no more than where it lies.
+            # The location of a row without a key has no meaning.
             columns = [column.name for column in (*(table.full_key if table.scope.has_key else ()), *table.value)]
             assert multiset(cut.state(table.id), columns) == multiset(whole.state(table.id), columns), table.id
 
@@ -144,7 +146,7 @@ def harness(case: Case, backend: str, spark: SparkSession) -> Harness:
 
 
 def retried(test: Harness, rows: list[Row], fired: Path) -> pa.Table:
-    """An epoch whose tasks have all run when it is aborted, and the one that takes its rows then."""
+    """An epoch that is aborted after all its tasks have run, and the next one, which processes its rows."""
     faults.plan([Fault("E3.collected", "raise", once=str(fired))])
     try:
         with pytest.raises(EpochAborted):

@@ -27,11 +27,11 @@ def test_expressions_and_aggregates_equal_those_of_spark(spark: SparkSession) ->
     frame = spark.createDataFrame(table)
     texts = [grammar.condition() if number % 2 else grammar.number(2) for number in range(90)]
     found = [bound(f"SELECT count({text}) AS n WINDOW '1 hour'", COLUMNS).aggregates[0].argument for text in texts]
-    asked = [(text, expression) for text, expression in zip(texts, found, strict=True) if expression is not None]
+    accepted = [(text, expression) for text, expression in zip(texts, found, strict=True) if expression is not None]
     chunk = Rows(table.combine_chunks().to_batches()[0])
     spark.conf.set("spark.sql.ansi.enabled", "true")
-    answered = frame.selectExpr(*(f"{text} AS c{number}" for number, (text, _) in enumerate(asked))).toArrow()
-    for number, (text, expression) in enumerate(asked):
+    answered = frame.selectExpr(*(f"{text} AS c{number}" for number, (text, _) in enumerate(accepted))).toArrow()
+    for number, (text, expression) in enumerate(accepted):
         mine = chunk.value(expression).to_pylist()
         assert all(map(_same, mine, answered.column(number).to_pylist())), text
 

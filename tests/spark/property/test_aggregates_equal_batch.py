@@ -1,4 +1,4 @@
-"""Every aggregate over every type and every cut into epochs equals Spark's batch: type, scale, nullability, value."""
+"""Every aggregate over every type and cut into epochs equals Spark's batch in type, scale, nullability and value."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def simple_aggregates() -> dict[str, str]:
 @few
 @given(st.integers(0, 2**32))
 @pytest.mark.by_turns(2)
-def test_sums_averages_extremes_and_bits(spark: SparkSession, seed: int) -> None:
+def test_sums_averages_extremes_and_bits_equal_batch(spark: SparkSession, seed: int) -> None:
     choose = random.Random(seed)
     assert_equal_to_batch(rows(spark, choose), some(simple_aggregates(), choose))
 
 
-def test_an_average_keeps_all_digits_that_sparks_has(spark: SparkSession) -> None:
+def test_average_has_as_many_digits_as_in_spark(spark: SparkSession) -> None:
     values = ["1234567890.123456789012345678", "0.000000000000000001", "-7.1"]
     data = [("k", number, Decimal(value)) for number, value in enumerate(values)]
     frame = spark.createDataFrame(data, f"k string, {SLICE} int, v decimal(38,18)")
@@ -48,7 +48,7 @@ def test_an_average_keeps_all_digits_that_sparks_has(spark: SparkSession) -> Non
 
 
 @given(st.data())
-def test_one_quotient_equals_those_of_columns(data: st.DataObject) -> None:
+def test_quotient_of_numbers_equals_quotients_of_columns(data: st.DataObject) -> None:
     precision = data.draw(st.integers(1, 38))
     scale = data.draw(st.integers(0, precision))
     count = data.draw(st.integers(1, 2**40))

@@ -1,4 +1,4 @@
-"""Operators after windows: windows of windows, joins with what windows give, duplicates and top rows among it."""
+"""Operators after windows: windows of windows, joins with window results, duplicates and top rows among them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 
 class Hours(KeyedProcess):
-    """Of windows of windows: the inner ones, and how much they have in all."""
+    """The inner windows of an outer window, and the sum of their counts."""
 
     output = "key string, starts string, n bigint"
 
@@ -63,7 +63,7 @@ def pipeline() -> Pipeline:
 
 
 @pytest.mark.long  # without Spark: test_event_time_chains.py; on Spark: tests/spark/test_end_of_input.py
-def test_what_comes_after_windows_is_what_it_is_over_all_of_their_results(spark: SparkSession, run_seed: int) -> None:
+def test_operators_after_windows_equal_batch_over_the_window_results(spark: SparkSession, run_seed: int) -> None:
     choose = random.Random(run_seed)
     times = sorted({(choose.choice("abc"), choose.randrange(2 * 24 * 60)) for _ in range(160)})
     rows = [{"key": key, "at": BEGIN + timedelta(minutes=minute), "number": n} for n, (key, minute) in enumerate(times)]
@@ -133,7 +133,7 @@ def fourth_day(at: datetime) -> datetime:
 
 
 def begins(hours: list[Row]) -> Iterator[Any]:
-    """Where bursts of hours begin: their times are at most 90 minutes apart."""
+    """Starts of bursts of hours, whose times are at most 90 minutes apart."""
     last: dict[str, datetime] = {}
     for row in sorted(hours, key=lambda row: row["window_time"]):
         before = last.get(row["key"])
@@ -156,7 +156,7 @@ def firsts(hours: list[Row]) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    ("columns", "key", "by", "said"),
+    ("columns", "key", "by", "message"),
     [
         (("*",), "key", "n", "has a column 'window_start', but top() adds a column with this name"),
         (("key", "n AS rank", "window_time"), "key", "rank", "has a column 'rank'"),
@@ -167,14 +167,16 @@ def firsts(hours: list[Row]) -> Iterator[Any]:
         (("key", "n", "NULL AS nothing", "window_time"), "key", "n", "The column 'nothing' of state 'top'"),
     ],
 )
-def test_top_rows_of_windows_say_what_is_wrong(spark: SparkSession, columns: Any, key: str, by: str, said: str) -> None:
+def test_invalid_top_of_window_results_is_refused(
+    spark: SparkSession, columns: Any, key: str, by: str, message: str
+) -> None:
     built = Pipeline("top")
     rows = built.read("rows", generator.source(COLUMNS)).with_watermark("at", "20 minutes")
     hours = rows.key_by("key").window(tumbling("1 hour")).aggregate("hours", n="count(*)").select(*columns)
     hours.key_by(key).top(3, by=by, within=tumbling("1 day")).write("out", console.sink())
     with pytest.raises((PipelineError, SchemaError), match="'top'") as refused:
         Harness(built, spark).__enter__()
-    assert said in refused.value.message
+    assert message in refused.value.message
 
 
 class LastOfMany(KeyedProcess):
@@ -185,13 +187,13 @@ class LastOfMany(KeyedProcess):
 
 
 @pytest.mark.parametrize(
-    ("many", "said"), [("array(number)", "column 'many' cannot be sorted by"), (None, "there is no column 'many'")]
+    ("many", "message"), [("array(number)", "column 'many' cannot be sorted by"), (None, "there is no column 'many'")]
 )
-def test_what_rows_of_windows_are_not_ordered_by(spark: SparkSession, many: str | None, said: str) -> None:
+def test_invalid_order_of_window_rows_is_refused(spark: SparkSession, many: str | None, message: str) -> None:
     built = Pipeline("order")
     rows = built.read("rows", generator.source(COLUMNS)).with_watermark("at", "20 minutes")
     rows = rows if many is None else rows.with_column("many", many)
     rows.key_by("key").window(tumbling("1 hour")).process(LastOfMany).write("out", console.sink())
     with pytest.raises(PipelineError, match="Operator 'last_of_many', order_by") as refused:
         Harness(built, spark).__enter__()
-    assert said in refused.value.message
+    assert message in refused.value.message

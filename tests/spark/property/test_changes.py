@@ -1,4 +1,4 @@
-"""Aggregates over changes come to what a batch query over the newest values gives, whatever the cuts into epochs."""
+"""Aggregates over changes equal a batch query over the newest values, for any cuts into epochs."""
 
 from __future__ import annotations
 
@@ -105,11 +105,11 @@ def test_chains_equal_the_batch_over_the_newest_values(spark: SparkSession) -> N
             if number == EPOCHS // 2:
                 test.restart(parallelism=3)
             outputs = test.epoch(rows=rows)
-            for name, there in shown.items():
+            for name, visible in shown.items():
                 for row in outputs[name].to_pylist():
                     change = row.pop(CHANGE)
-                    there[repr(row)] += change
-                    assert there[repr(row)] in (0, 1), (seed, name, row)
+                    visible[repr(row)] += change
+                    assert visible[repr(row)] in (0, 1), (seed, name, row)
             newest |= {row["auctions"]: row for row in outputs["third"].to_pylist()}
         tables = {table.id: test.state(table.id).num_rows for table in test.state_tables}
         frame = spark.createDataFrame(
@@ -117,8 +117,8 @@ def test_chains_equal_the_batch_over_the_newest_values(spark: SparkSession) -> N
             "word string, auction bigint, price decimal(12,2), rate double, big bigint",
         )
         batch = expected(spark, frame)
-    for name, there in shown.items():
-        assert +there == Counter(map(repr, batch[name])), (seed, name)
+    for name, visible in shown.items():
+        assert +visible == Counter(map(repr, batch[name])), (seed, name)
     assert sorted(map(repr, (row for row in newest.values() if row["words"]))) == sorted(map(repr, batch["third"])), (
         seed
     )
@@ -139,7 +139,7 @@ TTL = timedelta(minutes=10)
 
 
 def change_data() -> Pipeline:
-    """The newest version of each item, and totals of those that are not deleted."""
+    """The newest version of each item, and totals of the items that are not deleted."""
     pipeline = Pipeline("change-data")
     columns = {"item": "id", "version": "id", "operation": "'upsert'", "shop": "cast(id AS string)", "price": "id"}
     rows = pipeline.read("rows", generator.source(columns))
@@ -159,15 +159,15 @@ def change_data() -> Pipeline:
 
 
 @pytest.mark.slow
-def test_deleted_keys_are_taken_back_and_released(spark: SparkSession, run_seed: int) -> None:
-    """Inserts, updates, deletes and expiries in any order, beside a batch over the rows of the groups that live."""
+def test_deleted_keys_are_retracted_and_their_state_expires(spark: SparkSession, run_seed: int) -> None:
+    """Inserts, updates, deletes and expiries in any order, compared with a batch over the rows of the live groups."""
     choose = random.Random(run_seed)
     backend = choose.choice(["heap", "lmdb"])
     configuration = Configuration(state_backend=backend, parallelism=2, max_parallelism=12, epoch_interval_seconds=0)
     groups: dict[int, list[dict[str, Any]]] = {}
     touched: dict[int, datetime] = {}
     shops: dict[str, dict[str, Any]] = {}
-    there: Counter[Any] = Counter()
+    visible: Counter[Any] = Counter()
     now, expired, deleted = datetime(2024, 5, 1, tzinfo=UTC), 0, 0
     versions = list(range(1000))
     with Harness(change_data(), spark, configuration) as test:
@@ -180,7 +180,7 @@ def test_deleted_keys_are_taken_back_and_released(spark: SparkSession, run_seed:
             rows = [
                 {
                     "item": choose.randrange(5),
-                    "version": versions.pop(choose.randrange(min(len(versions), 20))),  # some come late
+                    "version": versions.pop(choose.randrange(min(len(versions), 20))),  # some are late
                     "operation": choose.choice(["insert", "update", "delete", "delete"]),
                     "shop": choose.choice("ab"),
                     "price": choose.randrange(100),
@@ -194,14 +194,14 @@ def test_deleted_keys_are_taken_back_and_released(spark: SparkSession, run_seed:
                 test.restart(parallelism=3)
             outputs = test.epoch(at=now, rows=rows)
             for row in outputs["items"].to_pylist():
-                there[row["item"], row["shop"], row["price"]] += row[CHANGE]
+                visible[row["item"], row["shop"], row["price"]] += row[CHANGE]
                 assert row["gone"] is False, run_seed
             shops |= {row.pop("shop"): row for row in outputs["shops"].to_pylist()}
             live = [newest(of_item) for of_item in groups.values()]
             deleted += sum(row["operation"] == "delete" for row in live)
             live = [row for row in live if row["operation"] != "delete"]
-            assert +there == Counter((row["item"], row["shop"], row["price"]) for row in live), (run_seed, number)
-            assert min(there.values(), default=0) >= 0, (run_seed, number)
+            assert +visible == Counter((row["item"], row["shop"], row["price"]) for row in live), (run_seed, number)
+            assert min(visible.values(), default=0) >= 0, (run_seed, number)
             assert {shop: row for shop, row in shops.items() if row["items"]} == totals(live), (run_seed, number)
             assert sorted(test.state("items")["item"].to_pylist()) == sorted(groups), (run_seed, number)
             assert test.state("shops").num_rows == len(totals(live))

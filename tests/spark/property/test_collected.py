@@ -1,4 +1,4 @@
-"""Lists, sets, distinct counts and sums equal Spark's as multisets, over every cut into epochs; limits are told."""
+"""Lists, sets, distinct counts and distinct sums equal Spark's as multisets for every cut into epochs; limits apply."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLLECTED = [name for name in TYPES if not name.startswith("d_")] + ["d_10_0", "
 @few
 @given(st.integers(0, 2**32))
 @pytest.mark.by_turns(2)
-def test_collected_values(spark: SparkSession, seed: int) -> None:
+def test_collected_values_equal_batch(spark: SparkSession, seed: int) -> None:
     mine: dict[str, Any] = {}
     sparks: dict[str, str] = {}
     for name in COLLECTED:
@@ -48,7 +48,7 @@ def test_collected_values(spark: SparkSession, seed: int) -> None:
     assert_equal_to_batch(rows(spark, choose), some(mine, choose), sparks)
 
 
-def test_a_limit_that_is_reached_names_operator_and_column(spark: SparkSession) -> None:
+def test_exceeding_a_limit_names_operator_and_column(spark: SparkSession) -> None:
     frame = spark.createDataFrame([("a", 0, 1), ("a", 0, 2), ("a", 1, 2), ("a", 1, 3)], f"k string, {SLICE} int, v int")
     enough = streamed(plan_of(frame, {"seen": F.collect_set("v", limit=3)}), frame).collect()
     assert enough[0].seen == [1, 2, 3]
@@ -58,7 +58,7 @@ def test_a_limit_that_is_reached_names_operator_and_column(spark: SparkSession) 
     assert "Set a higher limit=.." in raised.value.message
 
 
-def test_what_they_cost_is_a_warning() -> None:
+def test_description_warns_of_stored_distinct_values() -> None:
     pipeline = Pipeline("p")
     keyed = pipeline.read("rows", generator.source({"k": "id"})).key_by("k")
     keyed.aggregate("totals", n="count(*)", users=F.count_distinct("k")).write("out", console.sink())
@@ -69,7 +69,7 @@ def test_what_they_cost_is_a_warning() -> None:
     assert "approx_count_distinct" in warning
 
 
-def test_a_distinct_sum_that_leaves_its_type_names_operator_and_column(spark: SparkSession) -> None:
+def test_overflow_of_a_distinct_sum_names_operator_and_column(spark: SparkSession) -> None:
     frame = spark.createDataFrame(
         [("a", 0, 2**62), ("a", 1, 2**62), ("a", 2, 2**62 + 1)], f"k string, {SLICE} int, v bigint"
     )
@@ -78,7 +78,7 @@ def test_a_distinct_sum_that_leaves_its_type_names_operator_and_column(spark: Sp
 
 
 class TestMerge:
-    """Of one aggregate, without Spark."""
+    """Merging of one aggregate, without Spark."""
 
     def merged(self, aggregate: CollectedList, old: Any, new: Any, type: pa.DataType) -> list[Any]:
         sides = [pa.table({"values": pa.chunked_array([side])}) for side in (old, new)]
@@ -86,7 +86,7 @@ class TestMerge:
         assert merged.type == pa.list_(type)
         return merged.to_pylist()
 
-    def test_every_copy_counts_in_a_list_and_one_in_a_set(self) -> None:
+    def test_lists_keep_duplicates_and_sets_do_not(self) -> None:
         old = pa.array([[], [1, 2], None, [5], None], pa.list_(pa.int32())).slice(1)
         new = pa.array([[2, 1], [4, 4], None, None], pa.list_(pa.int32()))
         argument = F.col("v")
@@ -98,14 +98,14 @@ class TestMerge:
         ]
         assert self.merged(CollectedSet(argument, type="int"), old, new, pa.int32()) == [[1, 2], [4], [5], []]
 
-    def test_what_lies_behind_a_null_is_nothing(self) -> None:
+    def test_values_behind_a_null_list_are_ignored(self) -> None:
         values = pa.array([7, 8, 9])
         old = pa.ListArray.from_arrays(pa.array([0, 2, 3]), values, mask=pa.array([True, False]))
         new = pa.array([[1], [2]], pa.list_(pa.int64()))
         assert self.merged(CollectedList(F.col("v"), type="bigint"), old, new, pa.int64()) == [[1], [2, 9]]
 
     @pytest.mark.parametrize("type", [pa.float32(), pa.float64()])
-    def test_there_is_one_zero_and_one_nan_and_it_is_last(self, type: pa.DataType) -> None:
+    def test_sets_have_one_zero_and_one_nan_which_is_last(self, type: pa.DataType) -> None:
         name = "float" if type == pa.float32() else "double"
         one, other = np.array([-0.0, np.inf, np.nan]), np.array([0.0, -np.nan, -np.inf])
         for old, new in ((one, other), (other, one)):
@@ -113,6 +113,6 @@ class TestMerge:
             (kept,) = self.merged(CollectedSet(F.col("v"), type=name), *sides, type)
             assert [str(value) for value in kept] == ["-inf", "0.0", "inf", "nan"]
 
-    def test_no_rows(self) -> None:
+    def test_merging_no_rows_gives_no_rows(self) -> None:
         nothing = pa.array([], pa.list_(pa.string()))
         assert self.merged(CollectedSet(F.col("v"), type="string"), nothing, nothing, pa.string()) == []

@@ -1,7 +1,7 @@
-"""Random edits of random pipelines: where the verdict is *same*, the new version computes what the old one computed.
+"""Random edits of random pipelines: with the verdict *same*, both versions compute the same values.
 
-The model is a batch query over the same rows, in Spark SQL that this module writes itself. Edits are rewritings that
-keep the meaning, and mutations that may change it.
+The model is a batch query over the same rows, in Spark SQL that this module generates. Edits are rewritings that
+preserve the meaning, and mutations that may change it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROWS = 60
 
 @dataclass(frozen=True)
 class Step:
-    """``where``: the texts of conditions joined by AND; otherwise a column of this name and text."""
+    """A filter by the conditions in ``where``, joined by AND; otherwise a column with this name and text."""
 
     where: tuple[str, ...] = ()
     name: str = ""
@@ -37,7 +37,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """Steps, and then aggregates by name over the columns. Names of columns are unique, so that steps may be moved."""
+    """Steps, then aggregates by name over the columns. Column names are unique, so that steps may be moved."""
 
     steps: tuple[Step, ...]
     aggregates: tuple[tuple[str, str], ...]
@@ -74,7 +74,7 @@ COLUMNS = st.sampled_from(["a", "b", "c"])
 
 @st.composite
 def values(draw: st.DrawFn, names: list[str]) -> str:
-    """Numbers over columns, that never leave their type."""
+    """Numeric expressions over columns, which never overflow."""
     one, other = draw(st.sampled_from(names)), draw(st.one_of(st.sampled_from(names), CONSTANTS))
     sign = draw(st.sampled_from(["+", "-", "*"]))
     return draw(
@@ -110,7 +110,7 @@ def programs(draw: st.DrawFn) -> Program:
 
 
 def rewritings(program: Program) -> Iterator[Program]:
-    """Programs of the same meaning."""
+    """Programs with the same meaning."""
     steps, aggregates = program.steps, program.aggregates
     spelled = tuple((name, f"( {text.replace('sum', 'SUM')} ) /* c */") for name, text in aggregates)
     yield replace(program, aggregates=spelled)
@@ -132,7 +132,7 @@ def rewritings(program: Program) -> Iterator[Program]:
 
 
 def _renamed(text: str) -> str:
-    """With column ``a`` under another name; functions have longer names."""
+    """The text with column ``a`` renamed. Names of functions are longer."""
     return "".join("renamed" if word == "a" else word for word in _words(text))
 
 
@@ -142,7 +142,7 @@ def _words(text: str) -> list[str]:
 
 @st.composite
 def mutated(draw: st.DrawFn, program: Program) -> Program:
-    """A program that may mean something else: one word of one text is another one, or a step is gone."""
+    """A program whose meaning may differ: one word of one text is replaced, or a step is removed."""
     words = {
         "a": "c",
         "b": "a",
@@ -157,9 +157,9 @@ def mutated(draw: st.DrawFn, program: Program) -> Program:
     steps, aggregates = list(program.steps), list(program.aggregates)
     what = draw(st.sampled_from(["step", "aggregate", "remove"]))
     if what == "remove" and steps:
-        gone = draw(st.integers(0, len(steps) - 1))
-        if steps[gone].where:
-            return replace(program, steps=tuple(steps[:gone] + steps[gone + 1 :]))
+        removed = draw(st.integers(0, len(steps) - 1))
+        if steps[removed].where:
+            return replace(program, steps=tuple(steps[:removed] + steps[removed + 1 :]))
     if what == "step" and steps:
         at = draw(st.integers(0, len(steps) - 1))
         step = steps[at]
@@ -197,7 +197,7 @@ def tables_of(program: Program, spark: SparkSession) -> tuple[StateTable, ...]:
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_an_edit_with_the_verdict_same_computes_the_same(
+def test_edit_with_verdict_same_computes_the_same_values(
     data: st.DataObject, spark: SparkSession, rows: DataFrame
 ) -> None:
     before = data.draw(programs())

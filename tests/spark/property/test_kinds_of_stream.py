@@ -1,7 +1,7 @@
-"""A stream's kind is what its rows are: over random pipelines and cuts into epochs, against Spark's batch answer.
+"""The kind of a stream describes its rows: random pipelines and cuts into epochs, against Spark's batch result.
 
-Rows that stay: those of all epochs are those of the batch. New values of keys: an epoch has one row of a key at most,
-and the newest row of each key is that of the batch. That a stream is never less than it could be: tests/unit.
+Append: the rows of all epochs are those of the batch. Upsert: an epoch has at most one row per key, and the newest
+row of each key is that of the batch. Unit tests check that no kind is weaker than necessary.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ CHEAP = {
 
 
 class Author:
-    """Verbs chosen at random, over columns that are there. All but ``city`` are numbers.
+    """Random verbs over existing columns. All columns but ``city`` are numbers.
 
-    ``careless``: what submission refuses is chosen, too.
+    ``careless``: also chooses verbs that submission refuses.
     """
 
     def __init__(self, spark: SparkSession, choose: random.Random, careless: bool = False) -> None:
@@ -117,10 +117,10 @@ class Author:
 
 
 def outputs(graph: Graph, rows: DataFrame) -> Iterator[DataFrame]:
-    """What the sink gets in each epoch, and of all rows at once: ``epoch`` (``BATCH``: all), ``row`` as JSON."""
+    """The input of the sink in each epoch and for all rows (``BATCH``): columns ``epoch`` and ``row``, as JSON."""
 
     def frames(of: DataFrame, before: DataFrame | None = None) -> dict[int, DataFrame]:
-        """``before``: all rows up to the epoch; an operator gives the keys of the epoch with their values so far."""
+        """``before``: all rows up to the epoch. An operator returns the keys of the epoch with their current values."""
         so_far = {} if before is None else frames(before)
 
         def operator(node: OperatorNode, inputs: list[DataFrame]) -> DataFrame:
@@ -171,7 +171,7 @@ def assert_is(kind: StreamKind, epochs: dict[int, list[str]], shown: str) -> Non
 
 @pytest.mark.slow
 @pytest.mark.by_turns(2)
-def test_rows_are_what_their_stream_says(spark: SparkSession) -> None:
+def test_rows_match_the_kind_of_their_stream(spark: SparkSession) -> None:
     choose = random.Random()
     seed = choose.randrange(2**32)
     choose.seed(seed)
@@ -199,7 +199,7 @@ def test_rows_are_what_their_stream_says(spark: SparkSession) -> None:
 
 @pytest.mark.by_turns(2)
 def test_the_harness_refuses_exactly_what_submission_refuses(spark: SparkSession) -> None:
-    """With the same message."""
+    """The messages are the same, too."""
     choose = random.Random()
     seed = choose.randrange(2**32)
     choose.seed(seed)
@@ -215,7 +215,7 @@ def test_the_harness_refuses_exactly_what_submission_refuses(spark: SparkSession
     while len(refused) < PIPELINES * 2 or len(set(refused)) < 2:
         try:
             graph = Author(spark, choose, careless=True).graph
-        except PipelineError:  # a verb refuses it before there is a graph
+        except PipelineError:  # refused by a verb, before the graph is built
             continue
         submitted = refusal(partial(analyse, graph, spark, elsewhere=True))
         assert refusal(partial(Harness.check, graph, spark)) == submitted, f"seed {seed}"
@@ -223,7 +223,7 @@ def test_the_harness_refuses_exactly_what_submission_refuses(spark: SparkSession
 
 
 @pytest.mark.by_turns(2)
-def test_rows_of_the_engine_are_what_their_stream_says(spark: SparkSession) -> None:
+def test_rows_of_the_engine_match_the_kind_of_their_stream(spark: SparkSession) -> None:
     pipeline = Pipeline("p")
     rows = pipeline.read("rows", generator.source({"k": "id", "v": "id"}))
     totals = rows.key_by("k").aggregate("totals", n="count(*)", total="sum(v)")

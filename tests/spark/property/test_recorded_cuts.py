@@ -1,4 +1,4 @@
-"""The engine's own epochs are epoch cuts: operators and subtasks as processes, in traces of real runs."""
+"""Epochs of the engine are epoch cuts: traces of real runs, with operators and subtasks as processes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def read(life: Life, recorder: Recorder, manifests: Sequence[Manifest]) -> Recor
 @given(COUNTS, steps())
 @pytest.mark.claim("Thesis, definition 3.3.1")
 def test_epochs_without_spark_are_epoch_cuts(counts: list[tuple[int, int]], lived_as: list[Step]) -> None:
-    """Whatever happens to them: aborted, tried again, recovered, with another number of subtasks."""
+    """Epochs are aborted, retried, recovered and rescaled."""
     with TemporaryDirectory() as folder:
         _, recorded = lived(folder, counts, lived_as)
     assert recorded.violations == []
@@ -90,8 +90,8 @@ def test_epochs_without_spark_are_epoch_cuts(counts: list[tuple[int, int]], live
     assert len(followed) == sum(map(sum, counts))
 
 
-def test_what_is_no_epoch_cut_is_seen(tmp_path: Path) -> None:
-    """A manifest without what it should name, and one that names what came later."""
+def test_violations_of_epoch_cuts_are_detected(tmp_path: Path) -> None:
+    """A manifest that lacks a file, and one that names files of a later epoch."""
     recorder = Recorder(str(tmp_path), "number")
     with Life(pipeline(), {"left": COLUMNS, "right": COLUMNS}, recorder=recorder) as life:
         life.live(epochs_of([(6, 3), (5, 5)]), [Step(), Step("abort", 3)])
@@ -125,7 +125,7 @@ def test_epochs_on_spark_are_epoch_cuts(spark: SparkSession, tmp_path: Path) -> 
     recorder, taken = Recorder(str(tmp_path), "number"), epochs_of([(20, 7), (0, 11), (9, 9), (5, 0)])
     with RecordedHarness(recorder, spark) as test:
         test.epoch(**taken[0])
-        with failing_at("E3.collected", OSError("the disk is gone")), pytest.raises(EpochAborted):
+        with failing_at("E3.collected", OSError("the disk failed")), pytest.raises(EpochAborted):
             test.epoch(**taken[1])
         test.epoch()
         test.restart(parallelism=3)
@@ -144,4 +144,4 @@ def test_epochs_on_spark_are_epoch_cuts(spark: SparkSession, tmp_path: Path) -> 
     assert {"left", "right", "first[2]", "second[2]"} <= names, names
     happened = {run for cut in recorded.cuts.values() for run in cut}
     aborted = [run for run in recorder.runs if run not in happened]
-    assert aborted, "the epoch that was aborted had run its tasks"
+    assert aborted, "the aborted epoch has run no task"

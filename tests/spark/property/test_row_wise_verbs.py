@@ -1,4 +1,4 @@
-"""Verbs that pass the analysis give the same rows, however the stream is cut into epochs."""
+"""Verbs that pass the analysis give the same rows for every cut of the stream into epochs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCHEMA = "k string, v bigint, a array<int>"
 TABLE = [("0", 1), ("1", 5), ("1", 7)]
 
 Verb = Callable[[Stream, StaticTable], Stream]
-"""Each keeps the columns, so that any may follow any."""
+"""All verbs keep the columns, so that they can be combined in any order."""
 
 ROW_WISE: dict[str, Verb] = {
     "columns": lambda s, t: s.select("k", "v + 1 AS v", "a"),
@@ -81,7 +81,7 @@ def made(verbs: list[Verb]) -> Graph:
 
 
 def result(graph: Graph, rows: DataFrame) -> DataFrame:
-    """What the sink of a graph without operators gets of the rows of one epoch."""
+    """The input of the sink of a graph without operators, for the rows of one epoch."""
     spark = rows.sparkSession
 
     def none(*_: object) -> DataFrame:
@@ -105,7 +105,7 @@ def counted(frame: DataFrame) -> Counter[tuple[object, ...]]:
 
 @few
 @given(st.integers(0, 2**32))
-def test_verbs_that_pass_do_not_depend_on_the_cut(spark: SparkSession, seed: int) -> None:
+def test_accepted_verbs_do_not_depend_on_the_cut_into_epochs(spark: SparkSession, seed: int) -> None:
     choose = random.Random(seed)
     names = choose.choices(
         [*ROW_WISE, *OVER_ROWS], [1] * len(ROW_WISE) + [0.4] * len(OVER_ROWS), k=choose.randint(1, 4)

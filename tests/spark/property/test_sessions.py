@@ -1,4 +1,4 @@
-"""Sessions merged over arrays are those of nested loops, and of Spark's ``session_window``, in any parts."""
+"""Sessions merged over arrays equal those of nested loops and of Spark's ``session_window``, in any parts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def intervals(found: Sessions) -> list[Interval]:
 
 
 def by_loops(parts: list[Interval]) -> list[Interval]:
-    """Any two of a key that touch become one, until none do."""
+    """Merges touching sessions of a key until no two touch."""
     merged = sorted(set(parts))
     for one in merged:
         for other in merged:
@@ -42,7 +42,7 @@ def by_loops(parts: list[Interval]) -> list[Interval]:
 
 
 @given(st.lists(ROWS, min_size=1, max_size=5), st.randoms())
-def test_merging_epoch_by_epoch_is_merging_at_once(epochs: list[list[tuple[int, int]]], random: object) -> None:
+def test_merging_epoch_by_epoch_equals_merging_all_rows(epochs: list[list[tuple[int, int]]], random: object) -> None:
     stored: list[Interval] = []
     everything: list[Interval] = []
     for rows in epochs:
@@ -63,7 +63,7 @@ def test_merging_epoch_by_epoch_is_merging_at_once(epochs: list[list[tuple[int, 
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(1, 9)), max_size=20))
-def test_sessions_of_any_length(parts: list[tuple[int, int, int]]) -> None:
+def test_sessions_of_any_length_are_merged(parts: list[tuple[int, int, int]]) -> None:
     new = [(key, start, start + length) for key, start, length in parts]
     assert intervals(merged_sessions(sessions(new), sessions([])).changed) == by_loops(new)
 
@@ -75,13 +75,13 @@ def test_one_row_joins_two_stored_sessions_and_leaves_the_others() -> None:
     assert merged.of_stored.tolist() == [0, 0, -1, -1]
 
 
-def test_stored_sessions_become_one_when_the_gap_has_grown() -> None:
+def test_stored_sessions_are_merged_after_the_gap_grows() -> None:
     merged = merged_sessions(sessions([(1, 0, 5)]), sessions([(0, 0, 10), (0, 8, 20)]))
     assert intervals(merged.changed) == [(0, 0, 20), (1, 0, 5)]
     assert (merged.of_new.tolist(), merged.of_stored.tolist()) == ([1], [0, 0])
 
 
-def test_sessions_are_those_of_spark(spark: SparkSession) -> None:
+def test_sessions_equal_those_of_spark(spark: SparkSession) -> None:
     random = np.random.default_rng(13)
     second = 1_000_000
     keys, times = random.integers(0, 40, 600), random.integers(-2_000, 2_000, 600) * second

@@ -1,4 +1,4 @@
-"""Whatever happens to a state table, backends, bases and readers all hold what a plain dictionary holds."""
+"""After any operations on a state table, backends, bases and readers hold the rows of a plain dictionary."""
 
 from __future__ import annotations
 
@@ -12,23 +12,19 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from epochal.backends import heap, lmdb, pruning, recent
+from epochal.backends import heap, pruning
 from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
 from epochal.backends.runs import lists
-from epochal.contracts.state import StateBackend
 from epochal.snapshots import base_files
 from epochal.snapshots.merging import merged
-from epochal.snapshots.store import SnapshotStore
 from epochal.testing.state_world import (
     COUNTS,
     GROUPS,
-    OWNER,
     TABLES,
     VISITS,
     WINDOWS,
     Change,
-    StateHarness,
     World,
     counted,
     seen,
@@ -39,9 +35,10 @@ from epochal.testing.state_world import (
     visits,
     windows,
 )
+from tests.spark.contract.local_stores import LocalStoreHarness
 
 STEPS = st.sampled_from([0, 0, 1, 9])
-"""By which a clock moves on."""
+"""Increments of a clock."""
 EVERY_TABLE = (*TABLES, WINDOWS, VISITS)
 OWNERS = [0, 1, 2, 3, 13, 17]
 PLACES = [b"", b"\0", b"a", b"a\0", b"p" * 520, b"p" * 520 + b"q"]
@@ -78,29 +75,8 @@ def epochs(draw: st.DrawFn) -> dict[str, list[Change]]:
     }
 
 
-class Harness(StateHarness):
-    def __init__(self, backend: type[HeapBackend | LmdbBackend], folder: Path) -> None:
-        self._backend, self._folder = backend, folder
-        self._store = SnapshotStore(str(folder / "store"))
-
-    @property
-    def store(self) -> SnapshotStore:
-        return self._store
-
-    def make(self) -> StateBackend:
-        return self._backend(OWNER, self._store, str(self._folder / "cache"))
-
-    def new_worker(self) -> None:
-        for module in (heap, lmdb, recent):
-            module.forget()
-
-    def new_machine(self) -> None:
-        self.new_worker()
-        shutil.rmtree(self._folder / "cache", ignore_errors=True)
-
-
 class Lives(RuleBasedStateMachine):
-    """Branches of one application, run, forked, compacted, rescaled and restored in any order, while clocks move on."""
+    """Branches of one application: run, forked, compacted, rescaled and restored in any order as clocks advance."""
 
     @initialize(
         backend=st.sampled_from([HeapBackend, LmdbBackend]),
@@ -114,15 +90,13 @@ class Lives(RuleBasedStateMachine):
         self.least_chunk = base_files.LEAST_CHUNK_BYTES
         base_files.LEAST_CHUNK_BYTES = 0 if by_key_group else self.least_chunk
         self.folder = Path(tempfile.mkdtemp())
-        self.harness = Harness(backend, self.folder)
+        self.harness = LocalStoreHarness(backend, self.folder)
         self.fewest_rows, pruning.FEWEST_ROWS = pruning.FEWEST_ROWS, 2
         self.file_rows, lists.FILE_ROWS = lists.FILE_ROWS, 1 if in_files else lists.FILE_ROWS
         self.worlds = [World(self.harness, parallelism, EVERY_TABLE)]
         self.past: list[World] = []
 
-    @rule(
-        changes=epochs(), elsewhere=st.booleans(), steps=st.tuples(*[st.sampled_from([0, 0, 1, 9])] * 2), data=st.data()
-    )
+    @rule(changes=epochs(), elsewhere=st.booleans(), steps=st.tuples(STEPS, STEPS), data=st.data())
     def run_epoch(
         self, changes: dict[str, list[Change]], elsewhere: bool, steps: tuple[int, int], data: st.DataObject
     ) -> None:

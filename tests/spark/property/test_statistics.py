@@ -1,5 +1,5 @@
-"""Variances, covariances and correlations equal Spark's; what has ties is decided by the rows alone; sketches keep to
-their errors. Over every cut into epochs."""
+"""Variances, covariances and correlations equal Spark's, ties depend only on the rows, and sketches stay within
+their error bounds, for every cut into epochs."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ STATISTICS = {
 @few
 @given(st.integers(0, 2**32))
 @pytest.mark.by_turns(2)
-def test_variances_covariances_and_correlations(spark: SparkSession, seed: int) -> None:
+def test_variances_covariances_and_correlations_equal_batch(spark: SparkSession, seed: int) -> None:
     # With an infinity, Spark's covariance depends on the order of rows.
     sparks = STATISTICS | {"covar_pop": "covar_pop(CASE WHEN abs(x) < double('inf') THEN x ELSE x - x END, n)"}
     choose = random.Random(seed)
     assert_equal_to_batch(rows(spark, choose), some(STATISTICS, choose), sparks)
 
 
-def test_a_covariance_with_an_infinity_is_no_number_wherever_it_comes(spark: SparkSession) -> None:
+def test_covariance_with_an_infinity_is_nan_in_any_order(spark: SparkSession) -> None:
     data = [("last", 0, 1.0, 1.0), ("last", 1, math.inf, 2.0), ("first", 0, math.inf, 2.0), ("first", 1, 1.0, 1.0)]
     frame = spark.createDataFrame(data, "k string, slice int, x double, y double")
     got = streamed(plan_of(frame, {"c": "covar_pop(x, y)", "r": "corr(x, y)"}), frame).toArrow()
@@ -60,7 +60,7 @@ def test_a_covariance_with_an_infinity_is_no_number_wherever_it_comes(spark: Spa
 @few
 @given(st.integers(0, 2**32))
 @pytest.mark.by_turns(2)
-def test_ties_are_decided_by_the_rows_alone(spark: SparkSession, seed: int) -> None:
+def test_ties_depend_only_on_the_rows(spark: SparkSession, seed: int) -> None:
     mine: dict[str, Any] = {}
     sparks: dict[str, str] = {}
     for name in TYPES:
@@ -82,7 +82,7 @@ def test_ties_are_decided_by_the_rows_alone(spark: SparkSession, seed: int) -> N
 @few
 @given(st.integers(0, 2**32))
 @pytest.mark.by_turns(2)
-def test_an_order_of_several_columns(spark: SparkSession, seed: int) -> None:
+def test_order_by_several_columns_equals_batch(spark: SparkSession, seed: int) -> None:
     mine: dict[str, Any] = {
         "latest": "max_by(text, struct(day, flag, x))",
         "first_of": F.first("n", order_by=["day", "text"]),
@@ -100,7 +100,7 @@ def test_an_order_of_several_columns(spark: SparkSession, seed: int) -> None:
 
 
 @pytest.mark.by_turns(2)
-def test_sketches_keep_to_their_errors(spark: SparkSession) -> None:
+def test_sketches_stay_within_their_error_bounds(spark: SparkSession) -> None:
     number = SF.col("id")
     frame = spark.range(0, 40_000, 1, 2).select(
         SF.when(number % 40 == 0, "few").when(number % 2 == 0, "many").otherwise("null").alias("k"),
@@ -156,8 +156,8 @@ def test_sketches_keep_to_their_errors(spark: SparkSession) -> None:
         assert int(row.price) == row.median == int(row.when.timestamp())
 
 
-def test_sketches_merge_what_spark_has_made(spark: SparkSession) -> None:
-    """Sketches of nothing, of nulls, of one value and of many, on either side."""
+def test_sketches_of_few_values_are_merged(spark: SparkSession) -> None:
+    """Sketches of no rows, of nulls and of one value, on either side."""
     frame = spark.createDataFrame(
         [("a", 0, None), ("a", 1, 5.0), ("b", 0, float("nan")), ("b", 1, float("nan"))], "k string, slice int, v double"
     )

@@ -1,4 +1,4 @@
-"""Joins of streams, epoch by epoch, give what Spark's join of all rows gives."""
+"""Joins of streams, epoch by epoch, equal Spark's join of all rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BATCH = {
 
 
 @pytest.mark.by_turns(3)
-def test_interval_joins_are_sparks_joins(spark: SparkSession, run_seed: int) -> None:
+def test_interval_joins_equal_sparks_joins(spark: SparkSession, run_seed: int) -> None:
     choose = random.Random(run_seed)
     with Harness(pipeline(), spark, Configuration(parallelism=2, max_parallelism=8, epoch_interval_seconds=0)) as test:
         found: dict[str, Counter[Any]] = {how: Counter() for how in BATCH}
@@ -39,7 +39,7 @@ def test_interval_joins_are_sparks_joins(spark: SparkSession, run_seed: int) -> 
             new = {"left": left_rows(choose), "right": right_rows(choose)}
             rows = {side: [*rows[side], *new[side]] for side in rows}
             count(found, test.epoch(**new))
-        # The watermark passes all of them, and nobody joins what makes it pass.
+        # These rows advance the watermark past all others, and join no row.
         count(found, test.epoch(left=[("far", 0, FAR, None)], right=[("away", None, 0, FAR)]))
         count(found, test.epoch())
     for side, name in (("left", "l"), ("right", "r")):

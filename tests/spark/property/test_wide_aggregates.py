@@ -1,4 +1,4 @@
-"""Small epochs of operators with more than 100 aggregates run without generated code, with the rows of batch."""
+"""Small epochs of operators with over 100 aggregates run without generated code and give the rows of a batch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pipeline(*operators: dict[str, str], columns: str = COLUMNS, modes: bool = F
 
 
 def with_mode(frame: DataFrame) -> DataFrame:
-    """The rows with the setting that their task has."""
+    """The rows with the code generation setting of their task."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -88,7 +88,7 @@ def test_code_is_generated_for_large_epochs_of_wide_operators(spark: SparkSessio
         assert found == {COMPILED: COMPILED, INTERPRETED: INTERPRETED}
 
 
-def test_an_upper_bound_of_rows_is_known_of_text_and_not_of_compressed_files(tmp_path: Path) -> None:
+def test_maximum_number_of_rows_exists_for_text_unless_compressed(tmp_path: Path) -> None:
     for name, text in (("a.json", b"{}\n" * 3), ("b.json", b"{}\n")):
         (tmp_path / name).write_bytes(text)
     source = files.source(str(tmp_path), format="json", schema="k string").make()
@@ -132,7 +132,7 @@ def some_rows(choose: random.Random, keys: int) -> list[tuple[Any, ...]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_wide_equals_narrow_and_batch(spark: SparkSession, seed: int) -> None:
+def test_wide_aggregates_equal_narrow_ones_and_batch(spark: SparkSession, seed: int) -> None:
     choose = random.Random(seed)
     all_aggregates = wide(choose.sample(FUNCTIONS, len(FUNCTIONS)))
     names = choose.sample(sorted(all_aggregates), 20)
@@ -149,7 +149,7 @@ def test_wide_equals_narrow_and_batch(spark: SparkSession, seed: int) -> None:
                 output = test.epoch(rows=frame(rows))["out0"]
             found.append(sorted(output.select(["k", *names]).to_pylist(), key=lambda row: row["k"]))
     everything = frame([row for rows in epochs for row in rows]).groupBy("k")
-    # Of rows with equal orders, Spark's max_by takes any.
+    # Spark's max_by takes any of several rows with the same order.
     fixed = [name for name in names if "_by(" not in all_aggregates[name]]
     batch = everything.agg(*(F.expr(all_aggregates[name]).alias(name) for name in fixed)).orderBy("k").toArrow()
     assert found[0] == found[1]

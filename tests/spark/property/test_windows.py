@@ -1,4 +1,4 @@
-"""Windows are assigned twice, by Spark and over arrays: both as a definition by loops says, and Spark's ``window``."""
+"""Windows are assigned by Spark and over arrays: both equal a definition by loops, and Spark's ``window``."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ CUMULATIVE = {
 }
 CALENDAR = {
     "days": tumbling("1 day", zone="Europe/Berlin"),
-    # On one day a year the clocks skip half past two, which is then half past three: three o'clock is the day before.
+    # On one day a year 02:30 does not exist and becomes 03:30, so that 03:00 belongs to the previous day.
     "days from half past two": tumbling("1 day", offset="150 minutes", zone="Europe/Berlin"),
     "days from six": tumbling("1 day", offset="6 hours", zone="America/New_York"),
-    # The clocks went back over midnight, one minute past it, until 2011: a date was shown twice.
-    "days of a date that comes twice": tumbling("1 day", zone="America/St_Johns"),
+    # Until 2011 the clocks went back at 00:01, so that a date occurred twice.
+    "days with a repeated date": tumbling("1 day", zone="America/St_Johns"),
     "days that begin at one": tumbling("1 day", zone="America/Sao_Paulo"),
-    "a day that is not there": tumbling("1 day", zone="Pacific/Apia"),
+    "a missing day": tumbling("1 day", zone="Pacific/Apia"),
     "weeks": tumbling("1 week", zone="Asia/Kolkata"),
     "weeks from Sunday": tumbling("1 week", offset="-1 day", zone="Australia/Lord_Howe"),
     "months": tumbling("1 month", zone="Europe/Berlin"),
@@ -74,7 +74,7 @@ FROM, TO = datetime(1971, 1, 1, tzinfo=UTC), datetime(2036, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# On the boundary, a microsecond beside it, around every change of the clocks that is named above, and before 1970.
+# Boundaries and a microsecond beside them, around every clock change named above, and before 1970.
 MOMENTS = [
     *(f"{day}T{time}" for day in ("2024-03-31", "2024-10-27") for time in ("00:00", "01:00", "22:00", "23:00")),
     *(f"2009-11-01T0{time}" for time in ("2:30", "2:31", "2:45", "3:00", "3:29", "3:30", "3:31")),
@@ -101,7 +101,7 @@ BEFORE_1970 = st.lists(st.integers(-60 * 365 * DAY, 0), min_size=1, max_size=40)
 
 
 def by_definition(windows: GridWindows, time: int) -> list[tuple[int, int]]:
-    """All windows that ``time`` is in, from the boundaries around it, found one by one."""
+    """All windows that contain ``time``, found one by one from the boundaries around it."""
     here = int(pane_indices(windows, np.array([time]))[0])
     ahead = windows.panes + windows.every
     edge = {index: boundary(windows, index) for index in range(here - ahead, here + ahead + 1)}
@@ -145,7 +145,7 @@ def test_arrays_give_the_windows_of_the_definition(name: str, times: list[int]) 
 
 @pytest.mark.parametrize("name", EVERY)
 @given(TIMES)
-def test_panes_make_windows_and_windows_have_panes(name: str, times: list[int]) -> None:
+def test_panes_and_windows_are_consistent(name: str, times: list[int]) -> None:
     windows = EVERY[name]
     starts = np.unique(pane_starts(windows, np.array(times)))
     assert (pane_starts(windows, starts) == starts).all()
@@ -156,14 +156,14 @@ def test_panes_make_windows_and_windows_have_panes(name: str, times: list[int]) 
         assert start in mine
         assert mine[0] == found.starts[position] and mine == sorted(set(mine))
         assert len(mine) <= windows.panes
-        if not windows.cumulative and "not there" not in name:
+        if not windows.cumulative and "missing" not in name:
             assert len(mine) == windows.panes
         assert all(found.starts[position] <= pane < found.ends[position] for pane in mine)
 
 
 @pytest.mark.parametrize("name", EVERY)
 @given(TIMES, st.integers(micros(FROM), micros(TO)), st.sampled_from([0, 1, 10 * MINUTE, 36 * HOUR]), st.data())
-def test_late_is_what_comes_before_one_time(
+def test_late_rows_are_those_before_one_time(
     name: str, times: list[int], late: int, lateness: int, data: st.DataObject
 ) -> None:
     windows = EVERY[name]
@@ -176,7 +176,7 @@ def test_late_is_what_comes_before_one_time(
 
 @pytest.mark.parametrize("name", EVERY)
 @given(TIMES, st.integers(micros(FROM), micros(TO)), st.sampled_from([0, 1, 36 * HOUR]), st.data())
-def test_what_has_closed_is_what_ends_at_most_at_one_time(
+def test_closed_windows_are_those_that_end_by_one_time(
     name: str, times: list[int], watermark: int, lateness: int, data: st.DataObject
 ) -> None:
     windows = EVERY[name]
@@ -191,7 +191,7 @@ def test_what_has_closed_is_what_ends_at_most_at_one_time(
 
 @pytest.mark.parametrize("name", EVERY)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), min_size=1, max_size=30), st.integers(0, 40))
-def test_the_windows_that_keys_occupy_are_those_of_their_rows(
+def test_occupied_windows_are_those_of_the_rows_of_each_key(
     name: str, places: list[tuple[int, int]], width: int
 ) -> None:
     windows = EVERY[name]
@@ -227,7 +227,7 @@ def in_micros(column: object) -> object:
 
 @pytest.mark.parametrize("session_zone", [pytest.param("UTC", marks=pytest.mark.long), "America/Los_Angeles"])
 def test_spark_assigns_the_same_windows(spark: SparkSession, session_zone: str, run_seed: int) -> None:
-    """In the quick profile some of them, as the seed says: Spark takes long to plan all that they are written with."""
+    """The quick profile tests a sample selected by the seed: Spark needs long to plan all expressions."""
     numbers = np.random.default_rng(11)
     times = [*named_moments(), *numbers.integers(micros(FROM), micros(TO), 500).tolist()]
     columns: dict[str, object] = {}
@@ -250,7 +250,7 @@ def test_spark_assigns_the_same_windows(spark: SparkSession, session_zone: str, 
             assert tuple(row[f"pane of {name}"]) == pane, name  # type: ignore[arg-type]
 
 
-def test_fixed_windows_are_those_of_spark(spark: SparkSession) -> None:
+def test_fixed_windows_equal_those_of_spark(spark: SparkSession) -> None:
     numbers = np.random.default_rng(12)
     times = [*named_moments(), *numbers.integers(-(10**15), 10**15, 300).tolist()]
     frame = spark.createDataFrame(pa.table({"row": list(range(len(times))), "ts": timestamps(np.array(times))}))
@@ -283,7 +283,7 @@ def test_rows_without_a_time_are_in_no_window(spark: SparkSession) -> None:
     assert row.asDict() == dict.fromkeys(columns)
 
 
-def test_rejected_and_late_rows_are_filters(spark: SparkSession) -> None:
+def test_filters_select_rejected_and_late_rows(spark: SparkSession) -> None:
     far = ", ".join(f"(timestamp_micros({time}L))" for time in (-(2**63) + 1, 2**63 - 1))
     frame = spark.sql(f"SELECT * FROM VALUES (NULL), (timestamp_micros(-1)), (timestamp_micros(7)), {far} AS v(ts)")
     for bound in (-(2**62), -1, 7, 2**62 - 1):
@@ -297,7 +297,7 @@ def test_rejected_and_late_rows_are_filters(spark: SparkSession) -> None:
     assert row == (7, 7 + 5 * MINUTE)
 
 
-def test_the_longest_lengths_that_are_declared_come_to_times_of_64_bits() -> None:
+def test_times_of_the_longest_windows_fit_into_64_bits() -> None:
     length = written_interval(LONGEST)
     watermarks = [behind(time, LONGEST) for time in (EARLIEST, LATEST)]
     for windows in (tumbling(length), sliding(length, written_interval(LONGEST // 8)), cumulative(length, length)):
@@ -350,7 +350,7 @@ INTERVALS = [
 ]
 
 
-def test_intervals_are_read_as_spark_reads_them(spark: SparkSession) -> None:
+def test_intervals_are_parsed_as_in_spark(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(text,) for text in INTERVALS], "text string")
     length = "unix_micros(timestamp_micros(0) + try_cast(text AS INTERVAL))"
     for row in frame.selectExpr("text", f"{length} AS length").collect():

@@ -1,4 +1,4 @@
-"""Windowed results over many epochs equal Spark's ``window`` and ``session_window`` over all rows at once."""
+"""Windowed results over many epochs equal Spark's ``window`` and ``session_window`` over all rows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pipeline() -> Pipeline:
 
 
 def some_rows(choose: random.Random) -> list[dict[str, Any]]:
-    """Two days of rows, each up to 20 minutes out of order: no two of a key at one time."""
+    """Two days of rows, each up to 20 minutes out of order. No two rows of a key have the same time."""
     times = {(choose.choice("abc"), choose.randrange(4 * 3600) * choose.choice([1, 1, 12])) for _ in range(400)}
     rows = [
         {"key": key, "at": BEGIN + timedelta(seconds=second), "number": number}
@@ -56,7 +56,7 @@ def some_rows(choose: random.Random) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["at"] + timedelta(seconds=choose.randrange(20 * 60)))
 
 
-# How Spark assigns rows: test_windows.py; what becomes of them: unit/tasks, end_to_end/test_nexmark.py
+# Assignment by Spark: test_windows.py; evaluation: unit/tasks, end_to_end/test_nexmark.py
 @pytest.mark.long
 @pytest.mark.parametrize("cuts", [1, 3])
 def test_windows_over_epochs_equal_windows_over_all_rows(spark: SparkSession, run_seed: int, cuts: int) -> None:
@@ -70,7 +70,7 @@ def test_windows_over_epochs_equal_windows_over_all_rows(spark: SparkSession, ru
     with Harness(pipeline(), spark, configuration) as test:
         for first, end in pairwise(bounds):
             collect(outputs, test.epoch(rows=rows[first:end]))
-        # What it is later than has come, so that all other windows close.
+        # This row advances the watermark, so that all other windows close.
         collect(outputs, test.epoch(rows=[last]))
         collect(outputs, test.epoch())
     frame = spark.createDataFrame([tuple(row.values()) for row in rows], "key string, at timestamp, number long")
@@ -82,7 +82,7 @@ def test_windows_over_epochs_equal_windows_over_all_rows(spark: SparkSession, ru
     }
     for name, window in of_spark.items():
         assert Counter(map(tuple_of, outputs[name])) == batch(frame.groupBy("key", window.alias("window"))), name
-    # Spark has no such windows: each is made of windows that it has.
+    # Spark has no such windows. Each is composed of windows that Spark has.
     day = F.date_trunc("day", F.from_utc_timestamp("at", "Europe/Berlin"))
     ends = (F.to_utc_timestamp(day + F.expr(f"INTERVAL {n} DAYS"), "Europe/Berlin") for n in (0, 1))
     named = F.struct(*(bound.alias(name) for bound, name in zip(ends, ("start", "end"), strict=True)))

@@ -1,4 +1,4 @@
-"""The operator under test, shared with the tests of tasks that need no Spark session."""
+"""The operator under test, shared with the tests of tasks that require no Spark session."""
 
 from tests.unit.tasks.conftest import make_operator
 

@@ -51,7 +51,7 @@ def test_a_group_without_rows_for_its_ttl_starts_again(
     choose = random.Random(run_seed * 10 + number)
     operator, table = living(make_operator, clock, kind=choose.choice(["heap", "lmdb"]))
     groups: dict[str, tuple[int, int, int]] = {}
-    now, late, fire, anew = 100, BEGINNING, BEGINNING, 0
+    now, late, fire, restarted = 100, BEGINNING, BEGINNING, 0
     for epoch in range(25):
         now += choose.choice([0, 1, 9, 15])
         late, fire = fire, max(fire, now - choose.randint(0, 40)) if epoch else BEGINNING
@@ -67,7 +67,7 @@ def test_a_group_without_rows_for_its_ttl_starts_again(
                 flights, worst = flights + before[0], max(worst, before[1])
                 touched = max(touched, before[2])
             elif before is not None:
-                anew += 1
+                restarted += 1
             groups[route] = (flights, worst, touched)
         expected = [
             {"route": row["route"], **dict(zip(("flights", "worst"), groups[row["route"]][:2], strict=True))}
@@ -79,7 +79,7 @@ def test_a_group_without_rows_for_its_ttl_starts_again(
         assert sorted(answers, key=lambda row: row["route"]) == sorted(expected, key=lambda row: row["route"])
         stored = {key: (*values[:2], microseconds(values[2])) for (key,), values in operator.state(table).items()}
         assert stored == groups
-    assert anew, "no group expired"
+    assert restarted, "no group expired"
 
 
 @pytest.mark.parametrize("clock", ["processing", "event"])

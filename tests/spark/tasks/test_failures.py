@@ -49,13 +49,13 @@ def test_malformed_records_name_the_file(spark: SparkSession, tmp_path: Path, fo
     assert "Correct the file or the schema" in found.message
 
 
-def test_a_corrupt_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_corrupt_file_is_a_source_error(spark: SparkSession, tmp_path: Path) -> None:
     path = file_of(tmp_path, "bad.parquet", "no Parquet at all")
     found = failure(lambda: spark.read.schema("a int").parquet(path).collect())
     assert (found.type, path in found.message) == ("source-error", True)
 
 
-def test_a_deleted_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_deleted_file_is_a_source_error(spark: SparkSession, tmp_path: Path) -> None:
     path = file_of(tmp_path, "gone.json", '{"a": 1}\n')
     frame = spark.read.schema("a int").json(path)
     Path(path).unlink()
@@ -64,7 +64,7 @@ def test_a_deleted_file(spark: SparkSession, tmp_path: Path) -> None:
     assert path in found.message and "is missing" in found.message
 
 
-def test_an_error_of_an_authors_function_in_a_transform(spark: SparkSession) -> None:
+def test_exception_in_a_transform_is_an_author_error(spark: SparkSession) -> None:
     def inverse(number: int) -> int:
         return 1 // number
 
@@ -74,26 +74,26 @@ def test_an_error_of_an_authors_function_in_a_transform(spark: SparkSession) -> 
     assert found.traceback is not None and "in inverse" in found.traceback
 
 
-def test_a_transient_error_of_an_authors_function(spark: SparkSession) -> None:
-    def asked(number: int) -> int:
+def test_connection_error_in_a_transform_is_transient(spark: SparkSession) -> None:
+    def connect(number: int) -> int:
         if number == 0:
             raise ConnectionRefusedError(111, "Connection refused")
         raise subprocess.CalledProcessError(1, "ask")
 
     for row in (0, 1):
-        rows = spark.range(row, row + 1).select(F.udf(asked, "int", useArrow=False)("id"))
+        rows = spark.range(row, row + 1).select(F.udf(connect, "int", useArrow=False)("id"))
         found = failure(rows.collect)
         assert found.type == "author-error-transient", found.message
 
 
-def test_errors_of_spark_computations(spark: SparkSession) -> None:
+def test_errors_of_spark_computations_are_classified(spark: SparkSession) -> None:
     refused = failure(lambda: spark.range(3).select("nope"))
     assert refused.type == "invalid-pipeline" and "`nope`" in refused.message
     divided = failure(lambda: spark.range(3).select(F.lit(1) / F.col("id")).collect())
     assert divided.type == "computation-failed" and "Division by zero" in divided.message
 
 
-def test_a_full_disk_in_an_executor(spark: SparkSession) -> None:
+def test_full_disk_in_an_executor_is_reported(spark: SparkSession) -> None:
     def full(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -110,7 +110,7 @@ class Broken(KeyedProcess):
         raise LookupError(f"no flight of “{key.plane}”\nin two lines")
 
 
-def test_a_failure_of_a_task_through_spark(spark: SparkSession, make_operator: Any) -> None:
+def test_task_failure_names_operator_key_and_step(spark: SparkSession, make_operator: Any) -> None:
     row = pa.schema([("plane", pa.string()), ("delay", pa.int32())])
     output = pa.schema([("plane", pa.string()), ("total", pa.int64())])
     work = ProcessWork(Broken, ("plane", "delay"))
@@ -127,7 +127,7 @@ def test_a_failure_of_a_task_through_spark(spark: SparkSession, make_operator: A
     assert "raise LookupError" in found.traceback and "epochal/engine" not in found.traceback
 
 
-def test_errors_of_epochal_in_the_driver() -> None:
+def test_errors_of_epochal_in_the_driver_are_classified() -> None:
     assert failure_of(EpochTimeout("The epoch took longer than 60 s.")) == Failure(
         type="epoch-timeout", message="The epoch took longer than 60 s."
     )

@@ -16,19 +16,18 @@ from hypothesis import strategies as st
 from epochal.aggregates import kept_merges
 from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
-from epochal.contracts.state import StateBackend
 from epochal.declarations.reconcile import reconciling_of
 from epochal.declarations.state import ListState, MapState, StateDeclaration, ValueState
 from epochal.errors import AuthorError, PipelineError
 from epochal.snapshots.continuation import against_shrinking
 from epochal.snapshots.merging import merged
-from epochal.snapshots.store import SnapshotStore
 from epochal.state.access import TableAccess
 from epochal.state.table import Column, StateTable
 from epochal.tasks.reconciling import reconciling
 from epochal.testing.reconciling import check_reconcile
-from epochal.testing.state_world import COUNTS, GROUPS, OWNER, StateHarness, World, changes_of
+from epochal.testing.state_world import COUNTS, GROUPS, OWNER, World, changes_of
 from tests.kit.manifests import plain_manifest
+from tests.spark.contract.local_stores import LocalStoreHarness
 
 Functions = Mapping[str, Callable[[Any, Any], Any]]
 
@@ -51,25 +50,9 @@ TABLES = (COUNTS, SUMS, AUTHORS, LATEST, NAMES)
 FUNCTIONS: Functions = {AUTHORS.id: operator.add, NAMES.id: lambda a, b: sorted({*a, *b})}
 
 
-class Harness(StateHarness):
-    def __init__(self, folder: Path, backend: type[HeapBackend] | type[LmdbBackend]) -> None:
-        self._store, self._backend, self._cache = SnapshotStore(str(folder / "store")), backend, str(folder / "cache")
-
-    @property
-    def store(self) -> SnapshotStore:
-        return self._store
-
-    def make(self) -> StateBackend:
-        return self._backend(OWNER, self.store, self._cache)
-
-    def new_worker(self) -> None: ...
-
-    def new_machine(self) -> None: ...
-
-
 @pytest.fixture(params=[HeapBackend, LmdbBackend])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    return World(Harness(tmp_path, request.param), 1, TABLES)
+    return World(LocalStoreHarness(request.param, tmp_path), 1, TABLES)
 
 
 def epoch(world: World, parallelism: int, written: Mapping[int, Mapping[str, list[Any]]]) -> None:
@@ -112,12 +95,12 @@ def test_instances_are_reconciled_and_others_start_empty(world: World, run_seed:
         written: dict[int, dict[str, list[Any]]] = {}
         for subtask, held in model.items():
             puts = {f"w{random.randrange(9)}": random.randrange(100) for _ in range(random.randrange(6))}
-            gone = [word for word in held if word not in puts and random.random() < 0.2]
+            deleted = [word for word in held if word not in puts and random.random() < 0.2]
             held |= puts
             changes = [{"_group": subtask, "word": word, "n": n} for word, n in puts.items()]
-            changes += [{"_group": subtask, "word": word} for word in gone]
+            changes += [{"_group": subtask, "word": word} for word in deleted]
             written[subtask] = {table.id: [changes] for table in (SUMS, AUTHORS)}
-            model[subtask] = {word: n for word, n in held.items() if word not in gone}
+            model[subtask] = {word: n for word, n in held.items() if word not in deleted}
         epoch(world, parallelism, written)
         expected = {number: held for number, held in model.items() if held}
         assert maps(world, SUMS) == expected
@@ -150,7 +133,7 @@ def test_the_work_reads_one_instance_before_it_is_stored(world: World) -> None:
     assert rows(world, LATEST) == [{"_group": 0, "price": 0.0, "at": 10}, {"_group": 1, "price": 1.0, "at": 9}]
     assert [row["name"] for row in rows(world, NAMES) if row["_group"] == 1] == ["n1", "n2", "n3", "n4", "n5"]
     epoch(world, 2, {})
-    assert not world.chains[SUMS.id].links[-1].deltas, "only once"
+    assert not world.chains[SUMS.id].links[-1].deltas, "reconciled more than once"
 
 
 def test_a_failed_reconciliation_names_the_state(world: World) -> None:
@@ -183,7 +166,7 @@ def test_fewer_subtasks_require_a_reconcile_function() -> None:
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers()), min_size=3, max_size=3))
-def test_a_reconcile_is_checked(held: list[dict[str, int]]) -> None:
+def test_check_reconcile_accepts_a_sum(held: list[dict[str, int]]) -> None:
     def added(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
         for name, n in other.items():
             one[name] = one.get(name, 0) + n

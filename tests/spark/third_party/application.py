@@ -1,4 +1,4 @@
-"""An application whose sink comes from another package. It runs as an artifact, so it imports nothing of the tests."""
+"""An application whose sink comes from another package. As an artifact, it imports nothing from the tests."""
 
 from __future__ import annotations
 

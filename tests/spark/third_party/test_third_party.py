@@ -1,4 +1,4 @@
-"""A sink and a state backend from a small package of somebody else's: installed, found, kept to the contract, used."""
+"""A sink and a state backend from a third-party package: installation, discovery, contract, use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the package was installed into, from nothing but its sources."""
+    """The folder into which the package was installed, from its sources only."""
     sources = shutil.copytree(HERE / "package", tmp_path_factory.mktemp("sources") / "package")
     target = tmp_path_factory.mktemp("installed")
     options = ["--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--no-build-isolation"]
@@ -48,23 +48,23 @@ print(*names(SINKS), *names(STATE_BACKENDS), find(SINKS, "one-file").__module__)
 """
 
 
-def test_it_is_found_by_its_entry_points(installed: Path) -> None:
+def test_package_is_found_by_its_entry_points(installed: Path) -> None:
     found = python(installed, "-c", FIND)
     assert {"one-file", "one-file-state", "one_file.sink", "files", "heap"} <= set(found.stdout.split()), found.stderr
     without = subprocess.run([sys.executable, "-c", FIND], capture_output=True, text=True, check=False, timeout=60)
     assert "Unknown sink 'one-file'; installed are: console, dbms, files" in without.stderr
 
 
-@pytest.mark.long  # the suite itself, of our own backends: contract
-def test_it_keeps_the_contract(installed: Path) -> None:
-    ran = python(installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "kept_contract.py"))
+@pytest.mark.long  # tests/spark/contract runs the suites over Epochal's own backends
+def test_package_satisfies_the_contract(installed: Path) -> None:
+    ran = python(installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "contract_suites.py"))
     assert ran.returncode == 0, ran.stdout[-3000:]
     assert " passed" in ran.stdout
 
 
-@pytest.mark.long  # it is found, and keeps the contract: above
-def test_an_application_uses_it(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the driver, and in Spark's Python workers; what becomes of crashes, the contract shows."""
+@pytest.mark.long  # the tests above cover discovery and contract
+def test_application_uses_the_package(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the driver and in Spark's Python workers. The contract covers crashes."""
     monkeypatch.setenv("PYTHONPATH", str(installed))
     (tmp_path / "input").mkdir()
     for number, words in enumerate((["a", "b", "a"], ["b"], ["a", "c"])):

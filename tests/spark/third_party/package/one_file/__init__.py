@@ -1,4 +1,4 @@
-"""One file that holds every epoch's rows: a sink as somebody else would write it, with what ``spi`` says."""
+"""A sink that stores the rows of all epochs in one file, written by a third party against ``spi``."""
 
 from one_file.sink import sink
 

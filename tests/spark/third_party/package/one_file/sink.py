@@ -1,6 +1,6 @@
-"""Rows as JSON lines in one file. Its first line says which epoch was the last: so a commit is one ``os.replace``.
+"""Rows as JSON lines in one file. Its first line contains the last epoch, so that a commit is one ``os.replace``.
 
-Good for a few thousand rows: each epoch writes the file anew.
+Good for a few thousand rows: each epoch writes the whole file again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from epochal.pipeline.definitions import SinkDefinition
 
 
 def sink(path: str) -> SinkDefinition:
-    """What an author writes: ``stream.write("out", one_file.sink("out.jsonl"))``."""
+    """The sink in a pipeline: ``stream.write("out", one_file.sink("out.jsonl"))``."""
     return SinkDefinition("one-file", lambda place: OneFileBackend(path), {"path": path})
 
 

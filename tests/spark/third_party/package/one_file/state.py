@@ -1,4 +1,4 @@
-"""A state backend under a name of its own."""
+"""A state backend with its own name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from epochal.backends.heap import HeapBackend
 
 
 class OneFileState(HeapBackend):
-    """Epochal's heap, called otherwise."""
+    """Epochal's heap under another name."""
 
     @property
     def kind(self) -> str:

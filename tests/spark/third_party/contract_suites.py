@@ -1,4 +1,4 @@
-"""The shipped suites over a backend that was installed; run by ``test_third_party.py``, where it can be imported."""
+"""The shipped contract suites over an installed backend; ``test_third_party.py`` runs them with it on the path."""
 
 from __future__ import annotations
 
