@@ -112,7 +112,7 @@ def test_health_reports_failures_since_the_last_success() -> None:
     assert not service.health.running
 
 
-def test_wake_runs_the_next_step_also_when_it_comes_during_a_step() -> None:
+def test_a_wake_during_a_step_runs_another_step() -> None:
     entered, proceed, steps = threading.Semaphore(0), threading.Semaphore(0), []
 
     def step() -> None:
