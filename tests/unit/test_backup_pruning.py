@@ -120,16 +120,16 @@ def test_an_interrupted_pruning_can_be_repeated(backups: Backups, days: list[str
     assert not any("cut" in path or "left" in path for path in after)
 
     for step in range(len(steps)):
-        again = Backups(f"{backups.place.url}-{step}")
+        copy = Backups(f"{backups.place.url}-{step}")
         for day in range(5):
-            write_backup(again, day, (f"f{number}" for number in range(day, 2 * day + 3)))
-        again.place.write("backups/cut/tables/epochs.jsonl.gz", b"left")
-        again.files.write("left", b"by an interrupted backup")
+            write_backup(copy, day, (f"f{number}" for number in range(day, 2 * day + 3)))
+        copy.place.write("backups/cut/tables/epochs.jsonl.gz", b"left")
+        copy.files.write("left", b"by an interrupted backup")
         with pytest.raises(InterruptedError):
-            prune(again, plan_pruning(again, 2, None, quiet), interrupted_after(step))
-        assert all(verify_backup(again, again.index(id), quick=False).is_sound for id in days[-2:])
-        prune(again, plan_pruning(again, 2, None, quiet), quiet)
-        assert sorted(again.place.list("")) == after
+            prune(copy, plan_pruning(copy, 2, None, quiet), interrupted_after(step))
+        assert all(verify_backup(copy, copy.index(id), quick=False).is_sound for id in days[-2:])
+        prune(copy, plan_pruning(copy, 2, None, quiet), quiet)
+        assert sorted(copy.place.list("")) == after
 
 
 def test_pruning_requires_a_complete_backup(backups: Backups) -> None:

@@ -57,8 +57,8 @@ def test_sizes_use_binary_units(bytes: int | None, expected: str) -> None:
 def test_parameters_are_json_or_text_and_override_the_file(tmp_path: Path) -> None:
     file = tmp_path / "parameters.json"
     file.write_text('{"limit": 1, "kept": [1, 2]}')
-    given = parameters(["limit=15", "name=JFK", "flag=true", "path=a=b", "empty="], file)
-    assert given == {"limit": 15, "kept": [1, 2], "name": "JFK", "flag": True, "path": "a=b", "empty": ""}
+    parsed = parameters(["limit=15", "name=JFK", "flag=true", "path=a=b", "empty="], file)
+    assert parsed == {"limit": 15, "kept": [1, 2], "name": "JFK", "flag": True, "path": "a=b", "empty": ""}
 
 
 @pytest.mark.parametrize("text", ["nothing", "=3"])
@@ -77,8 +77,8 @@ def test_a_parameters_file_must_hold_an_object(tmp_path: Path, content: str | No
 
 
 def test_settings_nest_by_dots_except_spark_names() -> None:
-    given = configuration(["parallelism=4", "restart.max_restarts=2", "spark.executor.cores=1", "state_backend=heap"])
-    assert given == {
+    parsed = configuration(["parallelism=4", "restart.max_restarts=2", "spark.executor.cores=1", "state_backend=heap"])
+    assert parsed == {
         "parallelism": 4,
         "restart": {"max_restarts": 2},
         "spark": {"spark.executor.cores": "1"},
@@ -102,9 +102,9 @@ def test_settings_nest_by_dots_except_spark_names() -> None:
 def test_list_settings_accept_commas_json_and_repetition(
     pairs: list[str] | None, dropped: list[str] | None, expected: list[str]
 ) -> None:
-    given = configuration(pairs, dropped)
-    assert given == {"allow_dropped_state": expected}
-    assert Configuration.model_validate(given).allow_dropped_state == tuple(expected)
+    parsed = configuration(pairs, dropped)
+    assert parsed == {"allow_dropped_state": expected}
+    assert Configuration.model_validate(parsed).allow_dropped_state == tuple(expected)
 
 
 @pytest.mark.parametrize("text", ["a,", ",", ""])

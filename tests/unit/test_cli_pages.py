@@ -57,10 +57,7 @@ def listing(width: int) -> list[str]:
         application("broken", state="failed", failure=Failure(type="SinkError", message="No space left.\nmore")),
         application("new", state="created", detail="[not markup]"),
     ]
-    console = Console(file=StringIO(), width=width, no_color=True)
-    console.print(application_table(applications, NOW))
-    assert isinstance(console.file, StringIO)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+    return [line.rstrip() for line in drawn(application_table(applications, NOW), width).splitlines()]
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -167,10 +164,7 @@ def test_the_application_page_names_skew_and_stragglers() -> None:
 
 
 def test_an_empty_list_shows_how_to_submit() -> None:
-    console = Console(file=StringIO(), width=80, no_color=True)
-    console.print(application_table([]))
-    assert isinstance(console.file, StringIO)
-    assert "epochal submit" in console.file.getvalue()
+    assert "epochal submit" in drawn(application_table([]))
 
 
 def test_a_listed_application_is_an_application() -> None:

@@ -86,17 +86,17 @@ def test_the_history_is_appended_and_read_back(tmp_path: Path) -> None:
 
 def test_rounds_measure_both_checkouts_in_alternating_order(monkeypatch: pytest.MonkeyPatch) -> None:
     this, other = Checkout(Path("this"), Path("python"), "b" * 40), Checkout(Path("other"), Path("python"), "a" * 40)
-    ran = []
+    runs = []
 
     def measured(name: str, checkout: Checkout) -> dict[str, float]:
-        ran.append((name, checkout.folder.name))
-        return {quantity: float(len(ran)) for quantity in QUANTITIES if quantity == name}
+        runs.append((name, checkout.folder.name))
+        return {quantity: float(len(runs)) for quantity in QUANTITIES if quantity == name}
 
     monkeypatch.setattr(compare, "measured", measured)
     first, second = list(QUANTITIES)[:2]
     found = compare.compared(this, other, [first, second], 2)
     order = ["other", "this", "other", "this", "this", "other", "this", "other"]
-    assert ran == list(zip([first, first, second, second] * 2, order, strict=True))
+    assert runs == list(zip([first, first, second, second] * 2, order, strict=True))
     assert [(each.name, each.before, each.now) for each in found] == [(first, [1, 6], [2, 5]), (second, [3, 8], [4, 7])]
 
 

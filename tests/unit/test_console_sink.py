@@ -64,7 +64,7 @@ def test_handles_stay_small_for_large_rows() -> None:
     assert len(handle.encode()) < 8192
 
 
-def test_options_are_checked() -> None:
+def test_invalid_console_options_are_refused() -> None:
     with pytest.raises(OptionError, match="Did you mean 'rows'"):
         console.sink(row=3)
     with pytest.raises(OptionError, match="must be an integer"):

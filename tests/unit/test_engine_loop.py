@@ -82,6 +82,14 @@ def loop_of(
     )
 
 
+def run(loop: EpochLoop) -> None:
+    loop.commits.start()
+    try:
+        loop.run()
+    finally:
+        loop.commits.stop()
+
+
 def epochs_that_fail(error: Exception, folder: Path) -> tuple[int, str]:
     """Number of epochs tried, and the type of the attempt's failure."""
     configuration = Configuration(tolerable_failed_epochs=3, epoch_interval_seconds=0)
@@ -186,11 +194,7 @@ def test_due_times_open_epochs_after_the_interval(
     )
     start = datetime(2026, 1, 1, tzinfo=UTC)
     loop.coordinator.now = lambda: start + timedelta(seconds=passed[0])
-    loop.commits.start()
-    try:
-        loop.run()
-    finally:
-        loop.commits.stop()
+    run(loop)
     assert opened == [(0.0, ("input",)), *((time, ("due",)) for time in times[1:])]
 
 
@@ -200,11 +204,7 @@ def test_the_meter_records_step_durations_and_idleness(tmp_path: Path) -> None:
     loop = loop_of(Configuration(parallelism=1, epoch_interval_seconds=0), participants, Alarm(), tmp_path)
     meter = loop.commits.queue.meter = loop.coordinator.meter
     loop.stop_requested = lambda: meter.report().moment.idle_at is not None
-    loop.commits.start()
-    try:
-        loop.run()
-    finally:
-        loop.commits.stop()
+    run(loop)
     totals = meter.report().totals
     assert {step: durations.count for step, durations in totals.steps.items()} == dict.fromkeys(STEPS, 1)
     assert totals.epochs.count == 1 and totals.epochs.seconds >= totals.steps["E2"].seconds
@@ -228,11 +228,7 @@ def test_pending_query_commands_share_one_epoch_without_input(tmp_path: Path) ->
     assert isinstance(loop.catalog, MemoryCatalog)
     catalog = loop.catalog
     loop.stop_requested = lambda: set(catalog.state.completed) == {"1", "2"}
-    loop.commits.start()
-    try:
-        loop.run()
-    finally:
-        loop.commits.stop()
+    run(loop)
     assert opened == [("input",), ("command",)]
     head = loop.coordinator.position.snapshot
     assert head is not None and head.conditions is not None and head.conditions.queries is not None
@@ -299,10 +295,6 @@ def test_no_drain_opens_when_no_state_waits(tmp_path: Path) -> None:
     world = World(SnapshotStore(str(tmp_path)), [(1, 1)])
     participants = Participants({"in": Bounded(world, random.Random(1))}, {"alarm": SimulatedState(world)})
     loop = loop_of(Configuration(parallelism=1, epoch_interval_seconds=0), participants, Alarm(), tmp_path)
-    loop.commits.start()
-    try:
-        loop.run()
-    finally:
-        loop.commits.stop()
+    run(loop)
     assert loop.coordinator.position.next_epoch == 2
     assert not loop.coordinator.drained

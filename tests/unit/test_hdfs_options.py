@@ -93,7 +93,7 @@ def test_errors_do_not_contain_the_token() -> None:
         (("Operation category WRITE is not supported", "StandbyException"), SinkUnavailable, "Name all of them in url"),
         (("File /x could only be written to 0 of the 1", "IOException"), SinkUnavailable, "no DataNode takes the file"),
         (("token (..) is expired", "InvalidToken"), SinkError, "Renew the token, or log in (kinit)"),
-        (("Authentication failure. Check your credentials.", None), SinkError, "does not accept who asks"),
+        (("Authentication failure. Check your credentials.", None), SinkError, "HDFS does not accept"),
         ((b"<html>", None), SinkError, "what answers is no WebHDFS"),
         (("Invalid path name\n\tat org.apache", "InvalidPathException"), SinkError, "Invalid path name."),
     ],

@@ -152,11 +152,11 @@ def test_the_manifest_of_another_snapshot_is_refused(store: LineageStore) -> Non
 
 
 def test_planned_branches_are_bounded_by_their_origin(store: LineageStore) -> None:
-    begun = parent("origin", 5)
-    reference = write_manifest(store, "new", **begun)
+    origin = parent("origin", 5)
+    reference = write_manifest(store, "new", **origin)
     with pytest.raises(ForeignFile, match="is not in the catalog"):
         store.read_manifest(reference)
-    assert store.with_branches({"new": EpochKey("mine", 6)}).read_manifest(reference).parent == begun["parent"]
+    assert store.with_branches({"new": EpochKey("mine", 6)}).read_manifest(reference).parent == origin["parent"]
     for at in (EpochKey("origin", 4), EpochKey("theirs", 9), None):
         with pytest.raises(ForeignFile, match="not in its lineage"):
             store.with_branches({"new": at}).read_manifest(reference)

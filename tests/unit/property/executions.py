@@ -86,8 +86,8 @@ def graphs(draw: st.DrawFn, loops: bool = False) -> ProcessGraph:
 
 
 @st.composite
-def scenes(draw: st.DrawFn, graph: st.SearchStrategy[ProcessGraph], epochs: int = 2, most: int = 2) -> Scene:
+def scenes(draw: st.DrawFn, graph: st.SearchStrategy[ProcessGraph], epochs: int = 2, max_messages: int = 2) -> Scene:
     drawn = draw(graph)
-    count = st.lists(st.integers(0, most), min_size=epochs + 1, max_size=epochs + 1)
+    count = st.lists(st.integers(0, max_messages), min_size=epochs + 1, max_size=epochs + 1)
     counts = {name: tuple(draw(count)) for name in drawn.sources}
     return Scene(drawn, counts, tuple(draw(st.lists(st.integers(0, 11), max_size=60))))

@@ -142,7 +142,7 @@ def test_an_oscillating_load_does_not_oscillate_the_parallelism(
     )
     run = Simulated(policy, lambda second: high if second % (2 * period) < period else 0.0, policy.least).run(12_000)
     grew = [after > before for _, before, after in run.changes]
-    assert grew == sorted(grew, reverse=True)  # growth for the peak and one backlog comes before all shrinking
+    assert grew == sorted(grew, reverse=True)  # it grows for the peak and one backlog, then only shrinks
     assert all(at_second < 8000 for at_second, _, _ in run.changes)
 
 

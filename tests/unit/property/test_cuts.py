@@ -71,13 +71,13 @@ def test_chandy_lamport_is_consistent(scene: Scene) -> None:
 
 @given(scenes(graphs()))
 @pytest.mark.claim("Thesis, 4.5.4, snapshots")
-def test_without_alignment_nothing_is_lost(scene: Scene) -> None:
+def test_unaligned_snapshots_lose_no_message(scene: Scene) -> None:
     execution = scene.run(unaligned)
     for epoch in scene.epochs:
         assert losses(execution, epoch) == []
 
 
-def test_without_alignment_something_is_repeated() -> None:
+def test_unaligned_snapshots_repeat_messages() -> None:
     found = find(scenes(graphs(), epochs=1), lambda scene: not is_complete(scene, unaligned), settings=SEARCH)
     problems = epoch_violations(found.run(unaligned), 1)
     assert any(problem.startswith("(1)") for problem in problems), problems
@@ -93,11 +93,11 @@ def test_chandy_lamport_is_not_epoch_complete() -> None:
     assert validity_violations(execution, 1) == []
     assert len(found.graph.sources) == 2, "with one source a cut at the markers is an epoch cut"
     assert shown in THEORY.read_text(), shown
-    assert is_complete(found, epoch_snapshots), "alignment prevents it"
+    assert is_complete(found, epoch_snapshots), "aligned snapshots must be complete"
 
 
 @pytest.mark.claim("Thesis, figure 3.14", "Thesis, figure 3.16")
-def test_figures_3_14_and_3_16() -> None:
+def test_the_docs_show_figures_3_14_and_3_16() -> None:
     command = [sys.executable, "-m", "tests.kit.cuts"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert printed in THEORY.read_text(), printed

@@ -95,7 +95,7 @@ def test_abs_2_has_to_stop_logging_at_each_input() -> None:
     def fails(scene: Scene) -> bool:
         return is_wrong(scene.run(LogsUntilAllAreBack, one_at_a_time=True), scene)
 
-    found = find(scenes(graphs(loops=True), most=3), fails, settings=SEARCH)
+    found = find(scenes(graphs(loops=True), max_messages=3), fails, settings=SEARCH)
     assert not is_wrong(found.run(CyclicTask, one_at_a_time=True), found)
 
 

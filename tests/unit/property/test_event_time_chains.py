@@ -246,13 +246,15 @@ def test_a_source_that_resumes_after_idleness_is_not_late(
     """``older``: additional age of the second source's rows. Some of them are late then; no row is lost."""
     now, everything = 0, []
     with Life(united(), {"one": ROWS, "two": ROWS}) as life:
-        for number, (moved, first, second, delivers, wrong) in enumerate(moments):
+        for number, (moved, first, second, delivers, clock_error) in enumerate(moments):
             now += moved
             one = [Event(key, now - age, number) for key, age in first]
             two = [Event(key, now - age - older, number) for key, age in second if delivers]
             everything += [*one, *two]
             step = schedule[number % len(schedule)]
-            life.epoch(Step(step.happening, step.parallelism, now + wrong), one=input_rows(one), two=input_rows(two))
+            life.epoch(
+                Step(step.happening, step.parallelism, now + clock_error), one=input_rows(one), two=input_rows(two)
+            )
         life.epoch(Step(clock=now), one=far(), two=far())
         life.settle()
         late, shown = life.all_of("late"), life.all_of("windows")

@@ -67,13 +67,13 @@ def pair(left: Event | None, right: Event | None) -> tuple[Any, ...]:
     return (left or right or one).key, one.time, one.number, other.time, other.number
 
 
-def once(events: Sequence[Event]) -> list[Event]:
+def unique(events: Sequence[Event]) -> list[Event]:
     """One event of each key and time: the order of several versions of one time is undefined."""
     return list({(event.key, event.time): event for event in events}.values())
 
 
 @examples(4)
-@given(EVENTS, EVENTS.map(once), JITTER, MANY_CUTS, MANY_CUTS, steps(2, 8), KINDS, st.sampled_from(["inner", "left"]))
+@given(EVENTS, EVENTS.map(unique), JITTER, MANY_CUTS, MANY_CUTS, steps(2, 8), KINDS, st.sampled_from(["inner", "left"]))
 def test_joins_of_streams_equal_nested_loops(
     left: list[Event],
     right: list[Event],

@@ -62,10 +62,10 @@ def test_timers_fire_once_and_in_order_through_failures_and_rescales(
 ) -> None:
     now = 0
     with Life(pipeline(process), {"rows": ROWS}, state_backend=state_backend, clock=BEGIN) as life:
-        for number, (moved, asked) in enumerate(epochs):
+        for number, (moved, requests) in enumerate(epochs):
             now += moved
             life.clock = BEGIN + timedelta(microseconds=now)
-            by_age = sorted(asked, key=lambda each: -each[1])  # in the order of the model
+            by_age = sorted(requests, key=lambda each: -each[1])  # in the order of the model
             rows = [row(plane, max(now - age, 0), asks) for plane, age, asks in by_age]
             life.epoch(schedule[number % len(schedule)], rows=rows)
         life.clock = BEGIN + timedelta(microseconds=100)

@@ -26,14 +26,14 @@ def columns(rows: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
 @given(ROWS, ROWS, BOUNDS, st.integers(1, 5))
 @example([(0, -FAR), (1, FAR)], [(0, -FAR), (1, FAR), (1, FAR)], [-8, 8], 1)
 def test_runs_are_the_pairs_of_nested_loops(
-    some: list[tuple[int, int]], others: list[tuple[int, int]], bounds: list[int], most: int
+    some: list[tuple[int, int]], others: list[tuple[int, int]], bounds: list[int], size: int
 ) -> None:
     low, high = bounds
     sorted_rows = TimesByCode(*columns(some), code_count=4)
     runs = sorted_rows.near(*columns(others), low, high)
     found = []
-    for other, position in runs.pairs(most):
-        assert 0 < len(other) <= most
+    for other, position in runs.pairs(size):
+        assert 0 < len(other) <= size
         found += zip(sorted_rows.order[position].tolist(), other.tolist(), strict=True)
     expected = [
         (i, j)

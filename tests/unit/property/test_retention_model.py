@@ -181,9 +181,9 @@ class RetentionMachine(RuleBasedStateMachine):
 
     # Collections.
 
-    @rule(where=st.integers(0, 1))
-    def collect(self, where: int) -> None:
-        self._collect(self.worlds[where])
+    @rule(world_index=st.integers(0, 1))
+    def collect(self, world_index: int) -> None:
+        self._collect(self.worlds[world_index])
 
     def _collect(self, world: World) -> None:
         """Deletes no referenced file, and all others, except those that a driver may still write or name."""
@@ -194,14 +194,14 @@ class RetentionMachine(RuleBasedStateMachine):
         left = {path for path in existing - needed - world.pending() if not self._may_be_written(world, path)}
         assert not left, sorted(left)
 
-    @rule(hits=st.integers(1, 25), where=st.integers(0, 1))
-    def die_while_collecting(self, hits: int, where: int) -> None:
-        _killed(self.worlds[where].collect, "G", hits)
+    @rule(hits=st.integers(1, 25), world_index=st.integers(0, 1))
+    def die_while_collecting(self, hits: int, world_index: int) -> None:
+        _killed(self.worlds[world_index].collect, "G", hits)
 
-    @rule(where=st.integers(0, 1))
-    def collect_with_grace(self, where: int) -> None:
+    @rule(world_index=st.integers(0, 1))
+    def collect_with_grace(self, world_index: int) -> None:
         """Recently expired snapshots are only marked."""
-        world = self.worlds[where]
+        world = self.worlds[world_index]
         before = set(snapshot_files(world.store))
         world.collect(grace=timedelta(hours=1))
         assert set(snapshot_files(world.store)) == before

@@ -72,8 +72,10 @@ NESTED: dict[str, st.SearchStrategy[Any]] = {
 
 
 @st.composite
-def tables(draw: st.DrawFn, values: dict[str, st.SearchStrategy[Any]], *, nulls: bool, most: int = 10) -> pa.Table:
-    types = draw(st.lists(st.sampled_from(sorted(values)), min_size=1, max_size=most))
+def tables(
+    draw: st.DrawFn, values: dict[str, st.SearchStrategy[Any]], *, nulls: bool, max_columns: int = 10
+) -> pa.Table:
+    types = draw(st.lists(st.sampled_from(sorted(values)), min_size=1, max_size=max_columns))
     rows = draw(st.integers(0, 12))
     arrays = []
     for type in types:
@@ -89,7 +91,7 @@ def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
 @st.composite
 def keys(draw: st.DrawFn) -> pa.Table:
     """Some columns permit nulls and some do not, as in keys of operators and of maps."""
-    table = draw(tables(VALUES, nulls=True, most=4))
+    table = draw(tables(VALUES, nulls=True, max_columns=4))
     declared = [
         field.with_nullable(table.column(field.name).null_count > 0 or draw(st.booleans())) for field in table.schema
     ]
