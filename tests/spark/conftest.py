@@ -1,5 +1,5 @@
 """Fixtures of the unit tests that tests with a Spark session also use."""
 
-from tests.unit.conftest import nothing_kept, store
+from tests.unit.conftest import empty_row_group_cache, store
 
-__all__ = ["nothing_kept", "store"]
+__all__ = ["empty_row_group_cache", "store"]

@@ -1,4 +1,4 @@
-"""Fixtures of several files of unit tests."""
+"""Fixtures shared by the unit tests."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from epochal.snapshots.store import SnapshotStore
 
 
 @pytest.fixture
-def nothing_kept() -> None:
-    """Files of the same bytes, of other tests, may be kept in memory."""
+def empty_row_group_cache() -> None:
+    """Clears the cache, which may hold files with the same bytes from other tests."""
     row_groups.forget()
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> SnapshotStore:
-    """A store in memory."""
+    """An in-memory store."""
     return SnapshotStore(f"memory://{tmp_path}")

@@ -1,4 +1,4 @@
-"""Uploaded code is looked at before it is kept."""
+"""Checks and storage of uploaded code."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ def archive(count: int, name: str = "m{}.py") -> bytes:
 
 
 @pytest.mark.parametrize(("count", "name"), [(5_001, "{}"), (60_000, "m{}.py"), (200, "{}" + "x" * 60_000)])
-def test_an_archive_of_too_many_files_is_refused_before_they_are_listed(count: int, name: str) -> None:
+def test_archives_with_too_many_files_are_refused_without_listing_them(count: int, name: str) -> None:
     content = archive(count, name)
     tracemalloc.start()
     with pytest.raises(ArtifactError, match=r"5000 (files )?are allowed"):
         check_artifact("flights.zip", content, 1 << 30)
-    _, most = tracemalloc.get_traced_memory()
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert most < 8 << 20
+    assert peak < 8 << 20
 
 
 @pytest.mark.parametrize("content", [b"x", b"PK\x05\x06", b"PK\x05\x06" + b"\xff" * 18, archive(3)[:-30]])
-def test_what_is_no_archive_is_refused(content: bytes) -> None:
+def test_invalid_archives_are_refused(content: bytes) -> None:
     with pytest.raises(ArtifactError, match=r"not a zip file|are allowed"):
         check_artifact("flights.zip", content, 1 << 30)
 
 
-def test_an_archive_is_taken(tmp_path: Path) -> None:
+def test_valid_archives_are_accepted(tmp_path: Path) -> None:
     check_artifact("flights.zip", archive(100), 1 << 30)
 
 
 @pytest.mark.parametrize(("folder", "file"), [(0o700, 0o600), (0o750, 0o640)])
-def test_kept_code_is_as_readable_as_the_folder_of_all(tmp_path: Path, folder: int, file: int) -> None:
+def test_stored_code_has_the_permissions_of_its_folder(tmp_path: Path, folder: int, file: int) -> None:
     tmp_path.chmod(folder)
     keep(tmp_path / "abc" / "flights.py", b"x = 1")
     with kept_for_a_while(tmp_path, "flights.py", b"x = 1") as path:
-        for kept in (path, tmp_path / "abc" / "flights.py"):
-            assert kept.read_bytes() == b"x = 1"
-            assert stat.S_IMODE(kept.stat().st_mode) == file
-            assert stat.S_IMODE(kept.parent.stat().st_mode) == folder
+        for stored in (path, tmp_path / "abc" / "flights.py"):
+            assert stored.read_bytes() == b"x = 1"
+            assert stat.S_IMODE(stored.stat().st_mode) == file
+            assert stat.S_IMODE(stored.parent.stat().st_mode) == folder
     assert not path.parent.exists()

@@ -18,6 +18,7 @@ from epochal.background.service import BackgroundService
 from epochal.background.task import BackgroundTask
 from epochal.background.worker import BackgroundWorker
 from epochal.errors import CatalogUnavailable
+from tests.kit.waiting import eventually
 
 
 class SimulatedTime:
@@ -69,12 +70,12 @@ def test_a_service_without_interval_waits_until_it_is_woken() -> None:
     assert pauses_of(failing(None), None, 1) == [None]
 
 
-def test_pauses_between_failures_double_up_to_the_longest_and_a_success_resets_them() -> None:
+def test_pauses_double_after_failures_and_reset_after_a_success() -> None:
     away = [CatalogUnavailable() for _ in range(4)]
     assert pauses_of(failing(*away, None, CatalogUnavailable()), 1.0, 6) == [1.0, 2.0, 4.0, 5.0, 1.0, 1.0]
 
 
-def test_an_interval_longer_than_the_longest_pause_is_kept_between_failures() -> None:
+def test_a_longer_interval_is_kept_between_failures() -> None:
     assert pauses_of(failing(CatalogUnavailable(), CatalogUnavailable()), 60.0, 2) == [60.0, 60.0]
 
 
@@ -104,15 +105,15 @@ def test_health_reports_failures_since_the_last_success() -> None:
 
     with BackgroundService("sick", step, None) as service:
         assert failed.wait(10)
-        until(lambda: service.health.error == "CatalogUnavailable: away" and service.health.failures > 0)
+        eventually(lambda: service.health.error == "CatalogUnavailable: away" and service.health.failures > 0)
         mended.set()
         service.wake()
-        until(lambda: service.health.failures == 0)
+        eventually(lambda: service.health.failures == 0)
         assert service.health.running and service.health.error is None
     assert not service.health.running
 
 
-def test_wake_runs_the_next_step_also_when_it_comes_during_a_step() -> None:
+def test_a_wake_during_a_step_runs_another_step() -> None:
     entered, proceed, steps = threading.Semaphore(0), threading.Semaphore(0), []
 
     def step() -> None:
@@ -126,7 +127,7 @@ def test_wake_runs_the_next_step_also_when_it_comes_during_a_step() -> None:
         proceed.release()
         assert entered.acquire(timeout=10)  # the second step, without a second wake
         proceed.release()
-        until(lambda: len(steps) == 2)
+        eventually(lambda: len(steps) == 2)
 
 
 def test_stop_interrupts_a_blocking_step_and_is_idempotent() -> None:
@@ -164,7 +165,7 @@ def test_a_service_that_was_stopped_before_its_start_runs_no_step() -> None:
     service = BackgroundService("never", lambda: pytest.fail("a step ran"), 0.0)
     assert service.stop()
     service.start()
-    until(lambda: not service.health.running)
+    eventually(lambda: not service.health.running)
 
 
 def test_a_step_may_stop_its_service() -> None:
@@ -173,7 +174,7 @@ def test_a_step_may_stop_its_service() -> None:
 
     service = BackgroundService("last", step, 0.0)
     service.start()
-    until(lambda: not service._thread.is_alive())
+    eventually(lambda: not service._thread.is_alive())
 
 
 def test_a_task_returns_its_result_or_raises_its_error(caplog: pytest.LogCaptureFixture) -> None:
@@ -272,7 +273,7 @@ def test_a_child_that_inherits_the_descriptor_keeps_the_lock(tmp_path: Path) -> 
     held.release()
 
 
-def test_a_child_does_not_inherit_a_lock_unless_it_is_given_the_descriptor(tmp_path: Path) -> None:
+def test_a_child_inherits_a_lock_only_with_its_descriptor(tmp_path: Path) -> None:
     lock = FileLock.acquire(tmp_path / "lock")
     assert lock is not None
     command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
@@ -298,10 +299,3 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     held = FileLock.acquire(tmp_path / "lock")
     assert held is not None
     held.release()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    for attempt in attempts(0.01, timeout=10):
-        if condition():
-            return
-        assert not attempt.is_last, "the condition did not become true"

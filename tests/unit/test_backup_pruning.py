@@ -1,4 +1,4 @@
-"""Old backups go: of their files those that no other one names, and never the only whole one."""
+"""Pruning of old backups and of the files that only they need; the only sound backup is retained."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from epochal.snapshots.backup_maintenance import plan_pruning, prune, verify_bac
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def quiet(said: str) -> None:
-    """Nobody looks."""
+def quiet(message: str) -> None:
+    """Discards progress messages."""
 
 
-def stopped_after(steps: int) -> Callable[[str], None]:
+def interrupted_after(steps: int) -> Callable[[str], None]:
     left = iter(range(steps))
 
-    def say(said: str) -> None:
+    def report(message: str) -> None:
         if next(left, None) is None:
-            raise InterruptedError(said)
+            raise InterruptedError(message)
 
-    return say
+    return report
 
 
-def backed_up(backups: Backups, day: int, names: Iterable[str]) -> str:
-    """A backup of that day, that needs the files with these names."""
+def write_backup(backups: Backups, day: int, names: Iterable[str]) -> str:
+    """Writes a backup of that day with these files, and returns its ID."""
     files = []
     for name in sorted(names):
         data = name.encode() * 10
@@ -66,8 +66,8 @@ def backups(tmp_path: Path) -> Backups:
 
 @pytest.fixture
 def days(backups: Backups) -> list[str]:
-    """Each day two files are new, and one is not needed any more."""
-    return [backed_up(backups, day, (f"f{number}" for number in range(day, 2 * day + 3))) for day in range(5)]
+    """Five daily backups. Each adds two files and no longer needs one."""
+    return [write_backup(backups, day, (f"f{number}" for number in range(day, 2 * day + 3))) for day in range(5)]
 
 
 def ids(indexes: Iterable[Index]) -> list[str]:
@@ -75,34 +75,34 @@ def ids(indexes: Iterable[Index]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("keep", "days_old", "stay"),
+    ("keep", "days_old", "retained"),
     [(2, None, 2), (9, None, 5), (1, None, 1), (1, 2.5, 3), (3, 1.5, 3), (1, 100, 5), (1, 0, 1), (4, 0, 4)],
 )
-def test_what_both_limits_let_go_goes_and_its_own_files(
-    backups: Backups, days: list[str], keep: int, days_old: float | None, stay: int
+def test_backups_beyond_both_limits_are_pruned_with_their_own_files(
+    backups: Backups, days: list[str], keep: int, days_old: float | None, retained: int
 ) -> None:
     before = None if days_old is None else START + timedelta(days=4 - days_old, seconds=1)
     plan = plan_pruning(backups, keep, before, quiet)
-    assert ids(plan.kept) == days[::-1][:stay]
-    assert ids(plan.removed) == days[::-1][stay:]
+    assert ids(plan.kept) == days[::-1][:retained]
+    assert ids(plan.removed) == days[::-1][retained:]
     assert backups.ids() == days and len(backups.files.list("")) == 11
     prune(backups, plan, quiet)
-    assert backups.ids() == days[-stay:]
-    assert backups.files.list("") == sorted(f"f{number}" for number in range(5 - stay, 11))
+    assert backups.ids() == days[-retained:]
+    assert backups.files.list("") == sorted(f"f{number}" for number in range(5 - retained, 11))
     assert all(verify_backup(backups, backups.index(id), quick=False).is_sound for id in backups.ids())
     assert plan.bytes == sum(len(path) * 10 for path in plan.files)
 
 
-def test_the_only_whole_backup_stays(backups: Backups, days: list[str]) -> None:
+def test_the_only_sound_backup_is_retained(backups: Backups, days: list[str]) -> None:
     backups.files.delete("f10")
     with pytest.raises(Conflict, match="None of the 1 backups to keep is sound"):
         plan_pruning(backups, 1, None, quiet)
-    plan = plan_pruning(backups, 2, None, quiet)  # the one before the newest does not need that file
+    plan = plan_pruning(backups, 2, None, quiet)  # the second newest does not need that file
     assert ids(plan.removed) == days[2::-1]
 
 
-def test_what_cannot_be_read_is_needed(backups: Backups, days: list[str]) -> None:
-    """The list of a backup that stays: nobody knows which files it names."""
+def test_nothing_is_pruned_while_a_file_list_is_unreadable(backups: Backups, days: list[str]) -> None:
+    """The list belongs to a retained backup, so the files that it names are unknown."""
     listed = backups.index(days[3]).files.path
     backups.place.write(listed, b"damaged")
     with pytest.raises(FileCorrupt, match="changed"):
@@ -110,9 +110,9 @@ def test_what_cannot_be_read_is_needed(backups: Backups, days: list[str]) -> Non
     assert len(backups.files.list("")) == 11
 
 
-def test_cut_short_it_goes_on(backups: Backups, days: list[str]) -> None:
+def test_an_interrupted_pruning_can_be_repeated(backups: Backups, days: list[str]) -> None:
     backups.place.write("backups/cut/tables/epochs.jsonl.gz", b"left")
-    backups.files.write("left", b"by the one that was cut short")
+    backups.files.write("left", b"by an interrupted backup")
     plan = plan_pruning(backups, 2, None, quiet)
     steps: list[str] = []
     prune(backups, plan, steps.append)
@@ -120,18 +120,18 @@ def test_cut_short_it_goes_on(backups: Backups, days: list[str]) -> None:
     assert not any("cut" in path or "left" in path for path in after)
 
     for step in range(len(steps)):
-        again = Backups(f"{backups.place.url}-{step}")
+        copy = Backups(f"{backups.place.url}-{step}")
         for day in range(5):
-            backed_up(again, day, (f"f{number}" for number in range(day, 2 * day + 3)))
-        again.place.write("backups/cut/tables/epochs.jsonl.gz", b"left")
-        again.files.write("left", b"by the one that was cut short")
+            write_backup(copy, day, (f"f{number}" for number in range(day, 2 * day + 3)))
+        copy.place.write("backups/cut/tables/epochs.jsonl.gz", b"left")
+        copy.files.write("left", b"by an interrupted backup")
         with pytest.raises(InterruptedError):
-            prune(again, plan_pruning(again, 2, None, quiet), stopped_after(step))
-        assert all(verify_backup(again, again.index(id), quick=False).is_sound for id in days[-2:])
-        prune(again, plan_pruning(again, 2, None, quiet), quiet)
-        assert sorted(again.place.list("")) == after
+            prune(copy, plan_pruning(copy, 2, None, quiet), interrupted_after(step))
+        assert all(verify_backup(copy, copy.index(id), quick=False).is_sound for id in days[-2:])
+        prune(copy, plan_pruning(copy, 2, None, quiet), quiet)
+        assert sorted(copy.place.list("")) == after
 
 
-def test_a_place_without_a_backup(backups: Backups) -> None:
+def test_pruning_requires_a_complete_backup(backups: Backups) -> None:
     with pytest.raises(NotFound, match="holds no complete backup"):
         plan_pruning(backups, 1, None, quiet)

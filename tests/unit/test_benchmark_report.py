@@ -1,4 +1,4 @@
-"""RESULTS.md: what one command writes leaves what others have written as it is."""
+"""RESULTS.md: each command rewrites only its own section."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from benchmarks.report import RESULTS, read_section, write_part, write_section
 from benchmarks.sdg.recovery import ONE_MACHINE
 
 
-def test_each_command_has_a_section_of_its_own_in_one_order(tmp_path: Path) -> None:
+def test_each_command_has_its_own_section_in_a_fixed_order(tmp_path: Path) -> None:
     page = tmp_path / "RESULTS.md"
-    page.write_text("# Results\n\nFrom before there were sections.\n")
+    page.write_text("# Results\n\nText without a section.\n")
     write_section("bench-nexmark", "## Nexmark\n\nfirst", page)
     assert page.read_text() == (
-        "# Results\n\n<!-- make bench -->\n\nFrom before there were sections.\n\n"
+        "# Results\n\n<!-- make bench -->\n\nText without a section.\n\n"
         "<!-- make bench-nexmark -->\n\n## Nexmark\n\nfirst\n"
     )
     write_section("bench", "all", page)
@@ -27,7 +27,7 @@ def test_each_command_has_a_section_of_its_own_in_one_order(tmp_path: Path) -> N
     )
 
 
-def test_parts_of_a_section_are_written_one_by_one_in_one_order(tmp_path: Path) -> None:
+def test_parts_of_a_section_keep_a_fixed_order(tmp_path: Path) -> None:
     page = tmp_path / "RESULTS.md"
     write_section("bench", "all", page)
     write_part("figures", "second", "## Second\n\nold", ("first", "second"), "## Figures", page)
@@ -41,12 +41,12 @@ def test_parts_of_a_section_are_written_one_by_one_in_one_order(tmp_path: Path) 
     assert "First" not in page.read_text()
 
 
-def test_numbers_from_before_a_changed_baseline_are_named_until_they_are_measured_again() -> None:
-    baselines = (Baseline("old", "as ever"), Baseline("new", "tuned", ("2026-03-02", "it is tuned")))
-    section = f"Written by `make bench` on 2026-03-01.\n\n| a | 1 |\n\n{BEGIN}\nwhatever\n{END}\n\n## The machine\n"
+def test_changed_baselines_are_listed_until_measured_again() -> None:
+    baselines = (Baseline("old", "unchanged"), Baseline("new", "tuned", ("2026-03-02", "it was tuned")))
+    section = f"Written by `make bench` on 2026-03-01.\n\n| a | 1 |\n\n{BEGIN}\nold block\n{END}\n\n## The machine\n"
     older = updated(section, baselines)
-    assert "**These baselines changed after 2026-03-01; the numbers here are from before the change:**" in older
-    assert "- new: it is tuned." in older and "whatever" not in older
+    assert "**These baselines changed after 2026-03-01; the numbers here are " in older
+    assert "- new: it was tuned." in older and "old block" not in older
     assert older.startswith("Written by `make bench` on 2026-03-01.\n\n| a | 1 |\n")
     assert older.endswith("## The machine\n")
     assert updated(older, baselines) == older
@@ -55,7 +55,7 @@ def test_numbers_from_before_a_changed_baseline_are_named_until_they_are_measure
         updated("Written by `make bench` on 2026-03-01.", baselines)
 
 
-def test_the_page_has_what_is_described_now() -> None:
+def test_the_results_page_matches_the_baseline_descriptions() -> None:
     for command, baselines in (("bench", BENCH), ("bench-nexmark", NEXMARK)):
         section = read_section(command)
         assert updated(section, baselines) == section, "run python -m benchmarks.run --descriptions"

@@ -1,4 +1,4 @@
-"""``epochal apply``: what files may say, and what there is to do for it; no control plane needed."""
+"""``epochal apply``: validation of files and the steps planned from them, without a control plane."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ NOW = datetime(2026, 5, 1, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]
 
 
-def written(folder: Path, text: str, name: str = "application.yaml") -> str:
+def write_file(folder: Path, text: str, name: str = "application.yaml") -> str:
     file = folder / name
     file.write_text(text)
     return str(file)
 
 
 def application(state: str = "running", drained: bool = False, **changes: Any) -> Application:
-    """As a control plane answers: of version 1, with no parameters and the configuration's defaults."""
+    """Answer of a control plane: version 1, no parameters, default configuration."""
     head = Head(branch="b", epoch=5, committed_at=NOW, drained=drained)
-    said = {
+    fields = {
         "name": "flights",
         "project": "default",
         "revision": "1",
@@ -50,17 +50,17 @@ def application(state: str = "running", drained: bool = False, **changes: Any) -
         "created_at": NOW,
         "updated_at": NOW,
     }
-    return Application.model_validate({**said, **changes})
+    return Application.model_validate({**fields, **changes})
 
 
 def desired(**fields: Any) -> DesiredApplication:
     return DesiredApplication.model_validate({"name": "flights", "artifact": CODE, **fields})
 
 
-def test_a_file_has_several_documents_and_its_code_is_beside_it(tmp_path: Path) -> None:
+def test_files_hold_several_documents_with_relative_code_paths(tmp_path: Path) -> None:
     code = tmp_path / "flights.py"
     code.write_text("pipeline = ...\n")
-    file = written(
+    file = write_file(
         tmp_path, f"name: flights\ncode: flights.py\n---\n---\nname: delays\nartifact: {CODE}\nstate: stopped\n"
     )
     first, second = read_desired([file])
@@ -72,14 +72,14 @@ def test_a_file_has_several_documents_and_its_code_is_beside_it(tmp_path: Path) 
         first.sha256()
 
 
-def test_plain_words_are_those_of_json(tmp_path: Path) -> None:
-    """Else a country is false, a version a date, and a time of day a number."""
+def test_unquoted_values_follow_json(tmp_path: Path) -> None:
+    """Other rules of YAML would turn country codes into booleans, versions into dates and times into numbers."""
     text = (
         "name: flights\nartifact: " + CODE + "\nparameters:\n"
         "  country: no\n  switch: on\n  day: 2026-05-01\n  code: 010\n  at: 12:30\n  empty:\n  none: null\n"
         "  yes: true\n  count: -3\n  share: 0.5\n  large: 1e6\n  text: '7'\n  nested: {list: [1, x, {y: 2}]}\n"
     )
-    (found,) = read_desired([written(tmp_path, text)])
+    (found,) = read_desired([write_file(tmp_path, text)])
     assert found.application.parameters == {
         "country": "no",
         "switch": "on",
@@ -98,7 +98,7 @@ def test_plain_words_are_those_of_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("name: flights", r"application\.yaml: the document: give one of code \(a path\) and artifact \(a SHA-256\)\."),
         (f"name: flights\ncode: x.py\nartifact: {CODE}", "give one of code"),
@@ -125,14 +125,14 @@ def test_plain_words_are_those_of_json(tmp_path: Path) -> None:
         ("name: flights\ncode: x.py\n---\nname: flights\ncode: y.py", "'flights' is also described in .*document 1"),
     ],
 )
-def test_what_is_wrong_is_named_by_its_path(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
-        read_desired([written(tmp_path, text)])
+def test_errors_name_the_path_of_the_field(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        read_desired([write_file(tmp_path, text)])
 
 
-def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
-    one = written(tmp_path, "name: flights\ncode: x.py\ncolour: red", "one.yaml")
-    two = written(tmp_path, "name: delays\nkode: x.py", "two.yaml")
+def test_errors_of_all_files_are_reported_together(tmp_path: Path) -> None:
+    one = write_file(tmp_path, "name: flights\ncode: x.py\ncolour: red", "one.yaml")
+    two = write_file(tmp_path, "name: delays\nkode: x.py", "two.yaml")
     with pytest.raises(InvalidInput) as refused:
         read_desired([one, two])
     assert "one.yaml: colour: " in refused.value.message and "two.yaml: kode: " in refused.value.message
@@ -168,7 +168,7 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         (application(parameters={"limit": 1, "out": None}), {}, ("upgrade",), ["parameters.limit", "parameters.out"]),
     ],
 )
-def test_what_there_is_to_do(
+def test_steps_apply_only_the_differences(
     now: Application | None, fields: dict[str, Any], verbs: tuple[str, ...], changed: list[str] | None
 ) -> None:
     described = desired(**fields)
@@ -181,7 +181,7 @@ def configured(**settings: Any) -> dict[str, Any]:
     return ApplicationConfiguration(**settings).model_dump(mode="json")
 
 
-def test_key_groups_stay_unless_they_are_said() -> None:
+def test_max_parallelism_is_unchanged_unless_given() -> None:
     now = application(configuration=configured(max_parallelism=64))
     assert steps(now, desired(), CODE).verbs == ()
     other = steps(now, desired(configuration={"max_parallelism": 128}), CODE)
@@ -191,7 +191,7 @@ def test_key_groups_stay_unless_they_are_said() -> None:
         steps(now, too_many, CODE)
 
 
-def test_what_scales_by_itself_keeps_the_parallelism_that_it_has_come_to() -> None:
+def test_autoscaled_applications_keep_their_parallelism() -> None:
     scaling = {"autoscaling": {"least": 1, "greatest": 6}}
     now = application(configuration=configured(parallelism=5, **scaling))
     assert steps(now, desired(configuration={"parallelism": 2, **scaling}), CODE).verbs == ()
@@ -204,14 +204,14 @@ def test_what_scales_by_itself_keeps_the_parallelism_that_it_has_come_to() -> No
     assert [change.path for change in off.changes] == ["configuration.autoscaling"]
 
 
-def test_a_setting_of_a_later_version_is_not_lost() -> None:
-    now = application(configuration={**configured(), "of_tomorrow": 1})
-    with pytest.raises(OptionError, match="of_tomorrow"):
+def test_settings_of_a_newer_version_are_not_dropped() -> None:
+    now = application(configuration={**configured(), "future_setting": 1})
+    with pytest.raises(OptionError, match="future_setting"):
         steps(now, desired(), CODE)
 
 
-def test_the_schema_is_that_of_the_page() -> None:
-    """docs/how-to/apply.md has each field, in its order; the schema refuses others."""
+def test_the_schema_matches_the_documented_fields() -> None:
+    """docs/how-to/apply.md lists each field in order; the schema refuses other fields."""
     page = (ROOT / "docs/how-to/apply.md").read_text()
     rows = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
     assert rows == list(DesiredApplication.model_fields)

@@ -1,4 +1,4 @@
-"""Directories that commands keep things in: whether they can be written, and by which one process."""
+"""Directories of commands: writability and use by one process at a time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pipeline.read("rows", generator.source({"k": "id"}, bound=1)).write("out", conso
 
 @pytest.fixture
 def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has the directory."""
+    """Another process that holds the directory."""
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -44,10 +44,10 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_a_directory_belongs_to_one_process_until_that_ends(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    said = rf"process {holder.pid}, since 20.*--take-over"
+def test_a_directory_is_held_until_its_process_ends(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    message = rf"process {holder.pid}, since 20.*--take-over"
     for _ in range(2):
-        with pytest.raises(Conflict, match=said), held(tmp_path, take_over=False):
+        with pytest.raises(Conflict, match=message), held(tmp_path, take_over=False):
             pass
     holder.kill()
     holder.wait()
@@ -56,7 +56,7 @@ def test_a_directory_belongs_to_one_process_until_that_ends(tmp_path: Path, hold
             pass
 
 
-def test_who_takes_over_has_it_also_when_the_other_ends(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_a_take_over_outlasts_the_previous_holder(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     with held(tmp_path, take_over=True):
         for _ in range(2):
             with pytest.raises(Conflict, match=f"process {os.getpid()}"), held(tmp_path, take_over=False):
@@ -67,7 +67,7 @@ def test_who_takes_over_has_it_also_when_the_other_ends(tmp_path: Path, holder: 
         pass
 
 
-def test_a_directory_is_made_and_tried(tmp_path: Path) -> None:
+def test_directories_are_created_and_must_be_writable(tmp_path: Path) -> None:
     assert writable(tmp_path / "a" / "b", "--directory").is_dir()
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nothing")):
@@ -78,28 +78,28 @@ def test_a_directory_is_made_and_tried(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command", [["run", "pipeline.py", "--directory"], ["up", "--port", "0", "--home"], ["migrate", "--home"]]
 )
-def test_commands_say_which_directory_and_which_option(
+def test_errors_name_the_directory_and_the_option(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pipeline.py").write_text(PIPELINE)
-    code, output, words = epochal(*command, "/proc/nothing", "--json")
-    assert (code, "error: The directory /proc/nothing is not writable" in words) == (1, True), words
-    assert f"Choose another one with {command[-1]}" in words
+    code, output, errors = epochal(*command, "/proc/nothing", "--json")
+    assert (code, "error: The directory /proc/nothing is not writable" in errors) == (1, True), errors
+    assert f"Choose another one with {command[-1]}" in errors
     assert json.loads(output)["error"]["type"] == "environment"
 
 
-def test_run_refuses_a_directory_that_another_run_has(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_run_refuses_a_directory_held_by_another_process(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     (tmp_path / "pipeline.py").write_text(PIPELINE)
-    code, _, words = epochal("run", str(tmp_path / "pipeline.py"), "--directory", str(tmp_path))
-    assert (code, f"process {holder.pid}" in words, "--take-over" in words) == (4, True, True), words
+    code, _, errors = epochal("run", str(tmp_path / "pipeline.py"), "--directory", str(tmp_path))
+    assert (code, f"process {holder.pid}" in errors, "--take-over" in errors) == (4, True, True), errors
 
 
 def epochal(*arguments: str) -> tuple[int, str, str]:
-    output, words = StringIO(), StringIO()
-    with redirect_stdout(output), redirect_stderr(words):
+    output, errors = StringIO(), StringIO()
+    with redirect_stdout(output), redirect_stderr(errors):
         try:
             main(arguments)
         except SystemExit as ended:
-            return int(ended.code or 0), output.getvalue(), words.getvalue()
-    return 0, output.getvalue(), words.getvalue()
+            return int(ended.code or 0), output.getvalue(), errors.getvalue()
+    return 0, output.getvalue(), errors.getvalue()

@@ -1,4 +1,4 @@
-"""The lineage graph: folding and layout as pure functions, and what people see."""
+"""The lineage graph: folding, layout and the rendered text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEFTWARD = {Glyph.END, Glyph.TEE, Glyph.ACROSS, Glyph.CROSS}
 
 
 def plain(branch: str, epoch: int, **more: Any) -> LineageNode:
-    """A committed snapshot of which there is nothing to say, but for ``more``."""
+    """A committed snapshot without annotations, except for ``more``."""
     facts = {
         "application": branch,
         "first": epoch,
@@ -65,12 +65,12 @@ def lineages(draw: st.DrawFn) -> Lineage:
     edges: list[LineageEdge] = []
     for index in range(size):
         parent = draw(st.one_of(st.none(), st.integers(0, index - 1))) if index else None
-        # Mostly straight lines, as histories are.
+        # Histories are mostly straight lines.
         parent = draw(st.sampled_from([parent, index - 1, index - 1])) if index else None
         continues = parent is not None and draw(st.integers(0, 9)) > 0 and parent == index - 1
         branch = nodes[parent].branch if parent is not None and continues else f"branch-{index}"
         state = draw(st.sampled_from(["committed", "committed", "committed", "prepared"]))
-        savepoints = ["kept"] if draw(st.integers(0, 9)) == 0 else []
+        savepoints = ["saved"] if draw(st.integers(0, 9)) == 0 else []
         node = plain(branch, index, state=state, savepoints=savepoints)
         nodes.append(node)
         if parent is not None:
@@ -87,7 +87,7 @@ def test_every_snapshot_is_in_exactly_one_entry(lineage: Lineage, fold: bool) ->
 
 
 @given(lineages(), st.booleans())
-def test_entries_stand_before_their_parents_and_follow_the_edges(lineage: Lineage, fold: bool) -> None:
+def test_entries_precede_their_parents_and_follow_the_edges(lineage: Lineage, fold: bool) -> None:
     arranged = entries(lineage, fold)
     parent_of = {edge.target: edge.source for edge in lineage.edges}
     for index, entry in enumerate(arranged):
@@ -124,14 +124,14 @@ def test_each_entry_is_drawn_once_and_its_line_leads_to_its_parent(lineage: Line
 
 
 @given(lineages())
-def test_no_row_is_wider_than_the_lines_that_are_open(lineage: Lineage) -> None:
+def test_rows_are_no_wider_than_the_open_lines(lineage: Lineage) -> None:
     arranged = entries(lineage)
     tips = len(arranged) - len({entry.parent for entry in arranged if entry.parent is not None})
     assert all(len(row.cells) <= tips for row in layout(arranged))
 
 
 @given(lineages())
-def test_the_head_is_drawn_first_when_nothing_is_built_on_it(lineage: Lineage) -> None:
+def test_a_head_without_children_is_drawn_first(lineage: Lineage) -> None:
     arranged = entries(lineage)
     if lineage.head is not None and all(edge.source != lineage.head for edge in lineage.edges):
         assert arranged[0].newest.key == lineage.head
@@ -140,7 +140,7 @@ def test_the_head_is_drawn_first_when_nothing_is_built_on_it(lineage: Lineage) -
 
 
 def follow(rows: Sequence[Row], entry: int) -> int | None:
-    """The entry at which the line that leaves ``entry`` downwards arrives, read off the drawing alone."""
+    """Entry at which the line down from ``entry`` arrives, according to the drawing alone."""
     start = next(number for number, row in enumerate(rows) if row.entry == entry)
     lane = next(number for number, cell in enumerate(rows[start].cells) if cell.glyph in ARRIVED)
     for row in rows[start + 1 :]:
@@ -201,7 +201,7 @@ def rendered(lineage: Lineage, width: int, encoding: str = "utf-8", **options: b
     return [line.rstrip() for line in written.getvalue().splitlines()]
 
 
-def test_a_fork_at_80_columns(forked: Lineage) -> None:
+def test_a_fork_is_drawn_in_80_columns(forked: Lineage) -> None:
     assert rendered(forked, 80) == [
         "●    10   flights                                1 s ago",
         "┊    5–9  5 epochs                               2 s ago",
@@ -222,18 +222,18 @@ def test_counts_are_shown_where_there_is_room(forked: Lineage) -> None:
     assert all(len(line) <= 120 for line in lines)
 
 
-def test_ascii_where_the_terminal_has_nothing_else(forked: Lineage) -> None:
+def test_ascii_is_used_on_terminals_without_unicode(forked: Lineage) -> None:
     lines = rendered(forked, 80, encoding="ascii")
     assert lines[3].startswith("| *  5    fork of flights late_minutes 15 > 30")
     assert lines[4] == "|-'"
     assert all(line.isascii() for line in lines)
 
 
-def test_nothing_is_folded_when_all_is_asked_for(forked: Lineage) -> None:
+def test_fold_false_shows_every_epoch(forked: Lineage) -> None:
     assert len([line for line in rendered(forked, 80, fold=False) if "●" in line]) == len(forked.nodes)
 
 
-def test_an_application_without_snapshots() -> None:
+def test_an_application_without_snapshots_has_a_message() -> None:
     empty = lineage_of("new", None, [], [])
     assert rendered(empty, 80) == ["new has no snapshots."]
 

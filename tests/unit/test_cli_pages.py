@@ -1,4 +1,4 @@
-"""How the command line draws applications, epochs and state; no control plane needed."""
+"""Command line output for applications, epochs and state, without a control plane."""
 
 from __future__ import annotations
 
@@ -57,14 +57,11 @@ def listing(width: int) -> list[str]:
         application("broken", state="failed", failure=Failure(type="SinkError", message="No space left.\nmore")),
         application("new", state="created", detail="[not markup]"),
     ]
-    console = Console(file=StringIO(), width=width, no_color=True)
-    console.print(application_table(applications, NOW))
-    assert isinstance(console.file, StringIO)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+    return [line.rstrip() for line in drawn(application_table(applications, NOW), width).splitlines()]
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_list_of_applications_has_one_line_each(width: int) -> None:
+def test_the_list_has_one_line_per_application(width: int) -> None:
     lines = listing(width)
     assert len(lines) == 5
     assert lines[0].split() == ["NAME", "STATE", "EPOCH", "COMMITTED", "ATTEMPT", "DETAIL"]
@@ -74,29 +71,27 @@ def test_the_list_of_applications_has_one_line_each(width: int) -> None:
     assert lines[4].endswith("[not markup]")
 
 
-def test_a_restart_loop_says_its_cause_in_the_list_and_on_the_page() -> None:
+def test_restart_loops_show_their_cause_in_the_list_and_on_the_page() -> None:
     restarts = {
         "failures": 3,
         "allowed": 5,
-        "failure": {"type": "source-error", "message": "The folder is not there.\nLook for it.", "traceback": "line 3"},
+        "failure": {"type": "source-error", "message": "The folder is missing.\nCreate it.", "traceback": "line 3"},
         "failed_at": NOW - timedelta(seconds=2),
         "next_attempt_at": NOW + timedelta(seconds=4),
     }
     looping = application("looping", state="starting", restarts=restarts)
     [line] = [line for line in drawn(application_table([looping], NOW), 160).splitlines() if "looping" in line]
-    assert line.rstrip().endswith(
-        "3 of at most 6 failures; next attempt in 4 s: source-error: The folder is not there."
-    )
+    assert line.rstrip().endswith("3 of at most 6 failures; next attempt in 4 s: source-error: The folder is missing.")
     page = drawn(application_page(looping, None, [], [], None, NOW), 120)
     assert "3 of at most 6 failures; next attempt in 4 s, last failure 2 s ago" in page
-    assert "source-error: The folder is not there.\nLook for it." in page and "line 3" in page
+    assert "source-error: The folder is missing.\nCreate it." in page and "line 3" in page
 
-    goes_on = application("goes-on", detail="waiting for sink", restarts={**restarts, "next_attempt_at": None})
-    [line] = [line for line in drawn(application_table([goes_on], NOW), 160).splitlines() if "goes-on" in line]
+    retrying = application("retrying", detail="waiting for sink", restarts={**restarts, "next_attempt_at": None})
+    [line] = [line for line in drawn(application_table([retrying], NOW), 160).splitlines() if "retrying" in line]
     assert line.rstrip().endswith("waiting for sink · 3 of at most 6 failures (source-error)")
 
 
-def test_the_page_of_an_application_has_the_event_time_of_its_head() -> None:
+def test_the_application_page_shows_the_event_time_of_the_head() -> None:
     head = Epoch(
         branch="flights-1",
         epoch=7,
@@ -131,7 +126,7 @@ def test_the_page_of_an_application_has_the_event_time_of_its_head() -> None:
     assert "event time" not in drawn(application_page(application("flights"), None, [], [], without, NOW), 120)
 
 
-def test_the_page_of_an_application_names_what_is_skewed_and_straggles() -> None:
+def test_the_application_page_names_skew_and_stragglers() -> None:
     load = Load(
         application="flights",
         reported_at=NOW - timedelta(seconds=3),
@@ -168,11 +163,8 @@ def test_the_page_of_an_application_names_what_is_skewed_and_straggles() -> None
     assert "busy" not in drawn(application_page(application("flights"), None, [], [], None, NOW, quiet), 120)
 
 
-def test_no_application_says_how_to_make_one() -> None:
-    console = Console(file=StringIO(), width=80, no_color=True)
-    console.print(application_table([]))
-    assert isinstance(console.file, StringIO)
-    assert "epochal submit" in console.file.getvalue()
+def test_an_empty_list_shows_how_to_submit() -> None:
+    assert "epochal submit" in drawn(application_table([]))
 
 
 def test_a_listed_application_is_an_application() -> None:
@@ -208,21 +200,21 @@ def an_epoch(**more: Any) -> Epoch:
     )
 
 
-def test_no_number_is_cut_at_80_columns() -> None:
+def test_numbers_are_not_truncated_at_80_columns() -> None:
     failed = Failure(type="sink-error", message="a long reason " * 20)
     text = drawn(epoch_table([an_epoch(), an_epoch(failure=failed)]))
     for number in ("1234567", f"{BIG:,}", f"{BIG + 1:,}", "1234.50 s"):
         assert text.count(number) == 2, text
 
 
-def test_epochs_say_what_they_were_opened_for_where_there_is_room() -> None:
+def test_wide_epoch_tables_show_triggers() -> None:
     opened = epoch_table([an_epoch(opened_for=["input", "in_flight"]), an_epoch(opened_for=["due"])])
     wide = drawn(opened, 160)
     assert "input, records in flight" in wide and "due time" in wide
     assert "due time" not in drawn(opened, 80)
 
 
-def test_values_of_state_are_never_cut() -> None:
+def test_state_values_are_never_truncated() -> None:
     values = {f"column_{index}": BIG * 10**index for index in range(6)} | {"total": "411522627.6744855963364485596667"}
     row = {"key": {"origin": "JFK", "destination": "LAX"}, "value": values}
     place = {"table": "delays", "branch": "main", "epoch": 3, "isolation": "read_committed", "next_cursor": None}
@@ -237,7 +229,7 @@ def test_values_of_state_are_never_cut() -> None:
     ]
 
 
-def test_changes_go_on_in_further_lines() -> None:
+def test_long_changes_wrap_to_further_lines() -> None:
     old = {f"column_{index}": BIG + index for index in range(8)}
     new = {name: value + 10 for name, value in old.items()}
     change = {"kind": "changed", "key": {"origin": "JFK"}, "old": old, "new": new}
@@ -246,7 +238,7 @@ def test_changes_go_on_in_further_lines() -> None:
         assert str(value) in text
 
 
-def test_columns_that_others_are_computed_from_are_not_shown() -> None:
+def test_partial_columns_are_hidden() -> None:
     shown = Shown(frozenset({"mean_sum", "mean_count"}))
     old = {"n": 1, "mean_sum": 4, "mean_count": 2, "mean": 2.0}
     new = {"n": 2, "mean_sum": 9, "mean_count": 3, "mean": 3.0}

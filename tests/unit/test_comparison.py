@@ -1,4 +1,4 @@
-"""Two commits by turns, as ``make bench-compare`` has them: what the rounds say, what is kept of it, the checkouts."""
+"""``make bench-compare``: verdicts, history and checkouts of two commits that are measured alternately."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def seconds(before: Sequence[float], now: Sequence[float]) -> Compared:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "said"),
+    ("before", "now", "verdict"),
     [
         ((1.0, 1.0, 1.0), (1.2, 1.15, 1.05), "slower"),
         ((1.0, 1.0, 1.0), (1.09, 1.09, 1.09), "as fast"),
@@ -48,20 +48,20 @@ def seconds(before: Sequence[float], now: Sequence[float]) -> Compared:
         ((2.0,), (2.0,), "as fast"),
     ],
 )
-def test_slower_is_more_than_a_tenth_in_the_median_and_slower_in_every_round(
-    before: Sequence[float], now: Sequence[float], said: str
+def test_a_verdict_requires_the_median_and_every_round(
+    before: Sequence[float], now: Sequence[float], verdict: str
 ) -> None:
-    assert seconds(before, now).said == said
+    assert seconds(before, now).said == verdict
     as_rates = [[1 / value for value in values] for values in (before, now)]
-    assert Compared("rows", "/s", True, *as_rates).said == said, "of a rate, less is slower"
+    assert Compared("rows", "/s", True, *as_rates).said == verdict, "a lower rate is slower"
 
 
-def test_each_round_is_compared_with_itself() -> None:
+def test_costs_are_ratios_within_each_round() -> None:
     assert list(seconds((1.0, 2.0), (2.0, 1.0)).costs) == [2.0, 0.5]
     assert list(Compared("rows", "/s", True, (100.0, 100.0), (50.0, 200.0)).costs) == [2.0, 0.5]
 
 
-def test_a_person_reads_medians_the_least_and_the_greatest_ratio_and_the_verdict() -> None:
+def test_table_rows_show_medians_ratio_range_and_verdict() -> None:
     assert history.said(seconds((1.0, 2.0, 1.5), (1.3, 2.4, 1.8))) == [
         "an epoch",
         "1.5 s",
@@ -71,7 +71,7 @@ def test_a_person_reads_medians_the_least_and_the_greatest_ratio_and_the_verdict
     ]
 
 
-def test_the_history_is_added_to_and_read_again(tmp_path: Path) -> None:
+def test_the_history_is_appended_and_read_back(tmp_path: Path) -> None:
     file = tmp_path / "history.jsonl"
     assert history.comparisons(file) == []
     found = [
@@ -84,25 +84,25 @@ def test_the_history_is_added_to_and_read_again(tmp_path: Path) -> None:
     assert [json.loads(line)["on"] for line in file.read_text().splitlines()] == ["2026-11-22", "2026-11-23"]
 
 
-def test_every_round_measures_both_and_who_begins_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_measure_both_checkouts_in_alternating_order(monkeypatch: pytest.MonkeyPatch) -> None:
     this, other = Checkout(Path("this"), Path("python"), "b" * 40), Checkout(Path("other"), Path("python"), "a" * 40)
-    ran = []
+    runs = []
 
     def measured(name: str, checkout: Checkout) -> dict[str, float]:
-        ran.append((name, checkout.folder.name))
-        return {quantity: float(len(ran)) for quantity in QUANTITIES if quantity == name}
+        runs.append((name, checkout.folder.name))
+        return {quantity: float(len(runs)) for quantity in QUANTITIES if quantity == name}
 
     monkeypatch.setattr(compare, "measured", measured)
     first, second = list(QUANTITIES)[:2]
     found = compare.compared(this, other, [first, second], 2)
-    in_turn = ["other", "this", "other", "this", "this", "other", "this", "other"]
-    assert ran == list(zip([first, first, second, second] * 2, in_turn, strict=True))
+    order = ["other", "this", "other", "this", "this", "other", "this", "other"]
+    assert runs == list(zip([first, first, second, second] * 2, order, strict=True))
     assert [(each.name, each.before, each.now) for each in found] == [(first, [1, 6], [2, 5]), (second, [3, 8], [4, 7])]
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Two commits of a package ``epochal`` that says which one it is of."""
+    """Two commits of a package ``epochal`` that contains the name of its commit."""
     root = tmp_path / "repository"
     for folder in ("epochal", "benchmarks"):
         (root / folder).mkdir(parents=True)
@@ -118,13 +118,13 @@ def repository(tmp_path: Path) -> Path:
 
 
 def git(root: Path, *arguments: str) -> str:
-    person = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org", "-c", "commit.gpgsign=false")
+    person = ("-c", "user.name=Tester", "-c", "user.email=tester@example.org", "-c", "commit.gpgsign=false")
     done = subprocess.run(["git", "-C", root, *person, *arguments], check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 
 @pytest.mark.long
-def test_another_commit_runs_its_own_code_by_the_benchmarks_of_this_one(repository: Path) -> None:
+def test_another_commit_runs_its_code_with_these_benchmarks(repository: Path) -> None:
     with checkouts.other_checkout("HEAD~1", repository) as other:
         assert other.commit == git(repository, "rev-parse", "HEAD~1") and not other.changed
         code = "import epochal, benchmarks, pyarrow; print(epochal.VERSION, benchmarks.FROM)"
@@ -138,7 +138,7 @@ def test_another_commit_runs_its_own_code_by_the_benchmarks_of_this_one(reposito
     assert git(repository, "status", "--porcelain") == ""
 
 
-def test_only_what_was_found_before_is_no_change_of_a_checkout(repository: Path) -> None:
+def test_a_changed_history_does_not_make_a_checkout_changed(repository: Path) -> None:
     history_file = repository / history.HISTORY.relative_to(checkouts.ROOT)
     history_file.write_text("{}\n")
     clean = checkouts.this_checkout(repository)
@@ -148,7 +148,7 @@ def test_only_what_was_found_before_is_no_change_of_a_checkout(repository: Path)
     assert changed.changed and changed.name.endswith(" with changes")
 
 
-def test_a_commit_that_is_not_there_is_said(repository: Path) -> None:
+def test_unknown_commits_are_refused(repository: Path) -> None:
     with (
         pytest.raises(EnvironmentProblem, match="There is no commit 'nothing'"),
         checkouts.other_checkout("nothing", repository),

@@ -1,4 +1,4 @@
-"""The console sink prints at commit, a few rows and how many more, and nothing before."""
+"""The console sink prints at commit: the first rows and the number of the others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_rows_are_printed_at_commit(capsys: pytest.CaptureFixture[str]) -> None:
     "docs/concepts/guarantees.md: `console.sink` prints an epoch after its decision, and may print it again after a "
     "crash."
 )
-def test_an_epoch_is_printed_again_where_its_commit_is_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_repeated_commit_prints_the_epoch_again(capsys: pytest.CaptureFixture[str]) -> None:
     backend = console.sink().make(SinkPlace("out"))
     transaction = backend.start(TaskScope(SCOPE, "look", 0))
     transaction.write(pa.RecordBatch.from_pydict({"k": ["a"]}))
@@ -55,7 +55,7 @@ def test_an_epoch_without_rows_prints_nothing(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == ""
 
 
-def test_a_handle_stays_small_whatever_the_rows_are() -> None:
+def test_handles_stay_small_for_large_rows() -> None:
     backend = console.sink(rows=10_000).make(SinkPlace("out"))
     transaction = backend.start(TaskScope(SCOPE, "look", 0))
     transaction.write(pa.RecordBatch.from_pydict({"text": ["x" * 1000] * 5000}))
@@ -64,7 +64,7 @@ def test_a_handle_stays_small_whatever_the_rows_are() -> None:
     assert len(handle.encode()) < 8192
 
 
-def test_options_are_checked() -> None:
+def test_invalid_console_options_are_refused() -> None:
     with pytest.raises(OptionError, match="Did you mean 'rows'"):
         console.sink(row=3)
     with pytest.raises(OptionError, match="must be an integer"):

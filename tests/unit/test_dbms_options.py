@@ -1,4 +1,4 @@
-"""What can be said wrong of a database before anything is reached: each answer names the sink and the fix."""
+"""Options of database sinks and sources that are refused without a connection; messages name the sink and the fix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ URL = "postgresql://epochal@db.example:5433/shop"
 
 
 @pytest.mark.parametrize(
-    ("url", "given", "message"),
+    ("url", "options", "message"),
     [
         ("postgresql://epochal:hunter2@db/shop", {}, "URL holds a password.*secret"),
         ("oracle://db/shop", {}, "cannot speak to 'oracle'; it speaks to postgresql, sqlite, mysql and mariadb"),
@@ -41,9 +41,9 @@ URL = "postgresql://epochal@db.example:5433/shop"
         (URL, {"keys": "id", "order_by": "at", "keep_newer": "no"}, "keep_newer is 'no'"),
     ],
 )
-def test_a_sink_that_is_given_wrongly(url: str, given: dict[str, Any], message: str) -> None:
+def test_invalid_sink_options_are_refused(url: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=f"dbms.sink.*{message}") as caught:
-        dbms.sink(url, "flights", **given)
+        dbms.sink(url, "flights", **options)
     assert "hunter2" not in caught.value.message
 
 
@@ -53,13 +53,13 @@ def test_a_table_needs_a_name(table: str) -> None:
         dbms.sink(URL, table)
 
 
-def test_two_phase_commit_is_for_postgresql() -> None:
+def test_two_phase_commit_requires_postgresql() -> None:
     with pytest.raises(OptionError, match=r"two_phase_sink is PostgreSQL's; sqlite:/tmp/x is not. Use dbms\.sink"):
         dbms.two_phase_sink("sqlite:////tmp/x", "flights")
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"column": ""}, "needs the column that increases"),
         ({"column": "id", "partitions": 0}, "partitions is 0"),
@@ -67,12 +67,12 @@ def test_two_phase_commit_is_for_postgresql() -> None:
         ({"column": "id", "colums": 1}, "no option 'colums'"),
     ],
 )
-def test_a_source_that_is_given_wrongly(given: dict[str, Any], message: str) -> None:
+def test_invalid_source_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=f"dbms.source.*{message}"):
-        dbms.source(URL, "flights", **given)
+        dbms.source(URL, "flights", **options)
 
 
-def test_a_secret_is_nowhere_but_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_absent_from_definitions_and_pickles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_PASSWORD", "hunter2")
     definition = dbms.sink(URL, "public.flights", keys="id", password=secret("env:SHOP_PASSWORD"))
     backend = definition.make(SinkPlace("out"))
@@ -97,7 +97,7 @@ def test_a_missing_secret_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("option", ["sslrootcert", "ssl_ca"])
-def test_a_file_of_authorities_that_is_missing_is_refused(option: str, tmp_path: Path) -> None:
+def test_a_missing_certificate_authority_file_is_refused(option: str, tmp_path: Path) -> None:
     url = URL if option == "sslrootcert" else "mysql://epochal@db.example/shop"
     file = tmp_path / "authority.crt"
     address = DatabaseAddress.parse("dbms.sink", url, None, {option: str(file)})
@@ -111,21 +111,21 @@ def test_a_file_of_authorities_that_is_missing_is_refused(option: str, tmp_path:
         DatabaseAddress.parse("dbms.sink", url, None, {option: "system"}).engine().dispose()
 
 
-def test_user_and_port_make_no_other_place() -> None:
-    place = [
+def test_user_and_default_port_do_not_change_the_target() -> None:
+    targets = [
         dbms.sink(url, "t").make(SinkPlace("out")).target
         for url in ("postgresql://a@h/d", "postgresql+psycopg://b@h:5432/d?sslmode=disable", "mariadb://h/d")
     ]
-    assert place == ["dbms:postgresql://h:5432/d/t", "dbms:postgresql://h:5432/d/t", "dbms:mysql://h:3306/d/t"]
+    assert targets == ["dbms:postgresql://h:5432/d/t", "dbms:postgresql://h:5432/d/t", "dbms:mysql://h:3306/d/t"]
 
 
-def test_a_full_disk_is_no_unknown_commit_and_names_the_sink() -> None:
+def test_a_full_disk_is_a_sink_error_with_a_known_outcome() -> None:
     address = DatabaseAddress.parse("dbms.sink", "sqlite:////data/shop.sqlite", None, {})
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE flights (id)")
     connection.execute("PRAGMA max_page_count = 2")
-    who = "Sink 'out'"
-    with pytest.raises(SinkError) as raised, translated(who, "commit epoch 4", address), commit_outcome(who, address):
+    sink = "Sink 'out'"
+    with pytest.raises(SinkError) as raised, translated(sink, "commit epoch 4", address), commit_outcome(sink, address):
         connection.execute("INSERT INTO flights VALUES (zeroblob(100000))")
     assert type(raised.value) is SinkError
     assert "Sink 'out' could not commit epoch 4 at sqlite:/data/shop.sqlite: no space is left" in raised.value.message

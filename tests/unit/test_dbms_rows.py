@@ -1,4 +1,4 @@
-"""Rows on their way to a table: mapped, checked, and what several of one key come to."""
+"""Rows for a database table: mapping, checks and the net operation of each key."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from epochal.backends.dbms.writing import OPERATION, ORDER, Writing
 from epochal.errors import SchemaError, SinkError
 
 SCHEMA = pa.schema([("does", pa.string()), ("id", pa.int64()), ("name", pa.string())])
-WORDS = ("upsert", "insert", "delete")
+OPERATIONS = ("upsert", "insert", "delete")
 
 
-def rows(writing: Writing, *given: tuple[str, int | None, str | None]) -> pa.Table:
-    dicts = [dict(zip(SCHEMA.names, row, strict=True)) for row in given]
+def rows(writing: Writing, *items: tuple[str, int | None, str | None]) -> pa.Table:
+    dicts = [dict(zip(SCHEMA.names, row, strict=True)) for row in items]
     return row_rules.renamed(pa.RecordBatch.from_pylist(dicts, schema=SCHEMA), writing)
 
 
 class Sequential:
-    """The table, with operations done to it one after the other."""
+    """A table to which operations are applied one by one."""
 
     def __init__(self, before: set[int]) -> None:
         self.rows: dict[int, str] = dict.fromkeys(before, "before")
 
     def apply(self, changes: Iterator[dict[str, Any]]) -> bool:
-        """``False``: a row was refused."""
+        """Returns ``False`` if a row is refused."""
         for change in changes:
             key = change["id"]
             if change[OPERATION] == row_rules.DELETE:
@@ -47,33 +47,33 @@ class Sequential:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 3)), max_size=14),
+    st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 3)), max_size=14),
     st.sets(st.integers(0, 3)),
 )
-def test_the_net_operations_do_what_all_of_them_do(operations: list[tuple[str, int]], before: set[int]) -> None:
-    """Law: one operation for each key leaves what the operations one after the other leave, or is refused as they are.
+def test_net_operations_equal_the_sequence_of_operations(operations: list[tuple[str, int]], before: set[int]) -> None:
+    """One operation per key leaves the same rows as the sequence of operations, or is refused like the sequence.
 
-    But for a key that is inserted and then deleted while it is there: that is let pass, as nothing would come of it.
+    Exception: inserting an existing key and then deleting it is accepted, because it has no lasting effect.
     """
     writing = Writing("t", keys=("id",), operation="does")
     table = rows(writing, *((word, key, f"{number}") for number, (word, key) in enumerate(operations)))
-    one_by_one, at_once = Sequential(before), Sequential(before)
-    allowed = one_by_one.apply(iter(table.to_pylist()))
+    by_sequence, by_net = Sequential(before), Sequential(before)
+    allowed = by_sequence.apply(iter(table.to_pylist()))
     try:
         net = row_rules.net(table, ("id",))
     except SinkError:
         assert not allowed
         return
     assert len(set(net["id"].to_pylist())) == net.num_rows
-    if at_once.apply(iter(net.to_pylist())) == allowed and allowed:
-        assert at_once.rows == one_by_one.rows
+    if by_net.apply(iter(net.to_pylist())) == allowed and allowed:
+        assert by_net.rows == by_sequence.rows
     elif not allowed:
         refused = {key for word, key in operations if word == "insert"} & before
         assert refused
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.none() | st.integers(0, 5)), min_size=1, max_size=20))
-def test_the_order_column_decides_then_the_order_of_writing(given_rows: list[tuple[int, int | None]]) -> None:
+def test_order_column_then_write_order_selects_the_row(given_rows: list[tuple[int, int | None]]) -> None:
     table = pa.table(
         {
             "id": pa.array([key for key, _ in given_rows], pa.int64()),
@@ -89,7 +89,7 @@ def test_the_order_column_decides_then_the_order_of_writing(given_rows: list[tup
     assert {row["id"]: row["n"] for row in net} == {key: number for key, (_, number) in last.items()}
 
 
-def test_rows_come_in_the_order_of_their_keys() -> None:
+def test_rows_are_sorted_by_key() -> None:
     keys = list(range(1000))
     random.Random(1).shuffle(keys)
     table = pa.table({"id": keys})
@@ -116,13 +116,13 @@ TARGET = Target(
         (("delete", None, None), "'id' takes no null"),
     ],
 )
-def test_what_the_table_would_refuse_is_named_before_the_decision(row: Any, message: str) -> None:
+def test_rows_that_the_table_would_refuse_are_named(row: Any, message: str) -> None:
     table = rows(Writing("t", keys=("id",), operation="does"), ("upsert", 1, "é漢字"), row)
     with pytest.raises(SinkError, match=message):
         values.check(table, TARGET, ("id",), "postgresql")
 
 
-def test_a_delete_needs_its_key_alone() -> None:
+def test_deletes_check_only_their_key() -> None:
     table = rows(Writing("t", keys=("id",), operation="does"), ("delete", 1, None), ("DELETE", 2, "longer than three"))
     values.check(table, TARGET, ("id",), "postgresql")
 
@@ -133,12 +133,12 @@ def test_an_unknown_operation_is_named_with_its_row() -> None:
 
 
 class TestMapping:
-    def test_names_are_the_streams_on_the_left_and_the_tables_on_the_right(self) -> None:
+    def test_columns_map_stream_names_to_table_names(self) -> None:
         writing = Writing("t", keys=("id",), operation="does", columns=(("id", "key"), ("name", None)))
         assert rows(writing, ("upsert", 1, "a")).column_names == ["key", OPERATION]
         assert writing.table_keys == ("key",)
 
-    def test_the_operation_is_written_when_it_is_mapped(self) -> None:
+    def test_a_mapped_operation_column_is_written(self) -> None:
         writing = Writing("t", keys=("id",), operation="does", columns=(("does", "last_change"),))
         assert rows(writing, ("upsert", 1, "a")).column_names == ["last_change", "id", "name", OPERATION]
 
@@ -158,6 +158,6 @@ class TestMapping:
             ),
         ],
     )
-    def test_what_cannot_be(self, writing: Writing, message: str) -> None:
+    def test_invalid_mappings_are_refused(self, writing: Writing, message: str) -> None:
         with pytest.raises(SchemaError, match=message):
             writing.written(SCHEMA)

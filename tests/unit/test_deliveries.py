@@ -1,4 +1,4 @@
-"""How a sink's rows are delivered: what its author says, what the application's guarantee is, what it can do."""
+"""Delivery of a sink: the option, the default from the application's guarantee, and what the sink supports."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COLUMNS = pa.schema([("number", pa.int64()), ("value", pa.string())])
 @pytest.mark.claim(
     "docs/concepts/guarantees.md: A `delivery` that a sink cannot provide is refused where the pipeline names it"
 )
-def test_what_a_sink_cannot_do_is_refused_by_name() -> None:
+def test_unsupported_deliveries_are_refused() -> None:
     whole = r"files.sink cannot deliver at_least_once: .* one folder.* It can do exactly_once\."
     with pytest.raises(OptionError, match=whole):
         files.sink("/tmp/out", delivery="at_least_once")
@@ -53,7 +53,7 @@ def test_what_a_sink_cannot_do_is_refused_by_name() -> None:
     "docs/concepts/guarantees.md: A sink that names its `delivery` keeps it. A sink that can deliver exactly once "
     "only does so with either guarantee."
 )
-def test_the_guarantee_is_the_default_of_sinks_that_can_do_less(tmp_path: Path) -> None:
+def test_the_guarantee_is_the_default_of_sinks_with_weaker_deliveries(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/out.sqlite"
     pipeline = Pipeline("delivered")
     rows = pipeline.read("rows", generator.source({"number": "id"}))
@@ -74,7 +74,7 @@ def test_the_guarantee_is_the_default_of_sinks_that_can_do_less(tmp_path: Path) 
 
 
 class Table:
-    """A table of SQLite that outlives attempts."""
+    """An SQLite table that persists across attempts."""
 
     def __init__(self, folder: Path, delivery: Delivery) -> None:
         self.url, self.delivery = f"sqlite:///{folder}/{uuid4().hex}.sqlite", delivery
@@ -93,7 +93,9 @@ class Table:
             return Counter(row.number for row in connection.execute(sa.text("SELECT number FROM rows")))
 
 
-def lived(folder: Path, delivery: Delivery, counts: Sequence[int], lived_as: Sequence[Step]) -> tuple[Table, list[Any]]:
+def run_epochs(
+    folder: Path, delivery: Delivery, counts: Sequence[int], schedule: Sequence[Step]
+) -> tuple[Table, list[Any]]:
     pipeline = Pipeline("delivered")
     pipeline.read("rows", generator.source({"number": "id", "value": "''"})).write("out", console.sink())
     table, epochs, first = Table(folder, delivery), [], 0
@@ -101,7 +103,7 @@ def lived(folder: Path, delivery: Delivery, counts: Sequence[int], lived_as: Seq
         epochs.append({"rows": [{"number": first + n, "value": "x"} for n in range(count)]})
         first += count
     with Life(pipeline, {"rows": COLUMNS}, make_sink=table.sink) as life:
-        life.live(epochs, lived_as)
+        life.live(epochs, schedule)
         life.finish()
     return table, epochs
 
@@ -110,42 +112,42 @@ def lived(folder: Path, delivery: Delivery, counts: Sequence[int], lived_as: Seq
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), steps())
 @pytest.mark.claim("Thesis, 4.5.4, sinks")
 @pytest.mark.claim("docs/concepts/guarantees.md: its rows appear again; no row is missing")
-def test_at_least_once_loses_nothing_and_repeats_only_what_ran_again(counts: list[int], lived_as: list[Step]) -> None:
-    with folder_of_one_life() as folder:
-        table, epochs = lived(folder, "at_least_once", counts, lived_as)
+def test_at_least_once_loses_no_rows_and_repeats_only_rerun_epochs(counts: list[int], schedule: list[Step]) -> None:
+    with temporary_folder() as folder:
+        table, epochs = run_epochs(folder, "at_least_once", counts, schedule)
         shown = table.numbers
     expected = [Counter(row["number"] for row in epoch["rows"]) for epoch in epochs]
-    again = [_runs(lived_as[number % len(lived_as)]) - 1 for number in range(len(epochs))]
-    assert delivery_violations(expected, again, shown) == []
+    repeats = [_runs(schedule[number % len(schedule)]) - 1 for number in range(len(epochs))]
+    assert delivery_violations(expected, repeats, shown) == []
 
 
 @examples(4)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), steps())
 @pytest.mark.claim("Thesis, 4.5.6")
 @pytest.mark.claim("docs/concepts/guarantees.md: its rows replace those that it wrote before")
-def test_idempotent_delivery_leaves_what_exactly_once_does(counts: list[int], lived_as: list[Step]) -> None:
-    with folder_of_one_life() as folder:
-        table, epochs = lived(folder, "idempotent", counts, lived_as)
+def test_idempotent_delivery_leaves_the_rows_of_exactly_once(counts: list[int], schedule: list[Step]) -> None:
+    with temporary_folder() as folder:
+        table, epochs = run_epochs(folder, "idempotent", counts, schedule)
         assert table.numbers == Counter(row["number"] for epoch in epochs for row in epoch["rows"])
 
 
 @pytest.mark.parametrize("point", ["T3.dbms.direct-applied", "T3.dbms.direct-committed"])
 @pytest.mark.parametrize("delivery", ["at_least_once", "idempotent"])
-def test_a_task_that_fails_while_it_writes_loses_nothing(point: str, delivery: Delivery, tmp_path: Path) -> None:
+def test_a_task_failure_during_a_write_loses_no_rows(point: str, delivery: Delivery, tmp_path: Path) -> None:
     pipeline = Pipeline("delivered")
     pipeline.read("rows", generator.source({"number": "id", "value": "''"})).write("out", console.sink())
     table = Table(tmp_path, delivery)
     with Life(pipeline, {"rows": COLUMNS}, make_sink=table.sink) as life:
-        with failing_at(point, OSError("the network is gone")) as fired, pytest.raises(EpochAborted):
+        with failing_at(point, OSError("the network is down")) as fired, pytest.raises(EpochAborted):
             life.epoch(rows=[{"number": number, "value": "x"} for number in range(4)])
         assert fired
         life.epoch()
         life.finish()
-    again = 1 if point.endswith("committed") and delivery == "at_least_once" else 0
-    assert delivery_violations([Counter(range(4))], [again], table.numbers) == []
+    repeats = 1 if point.endswith("committed") and delivery == "at_least_once" else 0
+    assert delivery_violations([Counter(range(4))], [repeats], table.numbers) == []
 
 
-def test_what_is_lost_or_there_too_often_is_seen() -> None:
+def test_lost_and_repeated_rows_are_reported() -> None:
     expected = [Counter([1, 2]), Counter([3])]
     assert delivery_violations(expected, [0, 1], Counter([1, 2, 3, 3])) == []
     assert delivery_violations(expected, [0, 0], Counter([1, 2, 3, 3])) == ["is there 1 too often: 3"]
@@ -154,11 +156,11 @@ def test_what_is_lost_or_there_too_often_is_seen() -> None:
 
 
 def _runs(step: Step) -> int:
-    """How often the tasks of its epoch may have run."""
+    """Maximum number of times that the tasks of the epoch may have run."""
     return 2 if step.happening in ("abort", "die") else 1
 
 
 @contextmanager
-def folder_of_one_life() -> Iterator[Path]:
+def temporary_folder() -> Iterator[Path]:
     with TemporaryDirectory() as name:
         yield Path(name)

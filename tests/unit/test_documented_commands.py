@@ -1,4 +1,4 @@
-"""Every command line of ``epochal`` in the documentation and in messages is one that the parser accepts."""
+"""The parser accepts every ``epochal`` command line in the documentation and in messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(epochal [^`]+)`")
 CONTINUED_STRING = re.compile(r'"\s*\n\s*f?"')
 END = re.compile(r"\s+#|\s+[|&>]|\s+\.\.(?:\s|$)")
-"""A comment, a pipe, another command, or what the text leaves out."""
+"""The end of a command: a comment, a pipe, a redirection, another command or an ellipsis."""
 
 
 def pages() -> list[Path]:
@@ -31,13 +31,13 @@ def pages() -> list[Path]:
 
 def sources() -> Iterator[Path]:
     for folder in CODE:
-        for path in (ROOT / folder).rglob("*"):  # which does not follow the links to other folders of the list
+        for path in (ROOT / folder).rglob("*"):  # rglob does not follow links to other folders of the list
             if path.suffix in (".py", ".yaml", ".tpl", ".txt") and not path.parent.is_symlink():
                 yield path
 
 
 def command_blocks(text: str) -> Iterator[str]:
-    """Whole command lines: those of code blocks, which a reader copies."""
+    """Complete command lines, from code blocks."""
     for language, block in FENCE.findall(text):
         if language in ("python", "yaml", "json"):
             continue
@@ -48,13 +48,13 @@ def command_blocks(text: str) -> Iterator[str]:
 
 
 def mentions(text: str) -> Iterator[str]:
-    """Commands in running text, which may leave out arguments."""
+    """Commands in running text, which may omit arguments."""
     for found in INLINE.findall(text):
         yield END.split(" ".join(found.split()))[0]
 
 
 def problem(line: str, whole: bool) -> str | None:
-    """Why the parser refuses the line. ``whole``: nothing is left out in it."""
+    """Reason for which the parser refuses the line. ``whole``: the line omits no argument."""
     words = [word.rstrip(",") for word in shlex.split(line)[1:]]
     command, path = ROOT_COMMAND, ["epochal"]
     context = command.context_class(command, info_name="epochal")
@@ -115,5 +115,5 @@ def test_commands_that_messages_name_are_accepted() -> None:
         ("epochal --projects ads ps", True, "epochal has no option --projects"),
     ],
 )
-def test_a_command_that_does_not_exist_is_found(line: str, whole: bool, why: str) -> None:
+def test_invalid_commands_are_reported(line: str, whole: bool, why: str) -> None:
     assert why in (problem(line, whole) or "")

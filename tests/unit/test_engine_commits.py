@@ -1,4 +1,4 @@
-"""The commit queue on its own: epochs that another version has prepared."""
+"""The commit queue: epochs prepared by another version, and refused rows."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.kit.programs import current_program
 from tests.kit.simulation.pipeline import SimulatedSource, World
 
 
-class Listening(SimulatedSource):
-    """Keeps what it has acknowledged."""
+class RecordingSource(SimulatedSource):
+    """Records the acknowledged slices."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, random.Random(1))
@@ -35,10 +35,10 @@ class Listening(SimulatedSource):
 
 
 def test_an_epoch_with_a_source_that_this_version_dropped_is_committed(tmp_path: Path) -> None:
-    """As after an upgrade by a restart, which finds an epoch of the version before prepared (R3)."""
+    """After an upgrade by a restart, recovery (R3) finds an epoch that the previous version prepared."""
     catalog = MemoryCatalog(MemoryCatalogState(), 1)
     point = catalog.begin_attempt()
-    kept = Listening(World(SnapshotStore(str(tmp_path)), []))
+    kept = RecordingSource(World(SnapshotStore(str(tmp_path)), []))
     queue = CommitQueue(catalog, current_program(participants=Participants({"kept": kept})))
     slice = Slice(start={"position": 0}, end={"position": 1})
     manifest = plain_manifest(
@@ -73,8 +73,8 @@ class RefusingSink:
         assert epoch.epoch == self.refused
 
 
-def test_a_refused_row_stops_its_sink_alone() -> None:
-    """Far more epochs than ``max_uncommitted_epochs`` go to the other sink; dropping the epoch lets all of them go."""
+def test_a_refused_row_stops_only_its_sink() -> None:
+    """The other sink passes ``max_uncommitted_epochs``; dropping the refused epoch releases the stopped sink."""
     catalog = MemoryCatalog(MemoryCatalogState(), 1)
     point = catalog.begin_attempt()
     bad, good = RefusingSink(3), RefusingSink(None)
@@ -97,7 +97,7 @@ def test_a_refused_row_stops_its_sink_alone() -> None:
         queue.step()
     assert good.committed == list(range(1, last + 1))
     assert bad.committed == [1, 2] and catalog.state.epochs[2].state == "committed"
-    assert bad.tries == 3  # a stopped sink is not tried with each epoch of the others
+    assert bad.tries == 3  # a stopped sink is not retried with each epoch of the other sinks
     drain(queue, lambda seconds: None, lambda waiting: None)
     assert queue.settled and not queue.empty
     with pytest.raises(RowRefused, match=r"Sink 'bad' is stopped.*23514.*`epochal transaction abort orders bad 3`"):

@@ -1,4 +1,4 @@
-"""The epoch protocol's pure parts: the transition table, E3, the pace."""
+"""Pure parts of the epoch protocol: the transition table, the collection of answers (E3), the pace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from epochal.errors import HandlesIncomplete
 
 @given(st.lists(st.sampled_from(list(Event)), max_size=12))
 @pytest.mark.claim("Thesis, 4.1.3")
-def test_whatever_is_tried_a_decision_is_never_taken_back(events: list[Event]) -> None:
+def test_a_commit_decision_is_never_reverted(events: list[Event]) -> None:
     state: State | None = None
     history: list[State | None] = [None]
     for event in events:
@@ -36,14 +36,14 @@ def test_whatever_is_tried_a_decision_is_never_taken_back(events: list[Event]) -
         assert before not in FINAL or after == before
 
 
-def test_every_state_is_reachable_and_every_transition_moves_forward_or_stays() -> None:
+def test_every_state_is_reachable_and_no_transition_moves_back() -> None:
     order = [None, State.STARTED, State.PREPARED, State.COMMITTED]
     assert set(TRANSITIONS.values()) == set(State)
     for (before, _), after in TRANSITIONS.items():
         assert after is State.ABORTED or order.index(after) - order.index(before) in (0, 1)
 
 
-def test_an_illegal_step_is_named() -> None:
+def test_an_illegal_transition_is_named() -> None:
     with pytest.raises(IllegalTransition, match="committed cannot take step 'abort'"):
         advance(State.COMMITTED, Event.ABORT)
 
@@ -81,30 +81,30 @@ def test_complete_answers_are_collected_in_subtask_order() -> None:
         ([0, 1], [], {0}),
         ([0, 1], [(0, "out"), (0, "out")], {0}),
         ([0, 1], [(0, "out"), (1, "out")], {0}),
-        ([0, 1], [(0, "nobody")], {0}),
+        ([0, 1], [(0, "unknown")], {0}),
         ([0, 1], [(0, "out")], {0, 4}),
         ([0, 1], [(0, "out"), (3, "out")], {0, 4}),
     ],
     ids=[
         "missing",
-        "twice",
-        "stranger",
-        "silent sink",
-        "sink twice",
-        "partition too many",
+        "duplicate",
+        "unexpected subtask",
+        "missing sink",
+        "duplicate sink",
+        "unexpected partition",
         "unknown sink",
-        "another silent",
-        "another one",
+        "missing second partition",
+        "unexpected second partition",
     ],
 )
-def test_anything_but_one_answer_each_aborts(
+def test_missing_or_unexpected_answers_abort_the_epoch(
     operator: list[int], sink: list[tuple[int, str]], partitions: Collection[int]
 ) -> None:
     with pytest.raises(HandlesIncomplete):
         collect(answers(operator, sink, partitions), ["sum"], ["out"], 2)
 
 
-def test_the_pace_follows_the_measured_rate_gradually_and_keeps_the_bound() -> None:
+def test_pace_follows_the_measured_rate_within_the_limit() -> None:
     pace, configuration = Pace(), Configuration(max_records_per_epoch=5_000, target_epoch_seconds=2.0)
     assert pace.limits(configuration).max_records == 5_000
     pace.started(10.0)
@@ -118,7 +118,7 @@ def test_the_pace_follows_the_measured_rate_gradually_and_keeps_the_bound() -> N
     assert pace.limits(configuration).max_records == 5_000
 
 
-def test_without_a_target_nothing_is_adapted() -> None:
+def test_pace_is_unlimited_without_a_target() -> None:
     pace, configuration = Pace(), Configuration()
     pace.started(0.0)
     pace.prepared(1.0, 10)

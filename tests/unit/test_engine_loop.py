@@ -1,4 +1,4 @@
-"""The loop: which aborted epochs are run again, when it opens an epoch without input, and how far commits may wait."""
+"""The epoch loop: retries of aborted epochs, epochs without input, and the lag of commits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STEPS = ("E1", "E2", "E3", "E4", "E5", "E6", "E7")
 
 
 class Failing(EpochRunner):
-    """Each epoch fails as a task's error does: with its text, in an exception of Spark's."""
+    """Fails each epoch with the text of a task's error in an exception of Spark."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -61,7 +61,7 @@ def loop_of(
     orders: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
 ) -> EpochLoop:
-    """A loop at the beginning of its first attempt. Nobody commits but who calls the queue."""
+    """A loop at the start of its first attempt. Only direct calls of the queue commit."""
     store, catalog = SnapshotStore(str(folder)), MemoryCatalog(MemoryCatalogState(), 1)
     point = catalog.begin_attempt()
     current = CurrentProgram(program_of(configuration, participants, runner, store=store.url, **orders))
@@ -69,7 +69,7 @@ def loop_of(
     coordinator = Coordinator(current, catalog, store, queue, position, bases, now=lambda: datetime.now(UTC))
     retention = Retention(store, current, Compaction(store, position, bases, current))
 
-    def no_other(order: VersionOrder) -> Program:
+    def no_other_version(order: VersionOrder) -> Program:
         raise AssertionError
 
     return EpochLoop(
@@ -77,13 +77,21 @@ def loop_of(
         commits=BackgroundCommits(queue),
         catalog=catalog,
         transactions=TransactionOrders(catalog, queue, []),
-        reconfigurations=Reconfigurations(coordinator, queue, retention, catalog, no_other, lambda _: None),
+        reconfigurations=Reconfigurations(coordinator, queue, retention, catalog, no_other_version, lambda _: None),
         **options,
     )
 
 
+def run(loop: EpochLoop) -> None:
+    loop.commits.start()
+    try:
+        loop.run()
+    finally:
+        loop.commits.stop()
+
+
 def epochs_that_fail(error: Exception, folder: Path) -> tuple[int, str]:
-    """How many epochs were tried, and the type of the attempt's failure."""
+    """Number of epochs tried, and the type of the attempt's failure."""
     configuration = Configuration(tolerable_failed_epochs=3, epoch_interval_seconds=0)
     source = SimulatedSource(World(SnapshotStore(str(folder)), [(1, 1)]), random.Random(1))
     loop = loop_of(configuration, Participants({"in": source}), Failing(error), folder, sleep=lambda seconds: None)
@@ -94,7 +102,7 @@ def epochs_that_fail(error: Exception, folder: Path) -> tuple[int, str]:
 
 
 def raised_by(error: Exception, cause: Exception | None = None) -> Exception:
-    """What a task makes of an exception of the author's code."""
+    """The error that a task raises for an exception of the author's code."""
     error.__cause__ = cause
     return author_error("Operator 'delays', key (origin='JFK')", error)
 
@@ -108,7 +116,7 @@ def raised_by(error: Exception, cause: Exception | None = None) -> Exception:
         (SparkLost("Spark's JVM does not answer."), "spark-lost"),
     ],
 )
-def test_what_would_fail_again_ends_the_attempt_at_once(error: Exception, slug: str, tmp_path: Path) -> None:
+def test_permanent_errors_end_the_attempt_without_a_retry(error: Exception, slug: str, tmp_path: Path) -> None:
     assert epochs_that_fail(error, tmp_path) == (1, slug)
 
 
@@ -117,18 +125,18 @@ def test_what_would_fail_again_ends_the_attempt_at_once(error: Exception, slug: 
     [
         (raised_by(ConnectionResetError("reset by peer")), "author-error-transient"),
         (raised_by(ValueError("no answer"), TimeoutError("timed out")), "author-error-transient"),
-        (SourceError("flights.json is not there any more."), "source-error"),
-        (SinkUnavailable("The broker is away."), "sink-unavailable"),
-        (ZeroDivisionError("of our own"), "epoch-aborted"),
+        (SourceError("flights.json has been deleted."), "source-error"),
+        (SinkUnavailable("The broker is unreachable."), "sink-unavailable"),
+        (ZeroDivisionError("internal"), "epoch-aborted"),
     ],
 )
 @pytest.mark.claim("Thesis, 4.5.3")
-def test_what_may_pass_is_run_again_in_the_next_epochs(error: Exception, slug: str, tmp_path: Path) -> None:
+def test_transient_errors_are_retried_in_the_next_epochs(error: Exception, slug: str, tmp_path: Path) -> None:
     assert epochs_that_fail(error, tmp_path) == (4, slug)
 
 
 class Alarm(EpochRunner):
-    """Its one operator waits for times that are so many seconds after its epochs, in turn, then for none."""
+    """One operator with a timer: the n-th epoch waits for ``seconds[n]`` after its time, later epochs for none."""
 
     def __init__(self, *seconds: float) -> None:
         self._seconds = seconds
@@ -144,7 +152,7 @@ class Alarm(EpochRunner):
 
 
 class Quiet(SimulatedSource):
-    """A source that has something once, and then may have something again at any time."""
+    """A source that never ends after its log."""
 
     @property
     def ended(self) -> bool:
@@ -156,10 +164,10 @@ class Quiet(SimulatedSource):
     [
         (0.0, [10.0], [0.0, 10.0]),
         (60.0, [10.0], [0.0, 60.0]),
-        (60.0, [0.0, 10.0], [0.0, 0.0, 60.0]),  # the first is left over, and does not wait
+        (60.0, [0.0, 10.0], [0.0, 0.0, 60.0]),  # a time left over by the first epoch ignores the interval
     ],
 )
-def test_the_loop_opens_an_epoch_when_a_time_has_come_but_not_within_the_interval(
+def test_due_times_open_epochs_after_the_interval(
     tmp_path: Path, interval: float, waits: list[float], times: list[float]
 ) -> None:
     world = World(SnapshotStore(str(tmp_path)), [(1, 1)])
@@ -186,31 +194,23 @@ def test_the_loop_opens_an_epoch_when_a_time_has_come_but_not_within_the_interva
     )
     start = datetime(2026, 1, 1, tzinfo=UTC)
     loop.coordinator.now = lambda: start + timedelta(seconds=passed[0])
-    loop.commits.start()
-    try:
-        loop.run()
-    finally:
-        loop.commits.stop()
+    run(loop)
     assert opened == [(0.0, ("input",)), *((time, ("due",)) for time in times[1:])]
 
 
-def test_what_an_epoch_costs_is_measured_and_that_nothing_is_left_to_do(tmp_path: Path) -> None:
+def test_the_meter_records_step_durations_and_idleness(tmp_path: Path) -> None:
     world = World(SnapshotStore(str(tmp_path)), [(1, 1)])
     participants = Participants({"in": Quiet(world, random.Random(1))}, {"alarm": SimulatedState(world)})
     loop = loop_of(Configuration(parallelism=1, epoch_interval_seconds=0), participants, Alarm(), tmp_path)
     meter = loop.commits.queue.meter = loop.coordinator.meter
     loop.stop_requested = lambda: meter.report().moment.idle_at is not None
-    loop.commits.start()
-    try:
-        loop.run()
-    finally:
-        loop.commits.stop()
+    run(loop)
     totals = meter.report().totals
     assert {step: durations.count for step, durations in totals.steps.items()} == dict.fromkeys(STEPS, 1)
     assert totals.epochs.count == 1 and totals.epochs.seconds >= totals.steps["E2"].seconds
 
 
-def test_commands_on_queries_that_wait_are_carried_out_by_one_epoch_without_input(tmp_path: Path) -> None:
+def test_pending_query_commands_share_one_epoch_without_input(tmp_path: Path) -> None:
     world = World(SnapshotStore(str(tmp_path)), [(1, 1)])
     opened: list[tuple[str, ...]] = []
 
@@ -228,11 +228,7 @@ def test_commands_on_queries_that_wait_are_carried_out_by_one_epoch_without_inpu
     assert isinstance(loop.catalog, MemoryCatalog)
     catalog = loop.catalog
     loop.stop_requested = lambda: set(catalog.state.completed) == {"1", "2"}
-    loop.commits.start()
-    try:
-        loop.run()
-    finally:
-        loop.commits.stop()
+    run(loop)
     assert opened == [("input",), ("command",)]
     head = loop.coordinator.position.snapshot
     assert head is not None and head.conditions is not None and head.conditions.queries is not None
@@ -240,7 +236,7 @@ def test_commands_on_queries_that_wait_are_carried_out_by_one_epoch_without_inpu
 
 
 @pytest.mark.parametrize(("commit", "room"), [("asynchronous", 2), ("synchronous", 1)])
-def test_with_synchronous_commits_no_epoch_opens_before_all_are_committed(
+def test_synchronous_commits_allow_one_uncommitted_epoch(
     tmp_path: Path, commit: Literal["asynchronous", "synchronous"], room: int
 ) -> None:
     configuration = Configuration(commit=commit, max_uncommitted_epochs=2)
@@ -255,7 +251,7 @@ def test_with_synchronous_commits_no_epoch_opens_before_all_are_committed(
 
 
 class Bounded(SimulatedSource):
-    """Nothing comes after its log."""
+    """A source that ends after its log."""
 
     bounded = True
 
@@ -269,7 +265,7 @@ class Bounded(SimulatedSource):
         (SimulatedSource, {}, False),
     ],
 )
-def test_when_all_input_has_ended_the_last_epoch_comes_and_nothing_after_it(
+def test_the_drain_is_the_last_epoch_after_all_input_has_ended(
     tmp_path: Path, source: type[SimulatedSource], orders: dict[str, bool], drained: bool
 ) -> None:
     world = World(SnapshotStore(str(tmp_path)), [(1, 1)])
@@ -287,7 +283,7 @@ def test_when_all_input_has_ended_the_last_epoch_comes_and_nothing_after_it(
         loop.run()
         assert opened == [("input",), ("drain",)][: 1 + drained]
         assert loop.coordinator.drained is drained
-        world.log.append((2, 2))  # what comes now is nobody's
+        world.log.append((2, 2))  # ignored after the drain
         if drained:
             loop.run()
             assert len(opened) == 2
@@ -295,14 +291,10 @@ def test_when_all_input_has_ended_the_last_epoch_comes_and_nothing_after_it(
         loop.commits.stop()
 
 
-def test_without_anything_that_waits_the_end_of_the_input_is_no_epoch(tmp_path: Path) -> None:
+def test_no_drain_opens_when_no_state_waits(tmp_path: Path) -> None:
     world = World(SnapshotStore(str(tmp_path)), [(1, 1)])
     participants = Participants({"in": Bounded(world, random.Random(1))}, {"alarm": SimulatedState(world)})
     loop = loop_of(Configuration(parallelism=1, epoch_interval_seconds=0), participants, Alarm(), tmp_path)
-    loop.commits.start()
-    try:
-        loop.run()
-    finally:
-        loop.commits.stop()
+    run(loop)
     assert loop.coordinator.position.next_epoch == 2
     assert not loop.coordinator.drained

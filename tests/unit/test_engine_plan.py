@@ -1,4 +1,4 @@
-"""Which operators get a job of their own, and which are drained."""
+"""Operators with a Spark job of their own, and operators that are drained."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from epochal.pipeline.graph import Graph
 from epochal.pipeline.stream import Stream
 
 
-def started() -> tuple[Pipeline, Stream]:
+def new_pipeline() -> tuple[Pipeline, Stream]:
     pipeline = Pipeline("shapes")
     return pipeline, pipeline.read("rows", generator.source({"k": "id", "v": "id"}))
 
@@ -20,15 +20,15 @@ def names(graph: Graph, sinks: bool = True) -> tuple[set[str], set[str]]:
     return {by_id[id] for id in shape.shared}, {by_id[id] for id in shape.drained}
 
 
-def test_the_usual_pipeline_is_one_job() -> None:
-    pipeline, rows = started()
+def test_a_linear_pipeline_is_one_job() -> None:
+    pipeline, rows = new_pipeline()
     first = rows.key_by("k").aggregate("first", n="count(*)")
     first.where("n > 1").key_by("n").aggregate("second", m="count(*)").write("out", console.sink())
     assert names(pipeline.graph()) == (set(), set())
 
 
-def test_an_operator_is_shared_also_through_a_transform() -> None:
-    pipeline, rows = started()
+def test_an_operator_with_two_readers_behind_a_transform_is_shared() -> None:
+    pipeline, rows = new_pipeline()
     counted = rows.key_by("k").aggregate("counted", n="count(*)").where("n > 0")
     counted.write("a", console.sink())
     counted.write("b", console.sink())
@@ -36,7 +36,7 @@ def test_an_operator_is_shared_also_through_a_transform() -> None:
 
 
 def test_a_shared_operator_reads_its_input_once() -> None:
-    pipeline, rows = started()
+    pipeline, rows = new_pipeline()
     first = rows.key_by("k").aggregate("first", n="count(*)")
     second = first.key_by("n").aggregate("second", m="count(*)")
     second.write("a", console.sink())
@@ -44,8 +44,8 @@ def test_a_shared_operator_reads_its_input_once() -> None:
     assert names(pipeline.graph()) == ({"second"}, set())
 
 
-def test_an_operator_that_nobody_reads_is_drained_and_so_is_every_one_in_shadow() -> None:
-    pipeline, rows = started()
+def test_unread_operators_are_drained_and_all_are_in_shadow_runs() -> None:
+    pipeline, rows = new_pipeline()
     rows.key_by("k").aggregate("silent", n="count(*)")
     rows.key_by("k").aggregate("written", n="count(*)").write("out", console.sink())
     assert names(pipeline.graph()) == (set(), {"silent"})

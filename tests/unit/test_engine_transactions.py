@@ -1,4 +1,4 @@
-"""An administrator's orders in the engine: with a files sink that has lost what it staged, so that it cannot commit."""
+"""An administrator's orders on the transactions of a files sink that cannot commit: its staged file is lost."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ ROWS = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
 RUNNING = DriverStatus(phase="running")
 
 
-class ListeningCatalog(MemoryCatalog):
-    """A catalog whose directives the test gives, and that keeps the answers."""
+class RecordingCatalog(MemoryCatalog):
+    """A catalog with directives of the test, which records their completion."""
 
-    given: list[Directive]
+    pending: list[Directive]
     answers: dict[str, Failure | None]
-    said: DriverStatus
+    reported: DriverStatus
 
     def heartbeat(self, status: DriverStatus) -> Sequence[Directive]:
-        self.said = status
-        return tuple(item for item in self.given if item.id not in self.answers)
+        self.reported = status
+        return tuple(item for item in self.pending if item.id not in self.answers)
 
     def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
         self.answers[directive] = failure
@@ -56,8 +56,8 @@ class Engine:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.sinks = {name: FilesBackend(str(folder / name)) for name in ("good", "bad")}
-        self.catalog = ListeningCatalog(MemoryCatalogState(), attempt=1)
-        self.catalog.given, self.catalog.answers = [], {}
+        self.catalog = RecordingCatalog(MemoryCatalogState(), attempt=1)
+        self.catalog.pending, self.catalog.answers = [], {}
         self.point = self.catalog.begin_attempt()
         self.queue = CommitQueue(self.catalog, current_program(participants=Participants(sinks=self.sinks)))
         self.changes: list[Change] = []
@@ -95,9 +95,9 @@ class Engine:
 
     def order(self, id: str, action: str, epoch: int = 1, sink: str = "bad") -> None:
         arguments = {"sink": sink, "epoch": epoch, "action": action, "by": "ann", "message": "lost"}
-        self.catalog.given.append(Directive(id=id, kind="transaction", arguments=arguments))
+        self.catalog.pending.append(Directive(id=id, kind="transaction", arguments=arguments))
 
-    def shown(self, sink: str) -> list[str]:
+    def committed(self, sink: str) -> list[str]:
         return sorted(path.name for path in (self.folder / sink).glob("epoch=*"))
 
 
@@ -108,18 +108,18 @@ def engine(tmp_path: Path) -> Engine:
     return engine
 
 
-def test_only_the_sink_that_is_stuck_waits_and_says_why(engine: Engine) -> None:
+def test_only_the_blocked_sink_waits_and_reports_its_error(engine: Engine) -> None:
     engine.orders.heartbeat(RUNNING)
-    assert engine.shown("good") == ["epoch=0000000001", "epoch=0000000002"]
-    assert engine.shown("bad") == []
-    assert [(item.sink, item.epoch, item.rows) for item in engine.catalog.said.transactions] == [
+    assert engine.committed("good") == ["epoch=0000000001", "epoch=0000000002"]
+    assert engine.committed("bad") == []
+    assert [(item.sink, item.epoch, item.rows) for item in engine.catalog.reported.transactions] == [
         ("bad", 1, 3),
         ("bad", 2, 3),
     ]
-    assert "has lost" in (engine.catalog.said.transactions[0].error or "")
+    assert "has lost" in (engine.catalog.reported.transactions[0].error or "")
 
 
-def test_a_retry_tries_at_once(engine: Engine) -> None:
+def test_a_retry_runs_without_delay(engine: Engine) -> None:
     (engine.folder / "aside.parquet").rename(engine.lost)
     engine.order("a", "retry")
     assert engine.orders.heartbeat(RUNNING) == []
@@ -127,12 +127,12 @@ def test_a_retry_tries_at_once(engine: Engine) -> None:
     assert engine.queue.hurried
     engine.queue.step()
     assert engine.queue.empty
-    assert engine.shown("bad") == engine.shown("good")
+    assert engine.committed("bad") == engine.committed("good")
     assert engine.changes == []
 
 
 @pytest.mark.parametrize("action", ["abort", "commit"])
-def test_what_is_given_up_is_answered_when_it_is_done_and_later_epochs_go_on(engine: Engine, action: str) -> None:
+def test_abort_and_commit_orders_complete_when_carried_out(engine: Engine, action: str) -> None:
     engine.order("a", action)
     engine.orders.heartbeat(RUNNING)
     assert engine.catalog.answers == {}
@@ -140,13 +140,13 @@ def test_what_is_given_up_is_answered_when_it_is_done_and_later_epochs_go_on(eng
     engine.orders.heartbeat(RUNNING)
     assert engine.catalog.answers == {"a": None}
     assert engine.queue.empty
-    assert engine.shown("bad") == ["epoch=0000000002"]
+    assert engine.committed("bad") == ["epoch=0000000002"]
     assert list((engine.folder / "bad" / "_staging").rglob("*.parquet")) == []
     (change,) = engine.changes
     assert (change.kind, change.detail["action"], change.detail["by"]) == ("transaction", action, "ann")
 
 
-def test_a_crash_in_the_middle_of_giving_up_can_be_gone_on_from(engine: Engine) -> None:
+def test_a_crash_during_an_abort_order_is_resumed(engine: Engine) -> None:
     engine.order("a", "abort")
     engine.orders.heartbeat(RUNNING)
 
@@ -160,19 +160,19 @@ def test_a_crash_in_the_middle_of_giving_up_can_be_gone_on_from(engine: Engine) 
     engine.queue.step()
     engine.orders.heartbeat(RUNNING)
     assert engine.catalog.answers == {"a": None}
-    assert engine.shown("bad") == ["epoch=0000000002"]
+    assert engine.committed("bad") == ["epoch=0000000002"]
 
 
-def test_what_is_not_open_is_refused_and_other_directives_pass(engine: Engine) -> None:
+def test_orders_on_closed_transactions_are_refused(engine: Engine) -> None:
     engine.order("a", "abort", sink="good")
-    engine.catalog.given.append(Directive(id="b", kind="stop"))
+    engine.catalog.pending.append(Directive(id="b", kind="stop"))
     assert [item.id for item in engine.orders.heartbeat(RUNNING)] == ["b"]
     failure = engine.catalog.answers["a"]
     assert failure is not None and "no longer open" in failure.message
 
 
-def test_an_order_that_meets_a_commit_under_way_does_not_claim_it(engine: Engine) -> None:
-    """The sink commits between the order's arrival and the queue's next look at it."""
+def test_an_order_during_a_commit_has_no_effect(engine: Engine) -> None:
+    """The sink commits between the arrival of the order and the queue's next step."""
     (engine.folder / "aside.parquet").rename(engine.lost)
 
     def order_now(point: FaultPoint, epoch: int | None) -> None:
@@ -185,14 +185,14 @@ def test_an_order_that_meets_a_commit_under_way_does_not_claim_it(engine: Engine
     engine.orders.heartbeat(RUNNING)
     failure = engine.catalog.answers["a"]
     assert failure is not None and "the order had no effect" in failure.message
-    assert engine.shown("bad") == ["epoch=0000000001", "epoch=0000000002"]
+    assert engine.committed("bad") == ["epoch=0000000001", "epoch=0000000002"]
     assert engine.changes == []
 
 
-def test_a_savepoint_and_another_version_are_refused_while_a_refused_row_stops_a_sink(
+def test_savepoints_and_upgrades_are_refused_while_a_sink_is_stopped(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Epochs go on meanwhile; a wait for that row would end them. When it is dropped, a savepoint is made again."""
+    """Epochs continue meanwhile; waiting for the refused row would stop them. Savepoints succeed once it is dropped."""
     commit, program = engine.sinks["bad"].commit, engine.queue.current.program
 
     def refusing(epoch: EpochScope, handles: Sequence[Handle]) -> None:
@@ -220,7 +220,7 @@ def test_a_savepoint_and_another_version_are_refused_while_a_refused_row_stops_a
     savepoints = [Directive(id=f"savepoint {number}", kind="savepoint") for number in range(2)]
     steps: list[Callable[[], object]] = [
         lambda: loop._carry_out(savepoints[:1]),
-        lambda: reconfigurations.carry_out(loop._commit_all, lambda: pytest.fail("the version is not to run")),
+        lambda: reconfigurations.carry_out(loop._commit_all, lambda: pytest.fail("the version must not run")),
     ]
     for id, step in zip(("savepoint 0", "version"), steps, strict=True):
         threading.Thread(target=step, daemon=True).start()

@@ -1,4 +1,4 @@
-"""What the loop does next: a pure decision, and the times that it is made from."""
+"""The next step of the epoch loop, and the due times that it depends on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pause(seconds: float) -> Decision:
 
 
 @pytest.mark.parametrize(
-    ("different", "decision"),
+    ("changes", "decision"),
     [
         ({}, pause(POLL_SECONDS)),
         ({"has_input": None}, ASK),
@@ -39,7 +39,7 @@ def pause(seconds: float) -> Decision:
         ({"hurried": True}, pause(POLL_SECONDS)),
         ({"hurried": True, "has_input": True}, opened("input", "command")),
         ({"has_input": True, "until_due": 0.0, "in_flight": True}, opened("input", "due", "in_flight")),
-        # The interval holds back input and times, but not records in flight, times that were left, and commands.
+        # The interval delays input and due times, but not records in flight, times left over and commands.
         ({"until_interval": 0.1, "has_input": None}, pause(0.1)),
         ({"until_interval": 9.0, "has_input": None}, pause(0.25)),
         ({"until_interval": 9.0, "until_due": 0.0, "has_input": None}, pause(0.25)),
@@ -47,10 +47,10 @@ def pause(seconds: float) -> Decision:
         ({"until_interval": 9.0, "until_due": 0.0, "left_over": True, "has_input": None}, ASK),
         ({"until_interval": 9.0, "hurried": True, "has_input": None}, ASK),
         ({"until_interval": 9.0, "commanded": True, "has_input": None}, ASK),
-        # Nothing is opened while the sinks are too far behind.
+        # No epoch opens while the sinks are too far behind.
         ({"has_room": False, "has_input": None}, WAIT),
         ({"has_room": False, "in_flight": True}, WAIT),
-        # A run ends with its sources, but not before what is due and what is in flight.
+        # A run ends with its sources, after due times and records in flight.
         ({"ended": True, "has_input": None}, END),
         ({"ended": True, "has_room": False, "has_input": None}, END),
         ({"ended": True, "until_due": 3600.0, "has_input": None}, END),
@@ -58,7 +58,7 @@ def pause(seconds: float) -> Decision:
         ({"ended": True, "until_due": 0.0}, opened("due")),
         ({"ended": True, "in_flight": True, "has_input": None}, ASK),
         ({"ended": True, "commanded": True}, opened("command")),
-        # The last epoch waits for no interval and no time. Nobody can go on from it: what is asked for comes before.
+        # The drain waits for no interval and no due time. No epoch follows it, so commands come first.
         ({"ended": True, "to_drain": True, "until_interval": 9.0, "until_due": 60.0, "has_input": None}, ASK),
         ({"ended": True, "to_drain": True, "until_due": 60.0}, opened("drain")),
         ({"ended": True, "to_drain": True, "until_due": 0.0}, opened("due", "drain")),
@@ -72,8 +72,8 @@ def pause(seconds: float) -> Decision:
     ],
     ids=str,
 )
-def test_what_comes_next(different: dict[str, bool | float | None], decision: Decision) -> None:
-    assert decide(replace(AT_REST, **different)) == decision  # type: ignore[arg-type]
+def test_decide_returns_the_next_step(changes: dict[str, bool | float | None], decision: Decision) -> None:
+    assert decide(replace(AT_REST, **changes)) == decision  # type: ignore[arg-type]
 
 
 def due(name: str = "late", **times: int) -> dict[str, Due]:
@@ -84,7 +84,7 @@ GRAPH = TimeGraph((Declaration("ts", delay=0, idle_after=MINUTE), TimedOperator(
 
 
 def prepared(fire: int, seen: int = BEGINNING, active_at: int = NOON) -> Clock:
-    """Of an epoch at noon that fired up to ``fire``, and saw the source's watermark at ``seen``."""
+    """Clock of an epoch at noon with this fire watermark, and this watermark of the source."""
     partition = PartitionClock(watermark=seen, active_at=active_at)
     return Clock(epoch_time=NOON, places={"late": Watermarks(fire=fire)}, partitions={"ts": {WHOLE: partition}})
 
@@ -103,7 +103,7 @@ def prepared(fire: int, seen: int = BEGINNING, active_at: int = NOON) -> Clock:
     ],
     ids=str,
 )
-def test_event_times_are_due_by_what_was_observed_and_processing_times_by_the_clock(
+def test_event_times_follow_watermarks_and_processing_times_the_clock(
     times: dict[str, int], at: int | None, left: bool
 ) -> None:
     clock = prepared(fire=NOON - HOUR, seen=NOON - 30 * MINUTE)
@@ -113,7 +113,7 @@ def test_event_times_are_due_by_what_was_observed_and_processing_times_by_the_cl
     assert left_over(clock, due(**times), ["late"]) is left
 
 
-def test_the_first_time_of_all_operators_counts_and_those_that_are_gone_do_not() -> None:
+def test_the_earliest_time_of_existing_operators_is_due() -> None:
     clock = prepared(fire=NOON - HOUR)
     waiting = {
         **due("dropped", processing=NOON),

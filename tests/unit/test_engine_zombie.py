@@ -1,4 +1,4 @@
-"""A driver that is fenced in the middle of E4: what it removes of its own, and what it must not."""
+"""Files that a driver removes or keeps when it is fenced during E4."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHER = ManifestReference(branch="main", epoch=1, path="main/manifests/000000000
 
 
 class Unreadable(MemoryCatalog):
-    """Reading a row back fails the first time."""
+    """The first read of a row fails."""
 
     failed = False
 
@@ -32,7 +32,7 @@ class Unreadable(MemoryCatalog):
 
 
 def run_epoch(catalog: MemoryCatalog, folder: Path) -> list[str]:
-    """The files that an epoch leaves which ends by the fence."""
+    """Files that a fenced epoch leaves."""
     store, current = SnapshotStore(str(folder)), current_program(store=str(folder))
     position, queue = Position(catalog.begin_attempt().branch, 1, None), CommitQueue(catalog, current)
     coordinator = Coordinator(current, catalog, store, queue, position, PendingBases(), now=lambda: datetime.now(UTC))
@@ -41,7 +41,7 @@ def run_epoch(catalog: MemoryCatalog, folder: Path) -> list[str]:
     return store.list("main")
 
 
-def test_an_epoch_that_a_successor_has_decided_keeps_no_file_of_the_zombie(tmp_path: Path) -> None:
+def test_an_epoch_decided_by_a_successor_keeps_no_file_of_the_zombie(tmp_path: Path) -> None:
     def overtaken(call: str, landed: bool) -> None:
         if call == "prepare" and not landed:
             row = state.epochs[1]
@@ -52,7 +52,7 @@ def test_an_epoch_that_a_successor_has_decided_keeps_no_file_of_the_zombie(tmp_p
     assert run_epoch(MemoryCatalog(state, 1, overtaken), tmp_path) == []
 
 
-def test_a_manifest_that_was_decided_before_the_fence_stays(tmp_path: Path) -> None:
+def test_a_manifest_decided_before_the_fence_is_kept(tmp_path: Path) -> None:
     def overtaken(call: str, landed: bool) -> None:
         if call == "prepare" and landed:
             state.attempt = 2

@@ -1,4 +1,4 @@
-"""Entries as authors declare them, their source, and the operator that keeps their answers, without Spark."""
+"""Entries without Spark: their declaration, their source, and the operator that stores answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.kit.lives import Step as Life_step
 
 
 class Store(KeyedProcess):
-    """A value for each key: what was put, and what is asked for."""
+    """Stores a value for each key, and returns it."""
 
     value = ValueState("value string")
     output = struct(request_id="string", value="string", error="string")
@@ -78,7 +78,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("happening", ["nothing", "abort", "die", "die decided", "restart"])
-def test_every_call_is_answered_once_whatever_happens(happening: Any) -> None:
+def test_every_call_is_answered_once_through_failures(happening: Any) -> None:
     with Life(key_value_store(), {ENTRIES: CALL_SCHEMA}) as life:
         life.live([{ENTRIES: rows} for rows in CALLS], [Life_step(happening, 3), Life_step(happening, 1)])
         life.finish()
@@ -87,7 +87,7 @@ def test_every_call_is_answered_once_whatever_happens(happening: Any) -> None:
         assert [row["key"] for row in life.all_of("out")] == ["x"]
 
 
-def test_a_branch_of_its_own_takes_the_calls_again_that_came_after_its_snapshot() -> None:
+def test_a_new_branch_takes_the_calls_after_its_snapshot_again() -> None:
     with Life(key_value_store(), {ENTRIES: CALL_SCHEMA}) as life:
         for rows in CALLS:
             life.epoch(**{ENTRIES: rows})
@@ -96,11 +96,11 @@ def test_a_branch_of_its_own_takes_the_calls_again_that_came_after_its_snapshot(
         assert answers(life, "exchange_answers") == EXPECTED
 
 
-def test_the_first_answer_counts_and_one_to_nobody_is_left_out() -> None:
+def test_the_first_answer_counts_and_unknown_requests_are_ignored() -> None:
     pipeline = Pipeline("late-answers")
     calls = pipeline.entry("ask", {"key": "string", "answers": "bigint"}, returns="string")
-    told = calls.key_by("key").process(Late, name="late")
-    pipeline.answer("ask", told)
+    late_answers = calls.key_by("key").process(Late, name="late")
+    pipeline.answer("ask", late_answers)
     with Life(pipeline, {ENTRIES: CALL_SCHEMA}) as life:
         life.epoch(**{ENTRIES: [call("ask", "one", 1, key="k", answers=0), call("ask", "two", 2, key="k", answers=0)]})
         assert answers(life, "ask_answers") == {"one": (False, None, None), "two": (False, None, None)}
@@ -108,13 +108,13 @@ def test_the_first_answer_counts_and_one_to_nobody_is_left_out() -> None:
         first = answers(life, "ask_answers")
         life.epoch(**{ENTRIES: [call("ask", "four", 4, key="k", answers=1)]})
         assert first["one"] == first["three"] == (True, '"0 of 2"', None)
-        assert {"nobody"}.isdisjoint(first)
+        assert {"unknown"}.isdisjoint(first)
         later = answers(life, "ask_answers")
         assert {id: later[id] for id in first} == first and later["four"] == (True, '"0 of 1"', None)
 
 
 class Late(KeyedProcess):
-    """Answers nothing at first; then all calls that it knows of and one of nobody, several times."""
+    """Answers all previous calls and an unknown one, as often as the latest call asks for."""
 
     known = ValueState("ids string")
     output = struct(request_id="string", value="string", error="string")
@@ -124,11 +124,11 @@ class Late(KeyedProcess):
         for row in rows:
             self.known.set(f"{self.known.get() or ''} {row.request_id}")
             for number in reversed(range(row.answers)):
-                for known in (*self.known.get().split(), "nobody"):
+                for known in (*self.known.get().split(), "unknown"):
                     yield known, json.dumps(f"{number} of {row.answers}"), None
 
 
-def test_answers_are_forgotten_after_their_time() -> None:
+def test_answers_expire() -> None:
     pipeline = Pipeline("short")
     calls = pipeline.entry("ask", {"key": "string", "answers": "bigint"}, returns="string")
     pipeline.answer("ask", calls.key_by("key").process(Late, name="late"), ttl="10 seconds")
@@ -138,7 +138,7 @@ def test_answers_are_forgotten_after_their_time() -> None:
         assert set(answers(life, "ask_answers")) == {"two"}
 
 
-def test_a_call_takes_the_place_of_one_with_its_id_before_a_fork() -> None:
+def test_a_call_replaces_an_earlier_call_with_the_same_id() -> None:
     with Life(key_value_store(), {ENTRIES: CALL_SCHEMA}) as life:
         life.epoch(**{ENTRIES: [call("exchange", "a", 10, key="x", value="before")]})
         life.epoch(**{ENTRIES: [call("exchange", "a", 99, key="x", value="after")]})
@@ -191,7 +191,7 @@ DECLARED: list[tuple[Callable[[Pipeline], Any], str]] = [
         "Two operators are named 'get_answers'",
     ),
 ]
-OF_ANSWERS: list[tuple[dict[str, DataType], str]] = [
+ANSWER_COLUMNS: list[tuple[dict[str, DataType], str]] = [
     ({"request_id": StringType(), "value": DoubleType(), "error": StringType()}, "column 'value' is double"),
     ({"request_id": StringType(), "value": StringType()}, "the stream has no column 'error'"),
     (
@@ -202,12 +202,12 @@ OF_ANSWERS: list[tuple[dict[str, DataType], str]] = [
 
 
 @pytest.mark.parametrize(("declare", "message"), DECLARED)
-def test_what_cannot_be_is_refused_by_name(declare: Callable[[Pipeline], Any], message: str) -> None:
+def test_invalid_declarations_are_refused(declare: Callable[[Pipeline], Any], message: str) -> None:
     assert message in refused(declare)
 
 
-@pytest.mark.parametrize(("columns", "message"), OF_ANSWERS)
-def test_a_stream_that_is_no_answers_is_refused_by_column(columns: dict[str, DataType], message: str) -> None:
+@pytest.mark.parametrize(("columns", "message"), ANSWER_COLUMNS)
+def test_streams_without_the_answer_columns_are_refused(columns: dict[str, DataType], message: str) -> None:
     assert message in refused_answers(columns)
 
 
@@ -218,17 +218,17 @@ def refused_answers(columns: dict[str, DataType]) -> str:
     return raised.value.message
 
 
-def test_the_docs_show_what_is_refused() -> None:
+def test_the_documented_refusals_are_real() -> None:
     messages = [
         *map(refused, next(zip(*DECLARED, strict=True))),
-        *map(refused_answers, next(zip(*OF_ANSWERS, strict=True))),
+        *map(refused_answers, next(zip(*ANSWER_COLUMNS, strict=True))),
     ]
     examples = documented("reference/entries.md", "`epochal check` enforces these rules")
     assert len(examples) >= 11
     assert [example for example in examples if not shows(example, messages)] == []
 
 
-def test_the_description_says_which_entries_there_are() -> None:
+def test_the_description_lists_entries() -> None:
     (source,) = [node for node in describe(key_value_store().graph()).nodes if node.type == "source"]
     exchange, note = source.description["entries"]
     assert exchange == {
@@ -252,7 +252,7 @@ class Fixed(Inbox):
         self.begun.append(after)
 
     def arrived(self, after: int, most: int | None) -> Sequence[CallBatch]:
-        """Of one batch at a time, where there is a bound."""
+        """Returns one batch at a time if there is a limit."""
         found = [batch.within(after, batch.last) for batch in self.batches if batch.last > after]
         return found if most is None else [each.within(after, each.first + most - 1) for each in found[:1]]
 
@@ -266,7 +266,7 @@ class Fixed(Inbox):
         return self._taken
 
     def wait(self, seconds: float) -> None:
-        raise AssertionError("nobody waits")
+        raise AssertionError("the source must not wait")
 
 
 def batch(first: int, count: int, entry: str = "get") -> CallBatch:
@@ -274,7 +274,7 @@ def batch(first: int, count: int, entry: str = "get") -> CallBatch:
     return CallBatch(entry=entry, first=first, request_ids=ids, arguments=("{}",) * count)
 
 
-def test_a_source_of_calls_goes_on_where_it_was_and_reads_the_same_again() -> None:
+def test_an_entry_source_resumes_and_repeats_its_slices() -> None:
     source = EntrySource()
     source.connect(Fixed(batch(5, 4)))
     source.restore(None, ())
@@ -295,7 +295,7 @@ def test_a_source_of_calls_goes_on_where_it_was_and_reads_the_same_again() -> No
     assert (other.plan(SliceLimits(None)), other.urgent, other.ended, other.bounded) == (None, False, False, False)
 
 
-def test_a_source_that_takes_what_is_available_ends_there() -> None:
+def test_an_entry_source_limited_to_available_calls_ends() -> None:
     inbox, source = Fixed(batch(5, 2)), EntrySource()
     source.connect(inbox)
     source.restore(None, ())
@@ -307,7 +307,7 @@ def test_a_source_that_takes_what_is_available_ends_there() -> None:
     assert source.ended and source.plan(SliceLimits(None)) is None
 
 
-def test_a_source_that_was_gone_for_some_versions_begins_where_the_catalog_knows() -> None:
+def test_a_readded_entry_source_begins_at_the_catalogs_position() -> None:
     inbox, source = Fixed(batch(5, 2), taken=5), EntrySource()
     source.connect(inbox)
     source.restore(None, ())
@@ -315,7 +315,7 @@ def test_a_source_that_was_gone_for_some_versions_begins_where_the_catalog_knows
     assert inbox.begun == [5] and slice is not None and slice.rows == 1
 
 
-def test_without_a_control_plane_nobody_calls() -> None:
+def test_an_entry_source_without_an_inbox_has_ended() -> None:
     source = EntrySource()
     source.restore(None, ())
     assert source.plan(SliceLimits(None)) is None and source.ended and source.bounded and not source.urgent
@@ -330,13 +330,13 @@ def _slice() -> Any:
     return source.plan(SliceLimits(None))
 
 
-def test_calls_of_several_entries_are_one_table_in_their_order() -> None:
+def test_calls_of_several_entries_form_one_table_in_order() -> None:
     rows = calls_table([batch(5, 2, "put"), batch(9, 1, "get")]).to_pylist()
     assert [(row["entry"], row["sequence"]) for row in rows] == [("put", 5), ("put", 6), ("get", 9)]
     assert calls_table([]).schema == CALL_SCHEMA
 
 
-def test_an_epoch_opens_at_once_when_somebody_waits() -> None:
+def test_waiting_callers_open_an_epoch_within_the_interval() -> None:
     rest = Situation(has_room=True, ended=False, until_interval=9.0, until_due=None, in_flight=False)
     assert decide(rest).step is Step.PAUSE
     called = Situation(**{**vars(rest), "urgent": True})
@@ -349,30 +349,30 @@ class Remote:
     """The control plane's side of an inbox."""
 
     def __init__(self, *batches: CallBatch) -> None:
-        self.batches, self.asked = list(batches), list[tuple[int, int]]()
+        self.batches, self.requested = list(batches), list[tuple[int, int]]()
 
     def new_calls(self, after: int) -> InboxPage:
         return InboxPage(last=99, batches=tuple(batch for batch in self.batches if batch.first > after)[:1])
 
     def calls(self, after: int, through: int) -> InboxPage:
-        self.asked.append((after, through))
+        self.requested.append((after, through))
         found = [
             batch.within(after, through) for batch in self.batches if batch.last > after and batch.first <= through
         ]
         return InboxPage(last=99, taken=3, batches=tuple(found[:1]))
 
 
-def test_what_has_come_is_kept_until_it_was_taken_and_then_asked_for() -> None:
+def test_arrived_calls_are_buffered_until_taken_and_then_fetched() -> None:
     remote = Remote(batch(5, 3), batch(10, 3))
     inbox = HttpInbox(remote)  # type: ignore[arg-type]
     inbox.begin(4)
     while sum(len(each.request_ids) for each in inbox.arrived(4, None)) < 6:
         inbox.wait(5.0)
     assert [each.request_ids for each in inbox.arrived(4, 4)] == [("r5", "r6", "r7"), ("r10",)]
-    assert [each.first for each in inbox.read(4, 10)] == [5, 10] and not remote.asked
+    assert [each.first for each in inbox.read(4, 10)] == [5, 10] and not remote.requested
     assert [each.request_ids for each in inbox.arrived(7, None)] == [("r10", "r11", "r12")]
     assert [each.request_ids for each in inbox.read(5, 11)] == [("r6", "r7"), ("r10", "r11")]
-    assert remote.asked == [(5, 11), (7, 11)]
+    assert remote.requested == [(5, 11), (7, 11)]
     assert (inbox.last(), inbox.taken()) == (99, 3)
     inbox.begin(4)
     while sum(len(each.request_ids) for each in inbox.arrived(4, None)) < 6:

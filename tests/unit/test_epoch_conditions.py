@@ -1,4 +1,4 @@
-"""What an epoch runs with: chosen from its parent, kept in its manifest, and what its subtasks wait for."""
+"""Conditions of an epoch: derived from its parent, stored in its manifest, with the due times of its subtasks."""
 
 from __future__ import annotations
 
@@ -32,9 +32,16 @@ def at(epoch_time: int, **places: Watermarks) -> EpochConditions:
 
 
 def manifest(**fields: Any) -> Manifest:
-    whose = {"application": "flights", "branch": "main", "epoch": 1, "parent": None, "execution": "one", "attempt": 1}
+    identity = {
+        "application": "flights",
+        "branch": "main",
+        "epoch": 1,
+        "parent": None,
+        "execution": "one",
+        "attempt": 1,
+    }
     size = {"artifact": "a" * 64, "parallelism": 1, "max_parallelism": 8, "created_at": CREATED_AT}
-    return Manifest.model_validate({**whose, **size, **fields})
+    return Manifest.model_validate({**identity, **size, **fields})
 
 
 def handle(subtask: int, **due: int) -> Handle:
@@ -42,39 +49,39 @@ def handle(subtask: int, **due: int) -> Handle:
 
 
 @pytest.mark.parametrize("behind", [0, SECOND])
-def test_the_epoch_time_never_falls_whatever_the_clock_says(behind: int) -> None:
+def test_epoch_time_never_decreases_when_the_clock_does(behind: int) -> None:
     parent = manifest(conditions=at(NOON + SECOND))
     assert after(parent, NOON + SECOND - behind).epoch_time == NOON + SECOND
     assert after(parent, NOON + 3 * SECOND).epoch_time == NOON + 3 * SECOND
     assert after(None, NOON).epoch_time == NOON
 
 
-def test_what_was_fired_is_late_in_the_next_epoch() -> None:
+def test_the_fire_watermark_is_the_late_watermark_of_the_next_epoch() -> None:
     before = manifest(conditions=at(NOON, late=Watermarks(late=NOON - SECOND, fire=NOON)))
     assert after(before, NOON).watermarks("late") == Watermarks(late=NOON, fire=NOON)
     assert after(before, NOON).watermarks("another") == Watermarks()
 
 
-def test_where_no_operator_runs_neither_watermarks_nor_epoch_time_advance() -> None:
+def test_watermarks_and_epoch_time_stay_when_no_operator_runs() -> None:
     before = manifest(conditions=at(NOON, late=Watermarks(late=NOON - SECOND, fire=NOON)))
     assert conditions_at_rest(before).clock == before.clock
 
 
-def test_they_are_read_back_from_the_manifest_to_the_microsecond() -> None:
+def test_manifests_store_conditions_to_the_microsecond() -> None:
     conditions = at(NOON + 1, late=Watermarks(fire=NOON), ended=Watermarks(late=BEGINNING, fire=END))
     conditions = conditions.opened("input", "command", commands=(Command(kind="savepoint"),))
     written = manifest(conditions=conditions, due={"late": Due(processing=NOON)})
     assert Manifest.decode(written.encode(), "1.json") == written
 
 
-def test_times_to_the_microsecond_and_what_python_cannot_hold() -> None:
+def test_times_convert_exactly_or_to_none() -> None:
     for time in (NOON, NOON + 1, 0, -1):
         found = as_datetime(time)
         assert found is not None and microseconds(found) == time
     assert as_datetime(END) is None and as_datetime(BEGINNING) is None
 
 
-def test_the_least_of_all_subtasks_is_what_an_operator_waits_for() -> None:
+def test_an_operator_waits_for_the_earliest_time_of_its_subtasks() -> None:
     handles = [
         handle(0, event=NOON + SECOND),
         handle(1, event=NOON, processing=NOON + 2 * SECOND),
@@ -85,13 +92,13 @@ def test_the_least_of_all_subtasks_is_what_an_operator_waits_for() -> None:
     assert collect(answers, ["late", "never"], [], 4).due == {"late": Due(event=NOON, processing=NOON + SECOND)}
 
 
-def test_a_handle_that_waits_for_nothing_is_written_as_before() -> None:
+def test_handles_without_due_times_omit_the_field() -> None:
     assert b"due" not in handle(0).encode()
     waiting = handle(0, event=NOON)
     assert Handle.decode(waiting.encode()) == waiting
 
 
-def test_what_the_catalog_keeps_of_counts_are_its_columns() -> None:
+def test_counts_are_columns_of_the_catalog() -> None:
     counts = EpochCounts(rows_in=3, late_rows={"windows": 2}, rejected_rows={"ts": 1})
     assert columns_of(counts).keys() <= set(Epoch.__table__.columns.keys())
     assert EpochCounts.model_validate_json(counts.model_dump_json()) == counts

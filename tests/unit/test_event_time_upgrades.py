@@ -1,4 +1,4 @@
-"""Declarations of event time are compared by name when a version follows another."""
+"""An upgrade compares declarations of event time by name."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def program(folder: Path, **declared: EventTime) -> Program:
     return Program(orders, Graph("rides", ()), PipelinePlan({}, {}, time), Participants(), NeverRun())
 
 
-def test_an_upgrade_says_which_declarations_are_not_as_before(tmp_path: Path) -> None:
-    before = program(tmp_path, at=event_time("at", "10 seconds"), gone=event_time("old", "1 second"))
+def test_an_upgrade_lists_changed_declarations(tmp_path: Path) -> None:
+    before = program(tmp_path, at=event_time("at", "10 seconds"), dropped=event_time("old", "1 second"))
     store = SnapshotStore(str(tmp_path))
     manifest = plain_manifest(
         1,
@@ -57,7 +57,7 @@ def test_an_upgrade_says_which_declarations_are_not_as_before(tmp_path: Path) ->
     assert change.kind == "upgrade"
     assert list(_watermarks(change.detail["event_times"])) == [
         "watermark at: delay 10 seconds → 5 seconds",
-        "watermark gone removed",
+        "watermark dropped removed",
         "watermark new added",
     ]
     (same,) = changes_since(store, reference, before)

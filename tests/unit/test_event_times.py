@@ -1,4 +1,4 @@
-"""Which streams have an event time, known from the graph alone, and where watermarks come from."""
+"""The event time of streams and the sources of watermarks, derived from the graph."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class Held(Operator):
-    """Goes by the event time of its streams; what it gives has another column of them, so far behind."""
+    """Uses the event time of its inputs; its output has another event time, ``behind`` microseconds later."""
 
     name: str
     columns: tuple[str, ...]
     behind: int = 0
-    gives_time: str | None = "closed_at"
+    output_time: str | None = "closed_at"
     kind: ClassVar[str] = "held"
 
     @property
@@ -44,7 +44,7 @@ class Held(Operator):
 
     @property
     def event_time_of_output(self) -> str | None:
-        return self.gives_time
+        return self.output_time
 
     def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
         raise NotImplementedError
@@ -67,7 +67,7 @@ def read(pipeline: Pipeline, name: str) -> Stream:
     return pipeline.read(name, files.source("in", format="json", schema="id int, ts timestamp, at timestamp"))
 
 
-def test_the_column_travels_by_name(pipeline: Pipeline) -> None:
+def test_the_event_time_column_is_inherited_by_name(pipeline: Pipeline) -> None:
     rows = read(pipeline, "rows")
     assert rows.event_time is None
     timed = rows.with_watermark("ts", "10 seconds")
@@ -75,11 +75,11 @@ def test_the_column_travels_by_name(pipeline: Pipeline) -> None:
     assert timed.event_time == "ts"
     assert timed.where("id > 0").select("id", "ts").join(table, on="id").event_time == "ts"
     assert held("closed", timed).event_time == "closed_at"
-    assert held("replaced", timed, gives_time=None).event_time is None
+    assert held("replaced", timed, output_time=None).event_time is None
     assert timed.key_by("id").aggregate("counts", n="count(*)").event_time is None
 
 
-def test_a_union_has_it_where_all_its_streams_have_the_same(pipeline: Pipeline) -> None:
+def test_a_union_has_an_event_time_if_all_its_streams_share_it(pipeline: Pipeline) -> None:
     one, other = read(pipeline, "one"), read(pipeline, "other")
     timed = one.with_watermark("ts", "10 seconds")
     assert timed.union(other).event_time is None
@@ -87,7 +87,7 @@ def test_a_union_has_it_where_all_its_streams_have_the_same(pipeline: Pipeline) 
     assert timed.union(other.with_watermark("TS", "1 second", name="theirs")).event_time == "ts"
 
 
-def test_watermarks_come_from_all_declarations_and_operators_before(pipeline: Pipeline) -> None:
+def test_watermarks_depend_on_all_previous_declarations_and_operators(pipeline: Pipeline) -> None:
     one = read(pipeline, "one").with_watermark("ts", "10 seconds", idle_after="1 minute")
     other = read(pipeline, "other").with_watermark("ts", "2 seconds", name="other")
     first = held("first", one.union(other), behind=5 * SECOND)
@@ -110,12 +110,12 @@ def test_watermarks_come_from_all_declarations_and_operators_before(pipeline: Pi
         (("ts", 10), "with_watermark\\(\\): delay"),
     ],
 )
-def test_what_is_no_declaration_is_refused(pipeline: Pipeline, arguments: tuple[Any, Any], message: str) -> None:
+def test_invalid_watermarks_are_refused(pipeline: Pipeline, arguments: tuple[Any, Any], message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         read(pipeline, "rows").with_watermark(*arguments)
 
 
-def test_names_are_one_place_each(pipeline: Pipeline) -> None:
+def test_watermark_names_are_unique(pipeline: Pipeline) -> None:
     rows = read(pipeline, "rows")
     timed = rows.with_watermark("ts", "1 second")
     with pytest.raises(PipelineError, match="already has a watermark"):
@@ -127,7 +127,7 @@ def test_names_are_one_place_each(pipeline: Pipeline) -> None:
     assert rows.with_watermark("eventAt", "2 seconds").where("id > 0")._builder.nodes[-2].name == "event_at"  # type: ignore[union-attr]
 
 
-def test_rows_that_are_kept_out_are_streams_of_their_own(pipeline: Pipeline) -> None:
+def test_rejected_and_late_rows_are_available_only_on_their_stream(pipeline: Pipeline) -> None:
     timed = read(pipeline, "rows").with_watermark("ts", "1 second")
     assert timed.rejected.event_time is None
     with pytest.raises(PipelineError, match="only the stream that with_watermark"):
@@ -150,7 +150,7 @@ def test_rows_that_are_kept_out_are_streams_of_their_own(pipeline: Pipeline) -> 
         (F.struct(F.col("*")).alias("row"), False),
     ],
 )
-def test_what_is_computed_of_all_columns_does_not_hold_the_partition(column: Any, known: bool) -> None:
+def test_expressions_over_all_columns_lose_the_partition(column: Any, known: bool) -> None:
     pipeline = Pipeline("bids")
     events = pipeline.read("events", nexmark.source(partitions=2)).select("*", column)
     events.with_watermark("dateTime", "1 second").write("out", console.sink())

@@ -1,4 +1,4 @@
-"""The Parquet files of sinks: how they are cut into row groups, and which columns are compressed."""
+"""Parquet files of sinks: row groups and the compression of columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from epochal.backends.file_formats import ROW_GROUP_BYTES, ParquetWriter
 _ROWS = 1_000
 
 
-def test_bytes_that_do_not_get_smaller_are_stored_as_they_are() -> None:
+def test_incompressible_bytes_are_stored_uncompressed() -> None:
     chance = np.random.default_rng(3)
     rows = pa.record_batch(
         {
@@ -35,18 +35,18 @@ def test_bytes_that_do_not_get_smaller_are_stored_as_they_are() -> None:
     assert file.read().equals(pa.Table.from_batches([rows]))
 
 
-def test_of_few_bytes_all_are_compressed() -> None:
+def test_small_columns_are_always_compressed() -> None:
     rows = pa.record_batch({"picture": pa.array([np.random.default_rng(3).bytes(500)], pa.binary())})
     assert _codecs(_written([rows])) == {"picture": "ZSTD"}
 
 
-def test_bytes_that_are_dense_only_at_the_beginning_are_compressed() -> None:
+def test_columns_with_an_incompressible_beginning_are_compressed() -> None:
     chance = np.random.default_rng(3)
     values = [chance.bytes(500) if row < 50 else b"the same, " * 50 for row in range(_ROWS)]
     assert _codecs(_written([pa.record_batch({"value": pa.array(values, pa.binary())})])) == {"value": "ZSTD"}
 
 
-def test_a_file_of_wide_rows_has_groups_of_a_size_that_is_held_in_memory() -> None:
+def test_row_groups_of_wide_rows_are_limited_in_bytes() -> None:
     wide = pa.record_batch({"value": pa.array([bytes(1024 * 1024)] * 10, pa.binary())})
     batches = ROW_GROUP_BYTES // wide.nbytes + 2
     file = _written([wide] * batches)

@@ -1,4 +1,4 @@
-"""How many spare drivers are usual, by the memory that is free."""
+"""Default number of spare drivers by free memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GIB = 1 << 30
     ("machine", "limit", "free"),
     [(8, None, 8 * GIB), (8, "max", 8 * GIB), (8, 4 * GIB, 3 * GIB), (8, 64 * GIB, 8 * GIB), (None, None, None)],
 )
-def test_the_lesser_of_machine_and_container(
+def test_free_memory_is_the_lesser_of_machine_and_container(
     tmp_path: Path, machine: int | None, limit: str | int | None, free: int | None
 ) -> None:
     if machine is not None:
@@ -27,6 +27,6 @@ def test_the_lesser_of_machine_and_container(
 
 
 @pytest.mark.parametrize(("free", "number"), [(6 * GIB, 1), (6 * GIB - 1, 0), (None, 0)])
-def test_none_is_kept_where_memory_is_short_and_why_is_said(free: int | None, number: int) -> None:
+def test_no_spare_driver_is_the_default_when_memory_is_short(free: int | None, number: int) -> None:
     found, why = usual_warm_drivers(free)
     assert (found, bool(why)) == (number, number == 0)

@@ -1,4 +1,4 @@
-"""What ``check`` says of state that grows with the keys that come: one line per operator, a note and no warning."""
+"""Notes of ``check`` about state that grows with its keys: one for each operator, and no warning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from epochal.pipeline.description import GraphDescription, describe
 from epochal.pipeline.stream import Stream
 
 
-class Kept(KeyedProcess):
+class Counted(KeyedProcess):
     last = ValueState("m int")
     recent = ListState("m int", ttl="1 day")
     counts = MapState(key="a int", value="m int")
@@ -24,7 +24,7 @@ class Kept(KeyedProcess):
     def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> None: ...
 
 
-class Living(KeyedProcess):
+class Expiring(KeyedProcess):
     recent = ListState("m int", ttl="1 day")
     output = "n int"
 
@@ -39,7 +39,7 @@ class Batched(BatchFunction):
         return batch
 
 
-class OfSubtask(UnkeyedProcess):
+class PerSubtask(UnkeyedProcess):
     lists = ListState("m int", scope="operator")
     output = "n int"
 
@@ -55,25 +55,25 @@ def described(build: Callable[[Stream], Stream]) -> GraphDescription:
 
 
 @pytest.mark.parametrize(
-    ("build", "said"),
+    ("build", "message"),
     [
         (
             lambda rows: rows.key_by("n").aggregate("a", c="count(*)"),
             "Operator 'a' keeps every key .* aggregate(.., ttl=",
         ),
         (
-            lambda rows: rows.key_by("n").process(Kept),
-            "Operator 'kept' keeps state 'last', 'counts' of .* ttl='7 days'",
+            lambda rows: rows.key_by("n").process(Counted),
+            "Operator 'counted' keeps state 'last', 'counts' of .* ttl='7 days'",
         ),
         (lambda rows: rows.key_by("n").process_batch(Batched), "Operator 'batched' keeps state 'last' .* KeyedProcess"),
         (lambda rows: rows.key_by("n").distinct("d"), "Operator 'd' keeps every key .* drop_duplicates"),
         (lambda rows: rows.key_by("n").top(3, by="at"), "Operator 'top' keeps rows of every key"),
     ],
 )
-def test_state_that_grows_is_said(build: Any, said: str) -> None:
+def test_growing_state_gets_a_note(build: Any, message: str) -> None:
     found = described(build)
     (note,) = found.notes
-    first, _, last = said.partition(" .* ")
+    first, _, last = message.partition(" .* ")
     assert note.startswith(first)
     assert last in note
     assert found.warnings == ()
@@ -84,17 +84,17 @@ def test_state_that_grows_is_said(build: Any, said: str) -> None:
     [
         lambda rows: rows.where("n > 1"),
         lambda rows: rows.key_by("n").aggregate("a", ttl="1 day", c="count(*)"),
-        lambda rows: rows.key_by("n").process(Living),
-        lambda rows: rows.process_any(OfSubtask),
+        lambda rows: rows.key_by("n").process(Expiring),
+        lambda rows: rows.process_any(PerSubtask),
         lambda rows: rows.key_by("n").window(tumbling("1 hour")).aggregate("w", c="count(*)"),
         lambda rows: rows.drop_duplicates("n", within="1 day"),
     ],
 )
-def test_state_that_has_an_end_needs_no_note(build: Any) -> None:
+def test_bounded_state_gets_no_note(build: Any) -> None:
     assert described(build).notes == ()
 
 
-def test_an_aggregate_over_changes_ends_with_what_it_reads() -> None:
+def test_an_aggregate_over_changes_gets_no_note_of_its_own() -> None:
     found = described(
         lambda rows: (
             rows.key_by("n").aggregate("a", changes=True, c="count(*)").key_by("c").aggregate("b", keys="count(*)")
@@ -104,12 +104,12 @@ def test_an_aggregate_over_changes_ends_with_what_it_reads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "said"),
+    ("build", "message"),
     [
         (lambda rows: rows.key_by("n").distinct("d", ttl="1 day"), r"'d': distinct\(\) takes no ttl.*drop_duplicates"),
         (lambda rows: rows.latest("n", order_by="at", ttl="1 day"), r"latest\(\) takes no ttl.*deleted="),
     ],
 )
-def test_what_is_kept_for_ever_refuses_a_time_to_live(build: Callable[[Stream], Any], said: str) -> None:
-    with pytest.raises(PipelineError, match=said):
+def test_operators_without_expiry_refuse_a_ttl(build: Callable[[Stream], Any], message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
         described(build)

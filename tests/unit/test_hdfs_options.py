@@ -1,4 +1,4 @@
-"""What an author may say of HDFS, and what a line of a file is: without a server."""
+"""HDFS without a server: options, error messages and the lines of files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ URL = "http://namenode:9870"
         ({"timeout_seconds": 0}, "timeout_seconds is 0"),
     ],
 )
-def test_options_of_the_sink_are_checked(options: dict[str, Any], part: str) -> None:
+def test_invalid_hdfs_sink_options_are_refused(options: dict[str, Any], part: str) -> None:
     with pytest.raises(OptionError) as caught:
         hdfs.sink(**{"url": URL, "path": "/out", **options})
     assert part in caught.value.message
@@ -56,20 +56,20 @@ def test_options_of_the_sink_are_checked(options: dict[str, Any], part: str) -> 
         ({"path": "in/*.json"}, "is not a path of HDFS"),
     ],
 )
-def test_options_of_the_source_are_checked(options: dict[str, Any], part: str) -> None:
+def test_invalid_hdfs_source_options_are_refused(options: dict[str, Any], part: str) -> None:
     with pytest.raises(OptionError) as caught:
         hdfs.source(**{"url": URL, "path": "/in", "format": "json", "schema": "n int", **options})
     assert part in caught.value.message
 
 
-def test_a_target_names_the_cluster_whatever_the_order_of_its_name_nodes() -> None:
+def test_targets_do_not_depend_on_the_order_of_name_nodes() -> None:
     names = ["http://two:9870/", "http://one:9870"]
     definitions = [hdfs.sink(names, "/out/"), hdfs.sink(";".join(reversed(names)), "/out")]
     targets = {definition.make(SinkPlace("out")).target for definition in definitions}
     assert targets == {"hdfs:one:9870,two:9870/out"}
 
 
-def test_a_token_is_neither_described_nor_carried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_absent_from_descriptions_and_pickles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HDFS_TOKEN", "very-secret")
     definition = hdfs.sink(URL, "/out", token=secret("env:HDFS_TOKEN"))
     backend = definition.make(SinkPlace("out"))
@@ -78,7 +78,7 @@ def test_a_token_is_neither_described_nor_carried(monkeypatch: pytest.MonkeyPatc
     assert "very-secret" not in f"{definition.description} {backend.target} {pickle.dumps(backend)!r}"
 
 
-def test_an_error_does_not_repeat_the_address_with_its_token() -> None:
+def test_errors_do_not_contain_the_token() -> None:
     request = requests.Request("PUT", f"{URL}/webhdfs/v1/out", params={"delegation": "very-secret"}).prepare()
     lost = requests.ConnectionError(f"Max retries exceeded with url: {request.url}", request=request)
     with pytest.raises(SinkUnavailable) as caught, translated("Sink 'out'", "write"):
@@ -93,12 +93,12 @@ def test_an_error_does_not_repeat_the_address_with_its_token() -> None:
         (("Operation category WRITE is not supported", "StandbyException"), SinkUnavailable, "Name all of them in url"),
         (("File /x could only be written to 0 of the 1", "IOException"), SinkUnavailable, "no DataNode takes the file"),
         (("token (..) is expired", "InvalidToken"), SinkError, "Renew the token, or log in (kinit)"),
-        (("Authentication failure. Check your credentials.", None), SinkError, "does not accept who asks"),
+        (("Authentication failure. Check your credentials.", None), SinkError, "HDFS does not accept"),
         ((b"<html>", None), SinkError, "what answers is no WebHDFS"),
         (("Invalid path name\n\tat org.apache", "InvalidPathException"), SinkError, "Invalid path name."),
     ],
 )
-def test_what_hdfs_refuses_is_said_with_the_fix(
+def test_hdfs_errors_are_translated_with_the_fix(
     answer: tuple[Any, str | None], kind: type[EpochalError], part: str
 ) -> None:
     with pytest.raises(EpochalError) as caught, translated("Sink 'out'", "write"):
@@ -108,7 +108,7 @@ def test_what_hdfs_refuses_is_said_with_the_fix(
     assert "org.apache" not in caught.value.message
 
 
-def test_kerberos_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kerberos_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "requests_kerberos", None)
     monkeypatch.delitem(__import__("sys").modules, "hdfs.ext.kerberos", raising=False)
     with pytest.raises(EnvironmentProblem, match=r"pip install 'epochal\[kerberos\]'"):
@@ -121,7 +121,7 @@ def lines(text: bytes, size: int, **options: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_lines_are_the_same_however_a_file_falls_into_pieces(size: int) -> None:
+def test_lines_do_not_depend_on_the_size_of_the_pieces_read(size: int) -> None:
     assert lines("é1\r\n\n  \nzwei\n漢3".encode(), size) == ["é1", "zwei", "漢3"]
     assert lines(b"\n# c\nhead\na\n#b\n", size, comment="#", header=True) == ["a"]
     assert lines(b"a||b|c||", size, separator="||") == ["a", "b|c"]
@@ -131,5 +131,5 @@ def test_lines_are_the_same_however_a_file_falls_into_pieces(size: int) -> None:
     assert lines(b"", size) == []
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_line() -> None:
     assert lines(b"\xef\xbb\xbfa\nb", 100) == ["a", "b"]

@@ -1,4 +1,4 @@
-"""What an issuer publishes: from a real server on a loopback socket, which answers badly in many ways."""
+"""Documents of token issuers, from a server on a loopback socket that gives many kinds of bad answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Answer = Callable[[socket.socket, bytes], None]
 
 @contextmanager
 def answering(answer: Answer | bytes) -> Iterator[str]:
-    """The URL of a server that answers its connections so, one at a time."""
+    """URL of a server that gives this answer to its connections, one at a time."""
     over = threading.Event()
 
     def serve() -> None:
@@ -57,7 +57,7 @@ def http(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
 
 
 def dripping(connection: socket.socket, _request: bytes) -> None:
-    """A byte now and then: no single read of it takes long."""
+    """Sends single bytes, so that no read takes long."""
     with suppress(OSError):
         connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
         while True:
@@ -70,37 +70,37 @@ def test_a_document_is_read(tmp_path: Path) -> None:
         assert IssuerDocuments().document(url) == {"keys": []}
 
 
-def test_whatever_type_keys_are_of_is_asked_for() -> None:
-    """Kubernetes has them as `application/jwk-set+json`, and answers 406 to who wants `application/json` alone."""
-    asked: list[bytes] = []
+def test_documents_are_requested_with_any_media_type() -> None:
+    """Kubernetes serves keys as `application/jwk-set+json`, and answers 406 if only `application/json` is accepted."""
+    requests: list[bytes] = []
 
     def keeping(connection: socket.socket, request: bytes) -> None:
-        asked.append(request)
+        requests.append(request)
         connection.sendall(http(b"{}", "200 OK", "Content-Type: application/jwk-set+json"))
 
     with answering(keeping) as url:
         IssuerDocuments().document(url)
-    assert b"\r\nAccept: */*\r\n" in asked[0]
+    assert b"\r\nAccept: */*\r\n" in requests[0]
 
 
 BAD: dict[str, Answer | bytes] = {
     "a list": http(b"[]"),
-    "no JSON": http(b"<html>"),
-    "nested without end": http(b"[" * 500_000),
-    "no characters": http(b"\xff"),
+    "not JSON": http(b"<html>"),
+    "nested too deeply": http(b"[" * 500_000),
+    "not UTF-8": http(b"\xff"),
     "too large": http(json.dumps({"keys": "x" * MOST_BYTES}).encode()),
     "another status": http(b"{}", "404 Not Found"),
     "a redirect": http(b"{}", "302 Found", "Location: http://127.0.0.1:1/elsewhere"),
-    "no HTTP": b"SSH-2.0-OpenSSH_9.6\r\n",
-    "half of it": b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}",
-    "a head without end": b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000,
-    "nothing": b"",
-    "drips": dripping,
+    "not HTTP": b"SSH-2.0-OpenSSH_9.6\r\n",
+    "truncated": b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}",
+    "too many headers": b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000,
+    "empty": b"",
+    "slow": dripping,
 }
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_whatever_else_is_answered_is_an_error_that_is_foreseen(bad: str) -> None:
+def test_bad_answers_raise_expected_errors(bad: str) -> None:
     with answering(BAD[bad]) as url:
         with pytest.raises((OSError, ValueError)):
             IssuerDocuments(seconds=0.5).document(url)
@@ -114,7 +114,7 @@ def test_whatever_else_is_answered_is_an_error_that_is_foreseen(bad: str) -> Non
     "url",
     ["http://cluster.example/keys", "ftp://127.0.0.1/keys", "file:///etc/passwd", "keys", "http://[", "https://a:b/"],
 )
-def test_keys_come_encrypted_or_from_this_machine(url: str, tmp_path: Path) -> None:
+def test_keys_require_https_or_this_machine(url: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"URL|https"):
         IssuerDocuments().document(url)
     file = tmp_path / "kubernetes.json"
@@ -123,7 +123,7 @@ def test_keys_come_encrypted_or_from_this_machine(url: str, tmp_path: Path) -> N
         read_kubernetes_settings(file)
 
 
-def test_documents_of_an_issuer_together_take_no_longer_than_one() -> None:
+def test_the_documents_of_an_issuer_share_one_timeout() -> None:
     def slow(connection: socket.socket, request: bytes) -> None:
         time.sleep(0.6)
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
@@ -138,8 +138,8 @@ def test_documents_of_an_issuer_together_take_no_longer_than_one() -> None:
 
 
 @pytest.mark.parametrize("keys", ["http://127.0.0.1:8080/internal", "http://[::1]/keys", "HTTP://localhost/keys"])
-def test_a_provider_elsewhere_names_no_keys_on_this_machine(keys: str) -> None:
-    """Otherwise the control plane sends requests to services of its machine, at a path that the provider chooses."""
+def test_a_remote_provider_cannot_name_keys_on_this_machine(keys: str) -> None:
+    """Otherwise the control plane would send requests to local services, at a path that the provider chooses."""
     issuer = "https://idp.example"
     with pytest.raises(ValueError, match="names keys on this machine"):
         _discovered(issuer, lambda url: {"issuer": issuer, "jwks_uri": keys})
@@ -147,7 +147,7 @@ def test_a_provider_elsewhere_names_no_keys_on_this_machine(keys: str) -> None:
     assert _discovered(local, lambda url: {"issuer": local, "jwks_uri": keys}) == keys
 
 
-def test_an_authority_that_is_missing_or_holds_no_certificates_is_refused(tmp_path: Path) -> None:
+def test_an_authority_file_without_certificates_is_refused(tmp_path: Path) -> None:
     missing, text = tmp_path / "missing.crt", tmp_path / "text.crt"
     text.write_text("no certificate")
     oidc = {"issuer": "https://idp.example", "audience": "epochal", "roles": {}}
@@ -160,7 +160,7 @@ def test_an_authority_that_is_missing_or_holds_no_certificates_is_refused(tmp_pa
             PodTokens(TokenIssuer(issuer="https://cluster.example", authority=path))
 
 
-def test_an_authority_that_is_deleted_later_is_not_replaced_by_the_systems(tmp_path: Path) -> None:
+def test_a_deleted_authority_is_not_replaced_by_that_of_the_system(tmp_path: Path) -> None:
     authority = tmp_path / "authority.crt"
     shutil.copy(certifi.where(), authority)
     documents = IssuerDocuments(authority)
@@ -170,7 +170,7 @@ def test_an_authority_that_is_deleted_later_is_not_replaced_by_the_systems(tmp_p
 
 
 def test_the_authority_of_a_pod_is_the_default_only_in_a_pod(tmp_path: Path) -> None:
-    there = tmp_path / "ca.crt"
-    assert TokenIssuer.model_construct(_fields_set=set(), authority=there).trust is None
-    there.touch()
-    assert TokenIssuer.model_construct(_fields_set=set(), authority=there).trust == there
+    authority = tmp_path / "ca.crt"
+    assert TokenIssuer.model_construct(_fields_set=set(), authority=authority).trust is None
+    authority.touch()
+    assert TokenIssuer.model_construct(_fields_set=set(), authority=authority).trust == authority

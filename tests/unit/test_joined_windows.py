@@ -1,4 +1,4 @@
-"""What two windowed streams give, joined where key and window are equal: as Spark users know it."""
+"""Joins of two windowed streams on equal key and window, as in Spark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def rows(*events: tuple[str, int]) -> list[dict[str, Any]]:
 
 
 def counts(events: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """By key and window the number of rows; the window by its start."""
+    """Number of rows by key and start of the window."""
     found: dict[tuple[str, int], int] = {}
     for key, second in events:
         window = key, second // 10 * 10
@@ -46,15 +46,15 @@ def counts(events: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
 
 
 def joined(how: str) -> set[tuple[Any, ...]]:
-    """What the join of both comes to."""
+    """Expected result of the join."""
     views, clicks = counts(VIEWS), counts(CLICKS)
     both = views.keys() & clicks.keys()
     if how in ("left_semi", "left_anti"):
         chosen = both if how == "left_semi" else views.keys() - both
         return {(*window, views[window]) for window in chosen}
-    kept = both | {*views} if how in ("left", "full") else both
-    kept = kept | {*clicks} if how in ("right", "full") else kept
-    return {(*window, views.get(window), clicks.get(window)) for window in kept}
+    included = both | {*views} if how in ("left", "full") else both
+    included = included | {*clicks} if how in ("right", "full") else included
+    return {(*window, views.get(window), clicks.get(window)) for window in included}
 
 
 def test_equal_windows_are_joined_and_the_result_has_their_time() -> None:
@@ -87,7 +87,7 @@ def test_equal_windows_are_joined_and_the_result_has_their_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"on": "key"}, r"on=\['key', 'window_start', 'window_end'\]. To join rows"),
         ({"on": ["key", "window_start"]}, r"on=\['key', 'window_start', 'window_end'\]"),
@@ -95,7 +95,7 @@ def test_equal_windows_are_joined_and_the_result_has_their_time() -> None:
         ({"on": ["key", "window_time"], "within": ("0 seconds", "1 hour")}, "Remove one of the two"),
     ],
 )
-def test_what_does_not_say_which_windows_belong_together_is_refused(arguments: dict[str, Any], said: str) -> None:
+def test_joins_of_windows_require_both_bounds_of_the_window(arguments: dict[str, Any], message: str) -> None:
     views, clicks = windowed(Pipeline("refused"))
-    with pytest.raises(PipelineError, match=said):
+    with pytest.raises(PipelineError, match=message):
         views.join(clicks, **arguments)

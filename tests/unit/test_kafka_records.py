@@ -1,4 +1,4 @@
-"""What of a consumer's records a slice takes, and how they are copied out of the client's memory."""
+"""Records that a slice takes from a consumer, and their copy out of the client's memory."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ PLACES: tuple[Place, ...] = (("a", 0), ("a", 1), ("b", 0))
 
 
 @given(st.lists(st.none() | st.binary(max_size=80), min_size=1, max_size=50), st.randoms())
-def test_bytes_are_copied_from_wherever_they_are(values: list[bytes | None], chance: object) -> None:
-    """Each from memory of its own, in no order."""
+def test_bytes_are_copied_from_separate_buffers(values: list[bytes | None], chance: object) -> None:
+    """Each value has its own memory, in no order."""
     memory = [None if value is None else ctypes.create_string_buffer(value, len(value) + 1) for value in values]
     addresses = [0 if each is None else ctypes.addressof(each) for each in memory]
     lengths = [0 if value is None else len(value) for value in values]
@@ -44,8 +44,8 @@ def test_bytes_are_copied_from_wherever_they_are(values: list[bytes | None], cha
 
 
 @given(st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 40)), min_size=1, max_size=99), st.randoms())
-def test_bytes_are_copied_from_stretches_of_memory(apart: list[tuple[int, int]], chance: Random) -> None:
-    """Messages of one buffer, further apart or less, in any order; two that share memory."""
+def test_bytes_are_copied_from_parts_of_one_buffer(apart: list[tuple[int, int]], chance: Random) -> None:
+    """Messages of one buffer with gaps of any size, in any order; two may share memory."""
     gaps, lengths = np.array(apart).T
     ends = np.cumsum(gaps + lengths)
     memory = np.random.default_rng(1).integers(0, 255, ends[-1] + 1).astype(np.uint8)
@@ -74,7 +74,9 @@ ALL = frozenset(("n", "value", "_epochal_field_0", "at", "key"))
     ],
     ids=["raw", "string", "JSON by Spark", "JSON by Arrow", "Avro"],
 )
-def test_tombstones_of_every_format(decoder: ValueDecoder, value: bytes, located: bool, unread: frozenset[str]) -> None:
+def test_tombstones_are_handled_in_every_format(
+    decoder: ValueDecoder, value: bytes, located: bool, unread: frozenset[str]
+) -> None:
     """An empty value is not a tombstone, and the choice does not depend on which columns are read."""
 
     def batch(tombstones: Tombstones, values: list[bytes | None]) -> pa.RecordBatch:
@@ -109,8 +111,10 @@ messages = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), max_size=4
 
 
 @given(st.lists(messages, max_size=5), st.integers(0, 15), st.integers(16, 30))
-def test_a_slice_takes_what_is_of_its_ranges_once_and_in_order(batches: list[Messages], start: int, end: int) -> None:
-    """Beside the same by hand, a message at a time: whatever comes, also of what was assigned before."""
+def test_a_slice_takes_the_records_of_its_ranges_once_and_in_order(
+    batches: list[Messages], start: int, end: int
+) -> None:
+    """Compared with a loop over single messages, including those of previous assignments."""
     ranges = [OffsetRange(*place, start, end) for place in PLACES[:2]]
     reader = RangeReader(Connection("broker:9092"), ranges, ())
     reader._consumer = _NoConsumer()  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""How built-in aggregates merge, said in a manifest, is how they merge."""
+"""Merges recorded in a manifest equal the merges of the built-in aggregates."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def part_of(aggregate: MergeableAggregate) -> Part:
 
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
-def test_every_built_in_aggregate_is_said_in_full(name: str) -> None:
+def test_every_built_in_aggregate_round_trips_through_a_manifest(name: str) -> None:
     order = {"order_by": "b"} if name in ("first", "first_value", "last", "last_value") else {}
     aggregate = BUILT_IN[name](*ARGUMENTS.get(name, ("a",)), **order)
     if "type" in {field.name for field in fields(aggregate)}:  # type: ignore[arg-type]
         aggregate = replace(aggregate, type="decimal(12,2)")  # type: ignore[type-var]
-    (said,) = merges_of([part_of(aggregate)]) or ()
-    again = _aggregate(MergedColumns.model_validate_json(said.model_dump_json()))
-    assert type(again) is type(aggregate)
+    (recorded,) = merges_of([part_of(aggregate)]) or ()
+    restored = _aggregate(MergedColumns.model_validate_json(recorded.model_dump_json()))
+    assert type(restored) is type(aggregate)
     for field in fields(aggregate):  # type: ignore[arg-type]
-        before, after = getattr(aggregate, field.name), getattr(again, field.name)
+        before, after = getattr(aggregate, field.name), getattr(restored, field.name)
         assert isinstance(before, Expression) or before == after or list(before) == after, field.name
 
 
-def test_columns_merge_by_what_is_said() -> None:
+def test_columns_merge_by_the_recorded_functions() -> None:
     schema = pa.schema([column.to_arrow() for column in PARTIALS])
     one = pa.table([[1, None], [5, None], [7, None]], schema=schema)
     other = pa.table([[2, 1], [-5, 4], [9, 4]], schema=schema)
@@ -61,22 +61,22 @@ class Own(MergeableAggregate):
         return None
 
 
-def test_of_an_own_aggregate_only_its_program_knows() -> None:
+def test_custom_aggregates_have_no_recorded_merge() -> None:
     assert merges_of([*PLAN.parts, part_of(Own())]) is None
 
 
-def test_a_sum_of_instances_is_null_where_it_leaves_its_type_or_has_left_it() -> None:
-    of_instances = (MergedColumns(function=SUM_OR_NULL, columns={"value": "n"}),)
+def test_a_sum_of_instances_is_null_after_an_overflow() -> None:
+    sums = (MergedColumns(function=SUM_OR_NULL, columns={"value": "n"}),)
     least, most = -(2**63), 2**63 - 1
     one = pa.table({"n": pa.array([1, most, most, least, least, None, 7], pa.int64())})
     other = pa.table({"n": pa.array([2, 0, 1, -1, most, 1, None], pa.int64())})
-    assert merged(of_instances, one, other)["n"].to_pylist() == [3, most, None, None, -1, None, None]
-    assert merged(of_instances, one.slice(0, 0), other.slice(0, 0)).num_rows == 0
+    assert merged(sums, one, other)["n"].to_pylist() == [3, most, None, None, -1, None, None]
+    assert merged(sums, one.slice(0, 0), other.slice(0, 0)).num_rows == 0
     floats = [pa.table({"n": pa.array(values, pa.float64())}) for values in ([0.5, 1e308], [0.25, 1e308])]
-    assert merged(of_instances, *floats)["n"].to_pylist() == [0.75, float("inf")]
+    assert merged(sums, *floats)["n"].to_pylist() == [0.75, float("inf")]
 
 
-def test_of_instances_that_are_alike_one_will_do() -> None:
-    alike = (MergedColumns(function=ANY, columns={"value": "names"}),)
+def test_any_of_equal_instances_is_the_result() -> None:
+    any_instance = (MergedColumns(function=ANY, columns={"value": "names"}),)
     one = pa.table({"names": [["a"], None]})
-    assert merged(alike, one, one) == one
+    assert merged(any_instance, one, one) == one

@@ -1,4 +1,4 @@
-"""The manifest of a builder's pod, and which requests can do with one that was started for anybody."""
+"""The manifest of a builder's pod, and the requests that a warm builder can serve."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def manifest(
     return builder_manifest(pod, settings)
 
 
-def test_the_manifest_is_one_that_clusters_take() -> None:
+def test_builder_manifests_are_valid() -> None:
     kubernetes_validate.validate(manifest(warm=True), "1.31", strict=True)
     kubernetes_validate.validate(manifest({"spark.driver.memory": "1g"}, sized=True), "1.31", strict=True)
 
 
-def test_it_has_no_rights_no_secrets_and_is_restricted() -> None:
+def test_builders_have_no_rights_and_no_secrets() -> None:
     spec = manifest(warm=True)["spec"]
     assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("epochal-builder", False)
     assert (spec["restartPolicy"], spec["activeDeadlineSeconds"], spec["enableServiceLinks"]) == ("Never", 3600, False)
@@ -44,7 +44,7 @@ def test_it_has_no_rights_no_secrets_and_is_restricted() -> None:
     assert [set(volume) - {"name"} for volume in spec["volumes"]] == [{"emptyDir"}, {"emptyDir"}, {"projected"}]
 
 
-def test_no_template_gives_it_rights() -> None:
+def test_templates_cannot_give_builders_rights() -> None:
     template = {
         "spec": {
             "serviceAccountName": "admin",
@@ -68,7 +68,7 @@ def test_no_template_gives_it_rights() -> None:
     assert {"name": "A"} in container["env"] and container["resources"]["limits"] == {"memory": "2Gi"}
 
 
-def test_an_application_that_says_something_of_its_pods_has_its_own() -> None:
+def test_pod_options_of_an_application_require_its_own_builder() -> None:
     spark = {
         "spark.kubernetes.container.image": "registry.example/teams/a:2",
         "spark.kubernetes.driverEnv.REGION": "north",
@@ -88,7 +88,7 @@ def test_an_application_that_says_something_of_its_pods_has_its_own() -> None:
         manifest({"spark.kubernetes.namespace": "kube-system"})
 
 
-def test_a_size_matters_to_trials_and_rekeys_alone() -> None:
+def test_only_trials_and_rekeys_depend_on_the_size() -> None:
     spark = {"spark.driver.memory": "4g", "spark.kubernetes.driver.request.cores": "2"}
     assert not needs_own_pod(spark, sized=False) and needs_own_pod(spark, sized=True)
     memory = [
@@ -107,17 +107,15 @@ def test_a_size_matters_to_trials_and_rekeys_alone() -> None:
         ("spark.sql.shuffle.partitions", False),
     ],
 )
-def test_an_analysis_can_do_with_a_spark_that_is_started_unless_its_options_mean_something(
-    option: str, suits: bool
-) -> None:
+def test_a_warm_builder_suits_an_analysis_without_sql_options(option: str, suits: bool) -> None:
     configuration = Configuration(spark={option: "1"})
     request = BuildRequest(artifact="a.py", parameters={}, configuration=configuration, seconds=1, work=Analyse())  # type: ignore[arg-type]
     assert suits_warm(request) is suits
 
 
-def test_what_is_wrong_is_said_of_a_builder() -> None:
-    said = refusal(403, 'pods "x" is forbidden: exceeded quota: small', "team-a", BUILDERS).message
-    assert "the builder's pod" in said and "`builder_memory`" in said and "driver's" not in said
+def test_errors_of_builders_name_the_builder() -> None:
+    message = refusal(403, 'pods "x" is forbidden: exceeded quota: small', "team-a", BUILDERS).message
+    assert "the builder's pod" in message and "`builder_memory`" in message and "driver's" not in message
     ended = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
     pod = {"spec": manifest()["spec"], "status": {"containerStatuses": [{"name": "builder", "state": ended}]}}
     condition = condition_of(pod, sort=BUILDERS)

@@ -1,4 +1,4 @@
-"""What a pod's status means: statuses as clusters have them, and what people are told."""
+"""The meaning of a pod's status: phase, cause and message, for statuses of real clusters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPEC = {"containers": [{"name": "mesh"}, {"name": "driver", "image": "epochal:1"
 
 
 def pod(phase: str, state: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
-    """``state``: of the driver's container, beside which there is another one."""
+    """``state``: that of the driver's container, which is the second one."""
     containers = [{"name": "mesh", "state": {"running": {}}}, {"name": "driver", "image": "epochal:1", "state": state}]
     if state is not None:
         status["containerStatuses"] = containers
@@ -40,7 +40,7 @@ TAINTED = condition("DisruptionTarget", "True", "DeletionByTaintManager", "Taint
 
 
 @pytest.mark.parametrize(
-    ("found", "phase", "words"),
+    ("found", "phase", "expected"),
     [
         (pod("Pending"), Phase.WAITING, None),
         (pod("Pending", waiting("ContainerCreating")), Phase.WAITING, None),
@@ -69,7 +69,7 @@ TAINTED = condition("DisruptionTarget", "True", "DeletionByTaintManager", "Taint
         (pod("Failed", ended(137, "OOMKilled")), Phase.ENDED, "limit of 2Gi"),
         (pod("Failed", ended(137)), Phase.ENDED, "killed (SIGKILL)"),
         (pod("Failed", ended(137), conditions=[PREEMPTED]), Phase.ENDED, "higher priority"),
-        (pod("Failed", ended(1, message="its log says why")), Phase.ENDED, None),
+        (pod("Failed", ended(1, message="see its log")), Phase.ENDED, None),
         (pod("Failed", ended(128, "StartError", "exec: python: not found")), Phase.ENDED, "cannot be started"),
         (pod("Failed", reason="Evicted", message="low on memory"), Phase.ENDED, "low on memory."),
         (pod("Failed", reason="OutOfcpu", message="no cpu"), Phase.ENDED, "(OutOfcpu): no cpu."),
@@ -78,30 +78,30 @@ TAINTED = condition("DisruptionTarget", "True", "DeletionByTaintManager", "Taint
         ({}, Phase.WAITING, None),
     ],
 )
-def test_a_status_says_where_a_pod_stands_and_why(found: dict[str, Any], phase: Phase, words: str | None) -> None:
+def test_each_status_has_a_phase_and_a_cause(found: dict[str, Any], phase: Phase, expected: str | None) -> None:
     seen = condition_of(found)
     assert seen.phase is phase
-    if words is None:
+    if expected is None:
         assert seen.cause is None
     else:
-        assert seen.cause is not None and words in seen.cause
+        assert seen.cause is not None and expected in seen.cause
         assert seen.cause.endswith((".", "?"))
 
 
-def test_a_builder_says_in_its_status_why_it_has_ended() -> None:
+def test_the_cause_of_an_ended_builder_is_its_termination_message() -> None:
     found = pod("Succeeded", ended(0, "Completed", "The token has expired"))
     found["status"]["containerStatuses"][1]["name"] = "builder"
     assert condition_of(found, sort=BUILDERS).cause == "The token has expired."
 
 
 @pytest.mark.parametrize(
-    ("code", "as_of_a_process"), [(0, 0), (1, 1), (3, 3), (137, -9), (143, -15), (128, 128), (None, None)]
+    ("code", "process_code"), [(0, 0), (1, 1), (3, 3), (137, -9), (143, -15), (128, 128), (None, None)]
 )
-def test_exit_codes_are_those_of_processes(code: int | None, as_of_a_process: int | None) -> None:
-    assert condition_of(pod("Failed", {"terminated": {"exitCode": code}})).exit_code == as_of_a_process
+def test_exit_codes_above_128_are_signals(code: int | None, process_code: int | None) -> None:
+    assert condition_of(pod("Failed", {"terminated": {"exitCode": code}})).exit_code == process_code
 
 
-def test_a_volume_that_is_not_there_is_known_by_events() -> None:
+def test_a_missing_volume_is_reported_from_events() -> None:
     events = [
         {"reason": "Scheduled", "message": "Successfully assigned"},
         {"reason": "FailedMount", "message": 'MountVolume.SetUp failed: secret "keys" not found'},
@@ -111,7 +111,7 @@ def test_a_volume_that_is_not_there_is_known_by_events() -> None:
     assert found.cause is not None and 'secret "keys" not found' in found.cause
 
 
-def test_a_failing_container_before_the_driver_is_no_driver_that_has_ended() -> None:
+def test_a_failing_init_container_gives_no_exit_code() -> None:
     found = pod("Pending", waiting("PodInitializing"))
     found["status"]["initContainerStatuses"] = [
         {"name": "fetch", "image": "none:1", "state": waiting("ImagePullBackOff")}
@@ -139,11 +139,11 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("status", "message", "words", "again"), REFUSALS)
-def test_a_refusal_says_what_to_do_and_whether_another_attempt_meets_it(
-    status: int, message: str, words: str, again: bool
+@pytest.mark.parametrize(("status", "message", "expected", "is_permanent"), REFUSALS)
+def test_refusals_name_the_fix_and_whether_they_are_permanent(
+    status: int, message: str, expected: str, is_permanent: bool
 ) -> None:
     error = refusal(status, message, "team-a")
-    assert isinstance(error, EnvironmentProblem if again else PodRefused)
-    assert words in error.message
-    assert permanent(of_error(error)) is again
+    assert isinstance(error, EnvironmentProblem if is_permanent else PodRefused)
+    assert expected in error.message
+    assert permanent(of_error(error)) is is_permanent

@@ -1,4 +1,4 @@
-"""A control plane reads in a branch's name what is of its lineage, whatever a driver has written into a manifest."""
+"""A control plane reads only files of a branch's lineage, whatever files a driver's manifest names."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def parent(branch: str, epoch: int, path: str | None = None) -> dict[str, Any]:
     return {"parent": ManifestReference(branch=branch, epoch=epoch, path=path, sha256=SHA)}
 
 
-def written(store: SnapshotStore, branch: str = "mine", **more: Any) -> ManifestReference:
+def write_manifest(store: SnapshotStore, branch: str = "mine", **more: Any) -> ManifestReference:
     plain: dict[str, Any] = {
         "application": "flights",
         "branch": branch,
@@ -92,7 +92,7 @@ OWN = [
     parent("origin", 5),
     parent("elsewhere", 5),
 ]
-"""The last one: an import's oldest manifest, whose parent was left behind."""
+"""The last: the oldest manifest of an import, whose parent was not exported."""
 FOREIGN = [
     delta(f"theirs/epochs/0000000007/t-00000-{UNIQUE}.parquet"),
     delta(f"origin/epochs/0000000005/t-00000-{UNIQUE}.parquet"),
@@ -115,23 +115,23 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize("named", OWN)
-def test_what_is_of_the_lineage_is_read(store: LineageStore, named: dict[str, Any]) -> None:
-    reference = written(store, **named)
+@pytest.mark.parametrize("fields", OWN)
+def test_files_of_the_lineage_are_read(store: LineageStore, fields: dict[str, Any]) -> None:
+    reference = write_manifest(store, **fields)
     assert store.read_manifest(reference) == store.read_manifest(reference)
 
 
-@pytest.mark.parametrize("named", FOREIGN)
-def test_what_is_not_is_refused_each_time(store: LineageStore, named: dict[str, Any]) -> None:
-    reference = written(store, **named)
+@pytest.mark.parametrize("fields", FOREIGN)
+def test_files_outside_the_lineage_are_refused_each_time(store: LineageStore, fields: dict[str, Any]) -> None:
+    reference = write_manifest(store, **fields)
     for _ in range(2):
         with pytest.raises(ForeignFile, match="not in its lineage"):
             store.read_manifest(reference)
 
 
 @pytest.mark.parametrize("path", ["../theirs/x", "/etc/passwd", "mine//x"])
-def test_a_path_out_of_the_store_makes_it_no_manifest(store: LineageStore, path: str) -> None:
-    honest = written(store, **delta(f"mine/epochs/0000000007/t-00000-{UNIQUE}.parquet"))
+def test_paths_outside_the_store_make_a_manifest_invalid(store: LineageStore, path: str) -> None:
+    honest = write_manifest(store, **delta(f"mine/epochs/0000000007/t-00000-{UNIQUE}.parquet"))
     forged = store.read(honest.path).replace(f"mine/epochs/0000000007/t-00000-{UNIQUE}.parquet".encode(), path.encode())
     reference = ManifestReference(
         branch="mine", epoch=7, path=f"mine/manifests/0000000007-2-{UNIQUE}.json", sha256=sha256(forged).hexdigest()
@@ -141,9 +141,9 @@ def test_a_path_out_of_the_store_makes_it_no_manifest(store: LineageStore, path:
         store.read_manifest(reference)
 
 
-def test_another_snapshots_manifest_is_not_taken_for_ones_own(store: LineageStore) -> None:
-    """Its checksum is known, and so are its contents, to the process that has read it."""
-    theirs = written(store, "theirs")
+def test_the_manifest_of_another_snapshot_is_refused(store: LineageStore) -> None:
+    """A process that has read it caches its checksum and contents."""
+    theirs = write_manifest(store, "theirs")
     store.read_manifest(theirs)
     for path in (theirs.path, theirs.path.replace("theirs", "mine")):
         claimed = ManifestReference(branch="mine", epoch=7, path=path, sha256=theirs.sha256)
@@ -151,12 +151,12 @@ def test_another_snapshots_manifest_is_not_taken_for_ones_own(store: LineageStor
             store.read_manifest(claimed)
 
 
-def test_branches_that_are_only_to_be_are_within_what_they_begin_at(store: LineageStore) -> None:
-    begun = parent("origin", 5)
-    reference = written(store, "new", **begun)
+def test_planned_branches_are_bounded_by_their_origin(store: LineageStore) -> None:
+    origin = parent("origin", 5)
+    reference = write_manifest(store, "new", **origin)
     with pytest.raises(ForeignFile, match="is not in the catalog"):
         store.read_manifest(reference)
-    assert store.with_branches({"new": EpochKey("mine", 6)}).read_manifest(reference).parent == begun["parent"]
+    assert store.with_branches({"new": EpochKey("mine", 6)}).read_manifest(reference).parent == origin["parent"]
     for at in (EpochKey("origin", 4), EpochKey("theirs", 9), None):
         with pytest.raises(ForeignFile, match="not in its lineage"):
             store.with_branches({"new": at}).read_manifest(reference)

@@ -8,7 +8,7 @@ from epochal.pipeline.definitions import absolute, is_absolute, local_path
 
 
 @pytest.mark.parametrize(
-    ("location", "path", "stays"),
+    ("location", "path", "is_fixed"),
     [
         ("in/*.csv", "in/*.csv", False),
         ("/in/*.csv", "/in/*.csv", True),
@@ -17,11 +17,11 @@ from epochal.pipeline.definitions import absolute, is_absolute, local_path
         ("hdfs://host/in", None, True),
     ],
 )
-def test_what_a_location_means_elsewhere(location: str, path: str | None, stays: bool) -> None:
-    assert (local_path(location), is_absolute(location)) == (path, stays)
+def test_relative_locations_become_absolute(location: str, path: str | None, is_fixed: bool) -> None:
+    assert (local_path(location), is_absolute(location)) == (path, is_fixed)
     assert absolute(location) == (location if path is None else str(Path.cwd() / path))
 
 
-def test_a_home_is_the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_folders_are_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
     assert is_absolute("~/in") and absolute("~/in") == "/home/ann/in"

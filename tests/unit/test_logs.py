@@ -15,7 +15,7 @@ from epochal.errors import OptionError
 from epochal.logs import JsonFormatter, TextFormatter, about, log_format
 
 
-class Written:
+class CapturedLog:
     def __init__(self, **always: Any) -> None:
         self._stream = io.StringIO()
         self.handler = logging.StreamHandler(self._stream)
@@ -31,41 +31,41 @@ class Written:
 
 
 @pytest.fixture
-def written() -> Iterator[Written]:
-    written = Written(application="flights", attempt=3, execution=None)
-    yield written
-    written.log.removeHandler(written.handler)
+def captured() -> Iterator[CapturedLog]:
+    captured = CapturedLog(application="flights", attempt=3, execution=None)
+    yield captured
+    captured.log.removeHandler(captured.handler)
 
 
-def test_a_record_is_one_line_with_what_it_is_about(written: Written) -> None:
+def test_a_record_is_one_line_with_its_context(captured: CapturedLog) -> None:
     with about(epoch=7, request="r-1"):
         with about(epoch=8):
-            written.log.warning("two\nlines of %s", "Zürich", extra={"decision": "launch", "unheard_of": 1})
-        written.log.info("within")
-    written.log.info("after")
-    first, second, third = written.lines
+            captured.log.warning("two\nlines of %s", "Zürich", extra={"decision": "launch", "unknown_field": 1})
+        captured.log.info("within")
+    captured.log.info("after")
+    first, second, third = captured.lines
     assert first["message"] == "two\nlines of Zürich" and first["level"] == "warning"
     assert first["logger"] == "epochal.tests.logs" and first["time"].endswith("Z") and len(first["time"]) == 24
     assert (first["epoch"], first["request"], first["decision"]) == (8, "r-1", "launch")
     assert (first["application"], first["attempt"]) == ("flights", 3)
-    assert "execution" not in first and "unheard_of" not in first
+    assert "execution" not in first and "unknown_field" not in first
     assert second["epoch"] == 7 and "epoch" not in third and "decision" not in second
 
 
-def test_a_traceback_stays_in_its_line(written: Written) -> None:
+def test_a_traceback_is_part_of_its_line(captured: CapturedLog) -> None:
     try:
-        raise ValueError("of no use")
+        raise ValueError("invalid")
     except ValueError:
-        written.log.exception("it failed")
-    (line,) = written.lines
-    assert line["exception"].endswith("ValueError: of no use") and "Traceback" in line["exception"]
+        captured.log.exception("it failed")
+    (line,) = captured.lines
+    assert line["exception"].endswith("ValueError: invalid") and "Traceback" in line["exception"]
     assert line["message"] == "it failed"
 
 
 FORGED = "x\r\n2026-01-01 00:00:00,000 WARNING epochal: admin has logged in\u2028\x1b[2J\u202egnihton"
 
 
-def test_what_others_write_forges_no_record() -> None:
+def test_untrusted_text_cannot_forge_a_record() -> None:
     record = logging.LogRecord("epochal", logging.WARNING, "", 1, "no such path: %s", (FORGED,), None)
     first, *rest = TextFormatter().format(record).split("\n")
     assert first.endswith("no such path: x\\u000d") and all(line.startswith("    ") for line in rest)
@@ -75,7 +75,7 @@ def test_what_others_write_forges_no_record() -> None:
     assert line.isprintable() and json.loads(line)["message"] == f"no such path: {FORGED}"
 
 
-def test_a_line_on_a_request_has_its_parts() -> None:
+def test_a_request_record_has_separate_fields() -> None:
     arguments = ("127.0.0.1:4711", "GET", "/v1/tokens?limit=1", "1.1", 200)
     record = logging.LogRecord("uvicorn.access", logging.INFO, "", 1, '%s - "%s %s HTTP/%s" %d', arguments, None)
     line = json.loads(JsonFormatter().format(record))
@@ -83,7 +83,7 @@ def test_a_line_on_a_request_has_its_parts() -> None:
     assert line["client"] == "127.0.0.1:4711"
 
 
-def test_the_format_is_one_of_two() -> None:
+def test_the_format_is_text_or_json() -> None:
     assert log_format({}) == log_format({logs.FORMAT_VARIABLE: ""}) == "text"
     assert log_format({logs.FORMAT_VARIABLE: "json"}) == "json"
     with pytest.raises(OptionError, match="EPOCHAL_LOG_FORMAT is 'xml'"):

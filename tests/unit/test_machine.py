@@ -7,7 +7,7 @@ import sys
 from epochal.service.runtime.machine import this_machine
 
 
-def test_every_process_of_a_machine_says_the_same() -> None:
+def test_processes_of_a_machine_report_the_same_identity() -> None:
     program = "from epochal.service.runtime.machine import this_machine as m; print(m().host, m().boot, sep='|')"
     other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
     here = this_machine()

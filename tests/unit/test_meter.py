@@ -1,4 +1,4 @@
-"""What an attempt measures of itself."""
+"""Measurements of an attempt."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Numbers(NumberedSource):
     def schema(self, spark: Any) -> Any: ...
 
 
-class Place:
-    """A source that says what it is told to."""
+class SettableSource:
+    """A source with the backlog that the test sets."""
 
     def __init__(self) -> None:
         self.left: Backlog = Backlog(records=0)
@@ -74,7 +74,7 @@ def test_a_step_that_fails_is_not_counted() -> None:
     assert meter.report().totals.steps == {"E1": durations(3.0)}
 
 
-def test_tasks_say_how_long_their_steps_took_behind_their_handles() -> None:
+def test_task_answers_carry_step_durations_with_their_handles() -> None:
     handle = Handle(owner="out", subtask=0, rows=1, bytes=2, payload={"text": "one\ntwo"})
     clock = StepClock()
     for step in ("T1", "T2", "T3"):
@@ -83,7 +83,7 @@ def test_tasks_say_how_long_their_steps_took_behind_their_handles() -> None:
     assert answer.handle == handle == Handle.decode(clock.answer(handle))
     assert list(answer.seconds) == ["T1", "T2", "T3"] and min(answer.seconds.values()) >= 0
     assert answer.work is None and TaskAnswer.decode(clock.answer(handle, Work(7, 0.5))).work == Work(7, 0.5)
-    assert TaskAnswer.decode(handle.encode()) == (handle, {}, None)  # of a task that did not say so
+    assert TaskAnswer.decode(handle.encode()) == (handle, {}, None)  # a task without measurements
     meter = Meter()
     meter.tasks_took([{"T1": 0.02, "T2": 3.0}, {"T2": 4.0}, {}])
     first = meter.report().totals
@@ -91,20 +91,20 @@ def test_tasks_say_how_long_their_steps_took_behind_their_handles() -> None:
     assert (first + first).tasks["T1"] == durations(0.02, 0.02)
 
 
-def test_a_task_is_busy_while_it_waits_neither_for_its_rows_nor_for_who_takes_its_output() -> None:
+def test_busy_time_excludes_waits_for_input_and_output() -> None:
     now = Clock()
     clock = StepClock(now)
 
     def arriving() -> Iterator[pa.RecordBatch]:
         for rows in (3, 0, 2):
-            now.now += 10  # it waits for them
+            now.now += 10  # waiting for input
             yield pa.record_batch({"n": list(range(rows))})
         now.now += 10
 
     now.now += 1
     clock.ended("T1")
     for batch in clock.reading(arriving()):
-        now.now += 0.25  # it works
+        now.now += 0.25  # busy
         with clock.waiting():
             now.now += 5 * batch.num_rows
     clock.ended("T2")
@@ -114,7 +114,7 @@ def test_a_task_is_busy_while_it_waits_neither_for_its_rows_nor_for_who_takes_it
     assert clock.work == Work(5, 1 + 3 * 0.25 + 2)
 
 
-def test_subtasks_are_counted_across_parallelisms_and_attempts_unless_there_are_too_many() -> None:
+def test_subtask_totals_span_parallelisms_up_to_a_limit() -> None:
     meter = Meter()
     meter.operators_worked(1, 1, 2, {"totals": [Work(10, 0.5), Work(20, 1.5)]})
     meter.operators_worked(2, 2, 3, {"totals": [Work(1, 0.25), Work(1, 0.25), Work(5, 1)]})
@@ -132,35 +132,35 @@ def test_subtasks_are_counted_across_parallelisms_and_attempts_unless_there_are_
     assert meter.report().totals.subtasks == {}
 
 
-def test_the_load_is_of_one_version_and_parallelism_in_samples_of_whole_epochs(moments: Any) -> None:
-    now, place = Clock(), Place()
+def test_the_load_covers_one_version_in_samples_of_whole_epochs(moments: Any) -> None:
+    now, source = Clock(), SettableSource()
     meter = Meter(now)
     assert meter.report().moment.load is None
 
     def epoch(number: int, seconds: float, busy: float, parallelism: int = 2, behind: int = 0) -> None:
-        meter.looked({"in": place})  # type: ignore[dict-item]
+        meter.looked({"in": source})  # type: ignore[dict-item]
         now.now += seconds
         moments.at += timedelta(seconds=seconds)
         meter.operators_worked(
             number, parallelism, parallelism, {"totals": [Work(2, busy)] + [Work()] * (parallelism - 1)}
         )
-        place.left = Backlog(records=behind)
-        meter.accepted("in", place)  # type: ignore[arg-type]
+        source.left = Backlog(records=behind)
+        meter.accepted("in", source)  # type: ignore[arg-type]
 
     epoch(1, 6, 1)
     epoch(2, 6, 2)
     epoch(3, 6, 3)
     epoch(4, 6, 6, behind=5)
-    meter.looked({"in": place})  # type: ignore[dict-item]
+    meter.looked({"in": source})  # type: ignore[dict-item]
     load = meter.report().moment.load
     assert load is not None and (load.version, load.parallelism, load.epoch) == (2, 2, 4)
-    # The first epoch began before anything was known of its version.
+    # The first epoch began before its version was known.
     assert load.samples == ((12.0, 5.0, 0.0),) and load.seconds == 18 and load.busy_share == round(11 / 18 / 2, 4)
     assert (load.operators["totals"].rows, load.operators["totals"].busy_seconds) == (6, 11)
     assert (load.operators["totals"].epoch_rows, load.operators["totals"].epoch_busy_seconds) == (2, 6)
-    now.now += 30  # nothing comes
+    now.now += 30  # no input
     moments.at += timedelta(seconds=30)
-    meter.looked({"in": place})  # type: ignore[dict-item]
+    meter.looked({"in": source})  # type: ignore[dict-item]
     load = meter.report().moment.load
     assert load is not None and load.samples[1][:2] == (36.0, 6.0) and load.samples[1].lag_seconds is not None
     assert load.samples[1].lag_seconds >= 30 and Load.model_validate_json(load.model_dump_json()) == load
@@ -175,10 +175,10 @@ def test_the_load_is_of_one_version_and_parallelism_in_samples_of_whole_epochs(m
     [
         ([500, 500], [3.0, 3.1], False, []),
         ([500, 500], [3.0, 6.5], False, [1]),
-        ([600, 490], [6.5, 3.0], False, [0]),  # as many rows, nearly
-        ([900, 300], [9.0, 3.0], True, []),  # its rows explain it
-        ([90, 30], [9.0, 3.0], False, []),  # too few to say
-        ([500, 500], [0.2, 0.9], False, []),  # too little to matter
+        ([600, 490], [6.5, 3.0], False, [0]),  # nearly equal numbers of rows
+        ([900, 300], [9.0, 3.0], True, []),  # explained by its rows
+        ([90, 30], [9.0, 3.0], False, []),  # too few rows
+        ([500, 500], [0.2, 0.9], False, []),  # too short
         ([500, 500, 500, 500], [2.0, 2.0, 9.0, 8.0], False, [2, 3]),
         ([5000, 500, 500, 500], [20.0, 2.0, 9.0, 2.0], True, [2]),
         ([5000], [100.0], False, []),
@@ -186,7 +186,7 @@ def test_the_load_is_of_one_version_and_parallelism_in_samples_of_whole_epochs(m
     ],
 )
 @pytest.mark.claim("SDG, 3.3, stragglers")
-def test_skew_and_stragglers_are_named_by_a_rule(
+def test_skew_and_stragglers_are_detected(
     rows: list[int], busy: list[float], skewed: bool, straggling: list[int]
 ) -> None:
     figures = figures_of([Work(*one) for one in zip(rows, busy, strict=True)])
@@ -200,7 +200,7 @@ def test_skew_and_stragglers_are_named_by_a_rule(
         assert found.largest is None and found.skew is None
 
 
-def test_attempts_add_up() -> None:
+def test_totals_of_attempts_add_up() -> None:
     meter = Meter()
     meter.committed("out", 0.02)
     meter.compacted(7.0)
@@ -214,7 +214,7 @@ def test_attempts_add_up() -> None:
     assert both.epochs == durations(700.0, 700.0) and both.epochs.counts[-1] == 2
 
 
-def test_a_report_of_a_later_version_is_read() -> None:
+def test_reports_of_newer_versions_are_read() -> None:
     text = Meter().report().model_dump_json().replace('"number":1', '"number":1,"novelty":{"of":2}')
     assert DriverReport.model_validate_json(text).number == 1
     with pytest.raises(ValueError, match="15 counts"):
@@ -222,89 +222,89 @@ def test_a_report_of_a_later_version_is_read() -> None:
     assert Totals() + Totals() == Totals()
 
 
-def test_lag_in_time_is_since_when_all_was_read(moments: Any) -> None:
-    meter, place = Meter(), Place()
+def test_lag_counts_from_the_time_when_all_input_was_read(moments: Any) -> None:
+    meter, source = Meter(), SettableSource()
     start = moments.at
 
     def looked(seconds: int, left: int) -> None:
-        moments.at, place.left = start + timedelta(seconds=seconds), Backlog(records=left)
-        meter.looked({"in": place})  # type: ignore[dict-item]
+        moments.at, source.left = start + timedelta(seconds=seconds), Backlog(records=left)
+        meter.looked({"in": source})  # type: ignore[dict-item]
 
     def took(left: int) -> None:
-        place.left = Backlog(records=left)
-        meter.accepted("in", place)  # type: ignore[arg-type]
+        source.left = Backlog(records=left)
+        meter.accepted("in", source)  # type: ignore[arg-type]
 
     def read_until() -> float | None:
         (source,) = meter.report().moment.sources.values()
         return None if source.read_until is None else (source.read_until - start).total_seconds()
 
     looked(0, 100)
-    assert read_until() is None  # how long the first hundred have waited, nobody knows
+    assert read_until() is None  # the waiting time of the first hundred is unknown
     looked(10, 150)
     took(60)  # ninety
     assert read_until() is None
     took(40)
-    assert read_until() == 0  # what was there at first has been read, what came by 10 s has not
+    assert read_until() == 0  # the first hundred are read, the arrivals by 10 s are not
     looked(20, 40)
     took(0)
-    assert read_until() == 20  # nothing more had come by then
+    assert read_until() == 20  # no other record had arrived by then
     looked(30, 0)
     assert read_until() == 30
     looked(40, 5)
     assert read_until() == 30 and meter.report().moment.sources["in"].is_behind
 
 
-def test_a_backlog_that_never_shrinks_is_remembered_in_bounded_space(moments: Any) -> None:
-    meter, place = Meter(), Place()
+def test_a_backlog_that_never_shrinks_needs_bounded_memory(moments: Any) -> None:
+    meter, source = Meter(), SettableSource()
     start = moments.at
     for second in range(5000):
-        moments.at, place.left = start + timedelta(seconds=second), Backlog(files=second + 1)
-        meter.looked({"in": place})  # type: ignore[dict-item]
+        moments.at, source.left = start + timedelta(seconds=second), Backlog(files=second + 1)
+        meter.looked({"in": source})  # type: ignore[dict-item]
     assert len(meter._readings["in"].marks) <= 513
-    place.left = Backlog(files=2500)  # as many were taken
-    meter.accepted("in", place)  # type: ignore[arg-type]
+    source.left = Backlog(files=2500)  # half of the files were read
+    meter.accepted("in", source)  # type: ignore[arg-type]
     known = meter.report().moment.sources["in"].read_until
     assert known is not None and start + timedelta(seconds=2300) <= known <= start + timedelta(seconds=2500)
 
 
-def test_nothing_is_idle_whose_source_does_not_answer(moments: Any) -> None:
-    meter, place = Meter(), Place()
-    place.left = Backlog(records=0, reachable=False)
-    meter.looked({"in": place})  # type: ignore[dict-item]
+def test_an_attempt_is_not_idle_while_a_source_is_unreachable(moments: Any) -> None:
+    meter, source = Meter(), SettableSource()
+    source.left = Backlog(records=0, reachable=False)
+    meter.looked({"in": source})  # type: ignore[dict-item]
     meter.idle()
     assert meter.report().moment.idle_at is None and not meter.report().moment.sources["in"].reachable
-    place.left = Backlog(records=0)
-    meter.looked({"in": place})  # type: ignore[dict-item]
+    source.left = Backlog(records=0)
+    meter.looked({"in": source})  # type: ignore[dict-item]
     meter.idle()
     assert meter.report().moment.idle_at == moments.at
 
 
-class Taking(MemoryCatalog):
-    """It takes reports, but for the first: who sends it does not mind."""
+class ReportCatalog(MemoryCatalog):
+    """Accepts all reports except the first one."""
 
-    taken: ClassVar[list[DriverReport]] = []
-    asked = 0
+    accepted: ClassVar[list[DriverReport]] = []
+    calls = 0
 
     def report(self, report: DriverReport) -> None:
-        self.asked += 1
-        if self.asked == 1:
+        self.calls += 1
+        if self.calls == 1:
             raise NotFound("There is nothing at this path.")
-        self.taken.append(report)
+        self.accepted.append(report)
 
 
-def test_reports_go_on_when_one_is_refused_and_end_with_a_last_one() -> None:
-    catalog, meter = Taking(MemoryCatalogState(), 1), Meter()
+def test_reports_continue_after_a_refusal_and_end_with_a_last_one() -> None:
+    catalog, meter = ReportCatalog(MemoryCatalogState(), 1), Meter()
     reports = Reports(catalog, meter, interval_seconds=0.001)
     reports.start()
-    eventually(lambda: len(catalog.taken) >= 2)
+    eventually(lambda: len(catalog.accepted) >= 2)
     meter.took("E2", 4.0)
     reports.stop()
-    assert catalog.taken[-1].totals.steps == {"E2": durations(4.0)}
-    numbers = [report.number for report in catalog.taken]
+    assert catalog.accepted[-1].totals.steps == {"E2": durations(4.0)}
+    numbers = [report.number for report in catalog.accepted]
     assert numbers == sorted(set(numbers)) and numbers[0] > 1
 
 
-def test_numbered_sources_say_what_is_due() -> None:
+def test_numbered_sources_report_their_backlog() -> None:
     clock = Clock()
     rated = Numbers(rate=10.0, clock=clock)
     assert rated.backlog() == Backlog()
@@ -314,7 +314,7 @@ def test_numbered_sources_say_what_is_due() -> None:
     assert slice is not None and rated.backlog() == Backlog(records=50)
     rated.accept(slice)
     clock.now += 5
-    assert rated.backlog() == Backlog(records=30)  # as plan saw it
+    assert rated.backlog() == Backlog(records=30)  # as of the plan
     assert Numbers(bound=7).backlog() == Backlog(records=7) and Numbers().backlog() == Backlog()
 
 

@@ -25,7 +25,7 @@ from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
 from tests.unit.snapshot_tree import SESSIONS, WINDOWS, Branch, Key
 
-pytestmark = pytest.mark.usefixtures("nothing_kept")
+pytestmark = pytest.mark.usefixtures("empty_row_group_cache")
 CITIES = ["JFK", "LA", None]
 PLACES = [("N1", "A"), ("N1", "B"), ("N2", "A"), (None, "C")]
 LATEST = SESSIONS.model_copy(

@@ -22,7 +22,7 @@ from epochal.state.key_codec import KeyCodec
 from epochal.state.table import Column, StateTable
 from tests.unit.snapshot_tree import TOTALS, VISITS, Branch, Key, Rows
 
-pytestmark = pytest.mark.usefixtures("nothing_kept")
+pytestmark = pytest.mark.usefixtures("empty_row_group_cache")
 CITIES = [("JFK", day) for day in range(6)] + [
     ("LAX", 1),
     ("LA", 1),

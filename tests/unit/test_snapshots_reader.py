@@ -39,7 +39,7 @@ from epochal.testing.state_world import (
 )
 from tests.kit.manifests import plain_manifest
 
-pytestmark = pytest.mark.usefixtures("nothing_kept")
+pytestmark = pytest.mark.usefixtures("empty_row_group_cache")
 
 
 class Line:

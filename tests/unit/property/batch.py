@@ -1,4 +1,4 @@
-"""What windows and joins give over all rows at once, as plain loops. Times are microseconds from the Unix epoch."""
+"""Windows and joins over all rows, as plain loops. Times are microseconds since the Unix epoch."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Window(NamedTuple):
 
 
 Windows = dict[Window, list[int]]
-"""The numbers of each window's rows."""
+"""Numbers of the rows in each window."""
 
 
 def in_sliding(rows: Iterable[Event], size: int, slide: int) -> Windows:
-    """In windows that begin at every multiple of ``slide``."""
+    """Windows that begin at every multiple of ``slide``."""
     found: Windows = {}
     for key, time, number in rows:
         start = time // slide * slide
@@ -36,7 +36,7 @@ def in_sliding(rows: Iterable[Event], size: int, slide: int) -> Windows:
 
 
 def in_sessions(rows: Iterable[Event], gap: int) -> Windows:
-    """Rows of a key that are at most ``gap`` apart, one after the other."""
+    """Sessions of rows of a key, each at most ``gap`` after the previous one."""
     found: Windows = {}
     open: dict[Any, Window] = {}
     for key, time, number in sorted(rows, key=lambda row: row.time):

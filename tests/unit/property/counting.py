@@ -1,4 +1,4 @@
-"""The state of the model's applications: a count by key, before an upgrade and after it; its rows and its deltas."""
+"""State of the model's applications: a count by key, before and after an upgrade, with its rows and deltas."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ COUNTS = StateTable(
 NOTED = COUNTS.model_copy(
     update={"value": (Column(name="count", type="bigint"), Column(name="note", type="int", default=7))}
 )
-"""What an upgrade makes of it: a wider type, and a column that older rows have the default of."""
+"""The table after an upgrade: a wider type, and a column whose default older rows have."""
 Row = dict[str, int | None]
 Rows = dict[int, Row]
 Changes = dict[int, int | None]
-"""The new count of a key, or ``None``: it is deleted."""
+"""The new count of each key; ``None`` deletes the key."""
 
 
 def rows_after(table: StateTable, before: Rows, changes: Changes) -> Rows:
     """``before`` may have been written by an older declaration than ``table``."""
-    kept: Rows = {
+    rows: Rows = {
         key: {column.name: row.get(column.name, column.default) for column in table.value}
         for key, row in before.items()
         if changes.get(key, 0) is not None
     }
-    return kept | {key: _row(table, value) for key, value in changes.items() if value is not None}
+    return rows | {key: _row(table, value) for key, value in changes.items() if value is not None}
 
 
 def write_changes(
     store: SnapshotStore, at: EpochKey, table: StateTable, parallelism: int, changes: Changes
 ) -> tuple[DeltaFile, ...]:
-    """As the tasks of an epoch do: one delta for each subtask that has some."""
+    """Writes one delta for each subtask with changes, as the tasks of an epoch do."""
     numbers = sorted(changes)
     rows = pa.table({"key": pa.array(numbers, pa.int64())})
     groups = key_groups(rows, pa.schema([table.key_schema.field("key")]), GROUPS)
@@ -53,9 +53,9 @@ def write_changes(
     rows = rows.append_column("_kg", pa.array(groups, pa.int32())).append_column("_op", pa.array(operations))
     written = []
     for subtask in range(parallelism):
-        mine = rows.filter(pa.array(subtask_of(groups, parallelism) == subtask))
-        if mine.num_rows:
-            written.append(write_delta(store, sort_changes(table, mine), at, subtask, parallelism))
+        own_rows = rows.filter(pa.array(subtask_of(groups, parallelism) == subtask))
+        if own_rows.num_rows:
+            written.append(write_delta(store, sort_changes(table, own_rows), at, subtask, parallelism))
     return tuple(written)
 
 

@@ -1,4 +1,4 @@
-"""An aggregation over every way to cut rows into epochs, in two Spark jobs: of the partials, of the output."""
+"""An aggregation over every division of rows into epochs, in two Spark jobs: for the partials and for the output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLICE, RANGE, CUT, SHOWN = "slice", "_range", "_cut", "_shown_"
 
 
 def all_cuts() -> Iterator[list[tuple[int, int]]]:
-    """Every way to take slices 0 .. SLICES - 1 as consecutive epochs ``(from, to)``."""
+    """Every division of slices 0 .. SLICES - 1 into consecutive epochs ``(from, to)``."""
     for number in range(SLICES):
         for inner in combinations(range(1, SLICES), number):
             bounds = [0, *inner, SLICES]
@@ -27,7 +27,7 @@ def all_cuts() -> Iterator[list[tuple[int, int]]]:
 
 
 def batch(frame: DataFrame, columns: dict[str, Any]) -> DataFrame:
-    """Spark's own answer over all rows at once."""
+    """Spark's result over all rows."""
 
     def spark(value: str | Expression) -> Column:
         return SF.expr(value) if isinstance(value, str) else to_column(value)
@@ -36,9 +36,9 @@ def batch(frame: DataFrame, columns: dict[str, Any]) -> DataFrame:
 
 
 def streamed(plan: AggregationPlan, frame: DataFrame) -> DataFrame:
-    """The operator's output after the last epoch of each cut, with ``_cut``; what look-ups show is in ``_shown_name``.
+    """The operator's output after the last epoch of each cut, with ``_cut``; ``_shown_NAME`` is what look-ups return.
 
-    ``frame`` has columns ``k`` string and ``slice`` int beside the operator's input.
+    ``frame`` has the columns ``k`` string, ``slice`` int and the operator's input.
     """
     ranges = [(first, last) for first in range(SLICES) for last in range(first + 1, SLICES + 1)]
     within = [
@@ -51,7 +51,7 @@ def streamed(plan: AggregationPlan, frame: DataFrame) -> DataFrame:
     row_of = {(place, key): row for row, (place, key) in enumerate(zip(places, keys, strict=True))}
     names = plan.table.value_schema.names
     new = partials.select(names)
-    state, kept = new.slice(0, 0).cast(plan.table.value_schema), {}
+    state, current = new.slice(0, 0).cast(plan.table.value_schema), {}
     cuts = list(all_cuts())
     for step in range(SLICES):
         owners, rows = [], []
@@ -62,16 +62,16 @@ def streamed(plan: AggregationPlan, frame: DataFrame) -> DataFrame:
                     rows.append(row)
         if not owners:
             continue
-        found = np.array([owner in kept for owner in owners], dtype=bool)
-        old = state.take(pa.array([kept.get(owner) for owner in owners], pa.int64()))
+        found = np.array([owner in current for owner in owners], dtype=bool)
+        old = state.take(pa.array([current.get(owner) for owner in owners], pa.int64()))
         merged = plan.merge(found, old, new.take(rows))
-        kept |= {owner: state.num_rows + number for number, owner in enumerate(owners)}
+        current |= {owner: state.num_rows + number for number, owner in enumerate(owners)}
         state = pa.concat_tables([state, merged])
-    state = state.take(list(kept.values())).combine_chunks()
-    columns = {CUT: pa.array([cut for cut, _ in kept], pa.int32()), "k": pa.array([key for _, key in kept])}
+    state = state.take(list(current.values())).combine_chunks()
+    columns = {CUT: pa.array([cut for cut, _ in current], pa.int32()), "k": pa.array([key for _, key in current])}
     columns |= dict(zip(names, state.columns, strict=True))
     columns |= {column.name: values for column, values in zip(plan.computed, plan.compute(state), strict=True)}
-    for shown in plan.table.shown:  # beside the output, what look-ups show
+    for shown in plan.table.shown:
         columns[SHOWN + shown.name] = shown.over(state)
     types = {CUT: "int", "k": "string"}
     types |= {column.name: column.type for column in (*plan.table.value, *plan.computed)}

@@ -39,7 +39,7 @@ Draw = Callable[[random.Random], Any]
 
 
 def decimal(precision: int, scale: int) -> Draw:
-    """Values whose sum and average still have a type: three digits are left before the point, or four."""
+    """Values whose sum and average still fit a type: three or four digits before the point remain."""
     digits = min(precision, 34 if scale < 34 else precision - 4)
 
     def draw(choose: random.Random) -> Decimal:
@@ -104,24 +104,25 @@ def plan_of(frame: DataFrame, columns: dict[str, Any]) -> AggregationPlan:
 
 
 def some(columns: Mapping[str, Any], choose: random.Random) -> dict[str, Any]:
-    """A third of the columns, as ``choose`` says, and all of them in the thorough profile: Spark plans each of them
-    many times."""
+    """A random third of the columns, or all in the thorough profile: Spark plans each of them many times."""
     return {name: columns[name] for name in choose.sample(sorted(columns), len(columns) // SHARE)}
 
 
 def assert_equal_to_batch(
     frame: DataFrame, columns: Mapping[str, Any], sparks: Mapping[str, Any] | None = None
 ) -> None:
-    """``sparks``: what Spark has to compute in place of ``columns``, where that says more than Epochal needs."""
+    """``sparks``: expressions for Spark in place of ``columns``, where it needs others."""
     plan = plan_of(frame, dict(columns))
     got, expected = streamed(plan, frame), batch(frame, {name: (sparks or columns)[name] for name in columns})
-    mine = {
+    types = {
         field.name: (field.dataType, field.nullable)
         for field in got.schema
         if field.name not in (CUT, "k") and not field.name.startswith(SHOWN)
     }
-    theirs = {field.name: (field.dataType, field.nullable) for field in expected.schema if field.name != "k"}
-    assert mine == theirs, {name: (mine[name], theirs[name]) for name in mine if mine[name] != theirs.get(name)}
+    spark_types = {field.name: (field.dataType, field.nullable) for field in expected.schema if field.name != "k"}
+    assert types == spark_types, {
+        name: (types[name], spark_types[name]) for name in types if types[name] != spark_types.get(name)
+    }
     answers = {row["k"]: row.asDict() for row in expected.collect()}
     collected = got.collect()
     assert len(collected) == len(answers) * 2 ** (SLICES - 1)
@@ -149,4 +150,4 @@ few = settings(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-"""Each example is several Spark jobs over all types at once."""
+"""Each example runs several Spark jobs over all types."""

@@ -22,8 +22,10 @@ from tests.kit.cuts.processes import (
 
 @dataclass(frozen=True)
 class Scene:
-    """All that an execution depends on but the algorithm. ``counts``: by source how many messages it takes before each
-    epoch event, and after the last."""
+    """Everything that an execution depends on, except the algorithm.
+
+    ``counts``: for each source, the number of messages before each epoch event and after the last one.
+    """
 
     graph: ProcessGraph
     counts: Mapping[str, Sequence[int]]
@@ -34,12 +36,12 @@ class Scene:
         return range(1, len(next(iter(self.counts.values()))))
 
     def run(self, make: MakeProcess, graph: ProcessGraph | None = None, **options: Any) -> Execution:
-        """``graph``: another than the scene's, such as the expanded one."""
+        """``graph``: replaces the scene's graph, for example by the expanded one."""
         graph = graph or self.graph
         return Execution(graph, make, self.inputs(graph), **options).run(self.schedule)
 
     def resumed(self, make: MakeProcess, graph: ProcessGraph, epoch: int, snapshot: Snapshot) -> Execution:
-        """An execution that goes on from a snapshot, and ends no further epoch: there, it shows the computation."""
+        """Resumes from a snapshot, without further epoch events; the trace is the rest of the computation."""
         inputs = {
             name: [each for each in inputs if isinstance(each, Message) or each.epoch <= epoch]
             for name, inputs in self.inputs(graph).items()
@@ -50,7 +52,7 @@ class Scene:
         found: dict[str, list[Input]] = {}
         for name in graph.sources:
             found[name] = []
-            counts = self.counts.get(name, [0] * (len(self.epochs) + 1))  # heads of loops take epoch events alone
+            counts = self.counts.get(name, [0] * (len(self.epochs) + 1))  # heads of loops receive only epoch events
             for epoch, count in enumerate(counts, 1):
                 first = sum(isinstance(each, Message) for each in found[name])
                 found[name] += [Message((f"{name}.{number}",)) for number in range(first + 1, first + count + 1)]
@@ -61,15 +63,14 @@ class Scene:
 
 @st.composite
 def graphs(draw: st.DrawFn, loops: bool = False) -> ProcessGraph:
-    """Sources, and tasks that each reads from some before it; with ``loops`` up to two channels back."""
+    """Sources, and tasks that read from previous nodes; ``loops`` adds one or two channels back."""
     sources = [f"s{number}" for number in range(1, draw(st.integers(1, 3)) + 1)]
     tasks = [f"t{number}" for number in range(1, draw(st.integers(1, 4)) + 1)]
     channels: list[Channel] = []
     for position, task in enumerate(tasks):
-        # Every source is read by somebody.
         before = [*sources, *tasks[:position]]
         read = set(draw(st.lists(st.sampled_from(before), min_size=1, unique=True)))
-        if position == len(tasks) - 1:
+        if position == len(tasks) - 1:  # the last task reads all sources that are still unread
             read |= set(sources) - {channel.sender for channel in channels}
         channels += [Channel(name, task) for name in before if name in read]
     graph = ProcessGraph(tuple(channels))
@@ -85,8 +86,8 @@ def graphs(draw: st.DrawFn, loops: bool = False) -> ProcessGraph:
 
 
 @st.composite
-def scenes(draw: st.DrawFn, graph: st.SearchStrategy[ProcessGraph], epochs: int = 2, most: int = 2) -> Scene:
+def scenes(draw: st.DrawFn, graph: st.SearchStrategy[ProcessGraph], epochs: int = 2, max_messages: int = 2) -> Scene:
     drawn = draw(graph)
-    count = st.lists(st.integers(0, most), min_size=epochs + 1, max_size=epochs + 1)
+    count = st.lists(st.integers(0, max_messages), min_size=epochs + 1, max_size=epochs + 1)
     counts = {name: tuple(draw(count)) for name in drawn.sources}
     return Scene(drawn, counts, tuple(draw(st.lists(st.integers(0, 11), max_size=60))))

@@ -1,4 +1,4 @@
-"""Exports and imports between two worlds, by the services that a control plane has for them; no code is built."""
+"""Exports and imports between two worlds through a control plane's services; no code is built."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ LIMITS = BundleLimits(artifact=1 << 20, all=1 << 30)
 
 
 class Mover:
-    """The bundles' side of one world's control plane. An operation that was killed is carried out by the next call."""
+    """Bundle services of one world's control plane. The next call continues a killed operation."""
 
     def __init__(self, world: World) -> None:
         settings, database, store = world.settings, world.database, world.store
         self.world = world
         self._uploads = Uploads(settings, database, world.files)
-        lifecycle = Lifecycle(database, _Nobody())  # type: ignore[arg-type]
+        lifecycle = Lifecycle(database, _NoDrivers())  # type: ignore[arg-type]
         self._worker = OperationWorker(database)
         BundleWork(settings, database, store, world.files, world.code, self._uploads, lifecycle, self._worker)
         self._exports = ExportService(database, world.files, self._worker)
@@ -49,7 +49,7 @@ class Mover:
             self._worker,
         )
 
-    def ask_for_export(self, app: App, key: EpochKey, since: EpochKey | None) -> OperationAnswer:
+    def request_export(self, app: App, key: EpochKey, since: EpochKey | None) -> OperationAnswer:
         request = CreateExport(epoch=key.epoch, since=None if since is None else since.epoch)
         return self._exports.export(app.name, request, "me")
 
@@ -57,15 +57,15 @@ class Mover:
         self._worker.work_off(LANE)
 
     def bundle(self, export: OperationAnswer) -> Path:
-        """Of an export that is over."""
+        """The bundle of a completed export."""
         assert self._result(export)
         parts = self.world.files.parts("export", export.id)
         file = self.world.settings.data / f"{export.id}.epochal"
         file.write_bytes(b"".join(parts.read(0, parts.bytes)))
         return file
 
-    def ask_for_import(self, bundle: Path, name: str) -> OperationAnswer:
-        """Raises ``Conflict``: another branch of that name, or the beginning of an increment is not here."""
+    def request_import(self, bundle: Path, name: str) -> OperationAnswer:
+        """Raises ``Conflict`` if the name is taken by another branch, or the base of an increment is missing."""
         data = bundle.read_bytes()
         upload = self._imports.create(
             CreateImport(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data)), "default", "me"
@@ -74,7 +74,7 @@ class Mover:
         return self._imports.make(upload.id, "default", ImportApplication(name=name), "me")
 
     def imported(self, operation: OperationAnswer, bundle: Path, source: World) -> App:
-        """What the model knows then."""
+        """Updates the model after a completed import."""
         model, result = self.world.model, self._result(operation)
         with tempfile.TemporaryDirectory() as folder, BundleReader(bundle, Path(folder), LIMITS) as reader:
             header, epochs = reader.header, list(reader.epochs())
@@ -86,8 +86,8 @@ class Mover:
             if key not in model.references:
                 model.references[key], model.expected[key] = source.model.references[key], source.model.expected[key]
                 model.committed.append(key)
-                if not _all_came(source, key, needed):
-                    model.may_be_gone.add(key)  # it only came because later ones stand on it
+                if not _is_complete(source, key, needed):
+                    model.may_be_collected.add(key)  # included only as the base of later ones
         branch_id, retained = str(result["branch"]), source.model.retains[header.snapshot.branch]
         table = source.store.read_manifest(header.snapshot).tables[0]
         return model.add(App(str(result["application"]), retained, [branch_id], table), header.snapshot.key)
@@ -106,8 +106,8 @@ class _Builder:
         return GraphDescription(name="counts", nodes=(), sinks={})
 
 
-class _Nobody:
-    """Has no drivers to look after."""
+class _NoDrivers:
+    """Supervision without drivers."""
 
     spares = SpareFigures()
 
@@ -117,8 +117,8 @@ class _Nobody:
         pass
 
 
-def _all_came(source: World, key: EpochKey, came: set[str]) -> bool:
+def _is_complete(source: World, key: EpochKey, arrived: set[str]) -> bool:
     try:
-        return came >= set(source.needed(key))
+        return arrived >= set(source.needed(key))
     except FileMissing:
         return False

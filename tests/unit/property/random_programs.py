@@ -31,16 +31,16 @@ LARGE = 2**62
 
 @dataclass
 class _Entry:
-    """An entry as it is written: ``variables`` have an int at this point."""
+    """An entry while it is written; ``variables`` hold an int at this point."""
 
     chance: random.Random
     variables: list[str] = field(default_factory=lambda: ["k", "x"])
     lines: list[str] = field(default_factory=list)
     initial: list[str] = field(default_factory=list)
     key: str = ""
-    """The key of the visit that is being written: it stays as it is."""
+    """The key of the current visit, which must not be reassigned."""
     last: bool = False
-    """Whether no other state element is visited any more."""
+    """``True`` if no other state element is visited afterwards."""
 
     def put(self, depth: int, line: str) -> None:
         self.lines.append("    " * (2 + depth) + line)
@@ -55,7 +55,7 @@ class _Entry:
         return str(self.pick(*self.variables))
 
     def new(self, conditional: bool) -> str:
-        """A new variable; where it is assigned on some ways only, it has a value from the beginning."""
+        """A new variable, with an initial value if it is assigned only on some paths."""
         name = f"v{len(self.variables) + len(self.initial)}"
         if conditional:
             self.initial.append(f"        {name}: int = {self.chance.randint(-2, 2)}")
@@ -175,7 +175,7 @@ class _Entry:
             self.put(depth + 2, f"self.d.remove({self.variable()})")
 
     def visit_m(self, depth: int, conditional: bool) -> None:
-        """Sums that come to zero again, in some instances or in all together."""
+        """Sums that return to zero, in some instances or in all together."""
         if self.maybe() or conditional:
             self.put(depth, f"for i in range({self.variable()} % 3):")
             self.put(depth + 1, f"self.m.add(i, {self.variable()} % 2, {self.chance.choice((-1, 1))})")

@@ -1,4 +1,4 @@
-"""What has to be readable, in plain Python: of each snapshot what must be read there, and when it was committed."""
+"""The snapshots that must be readable, in plain Python: their contents, and the order of their commits."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.unit.property.counting import COUNTS, Rows
 
 @dataclass
 class App:
-    """The model's side of an application: branches in the order they began, and what holds its snapshots.
+    """An application: its branches in the order of creation, and the holds on its snapshots.
 
-    ``table`` and ``parallelism`` are those of the version that made the head; ``versions``: how many there ever were.
+    ``table`` and ``parallelism`` belong to the version of the head; ``versions``: number of versions so far.
     """
 
     name: str
@@ -35,7 +35,7 @@ class App:
 
 @dataclass
 class Model:
-    """Of one control plane. ``collected`` asks it which snapshots it has collected: it may, but need not have."""
+    """Model of one control plane. ``collected`` returns the snapshots that it has collected; it may collect late."""
 
     collected: Callable[[], set[EpochKey]]
     apps: list[App] = field(default_factory=list)
@@ -43,11 +43,11 @@ class Model:
     references: dict[EpochKey, ManifestReference] = field(default_factory=dict)
     parents: dict[str, EpochKey | None] = field(default_factory=dict)
     retains: dict[str, int] = field(default_factory=dict)
-    """By branch: what the application is configured to retain that is, or was, on it."""
+    """For each branch: the retention of the application that is, or was, on it."""
     committed: list[EpochKey] = field(default_factory=list)
-    """In the order of their commits."""
-    may_be_gone: set[EpochKey] = field(default_factory=set)
-    """Not to be kept when something was collected. Later they may be in reach again, by a fork that keeps more."""
+    """In commit order."""
+    may_be_collected: set[EpochKey] = field(default_factory=set)
+    """Not retained at the time of a collection. A fork with a longer retention may bring them into range again."""
 
     @property
     def living(self) -> list[App]:
@@ -63,44 +63,44 @@ class Model:
         self.parents[branch], self.retains[branch] = parent, app.retained
 
     def collecting(self) -> None:
-        """From now on what is not to be kept may be gone."""
-        self.may_be_gone |= self.references.keys() - self.kept()
+        """Marks the snapshots that need not be retained as possibly collected."""
+        self.may_be_collected |= self.references.keys() - self.required()
 
     def lineage(self, branch: str) -> list[EpochKey]:
-        """The committed snapshots of a branch and of what it stands on, oldest first."""
+        """Committed snapshots of a branch and of its ancestors, oldest first."""
         parent = self.parents[branch]
-        known = parent is not None and parent.branch in self.parents  # else beyond what an import brought
+        known = parent is not None and parent.branch in self.parents  # otherwise beyond the imported epochs
         before = [key for key in self.lineage(parent.branch) if key.epoch <= parent.epoch] if known else []  # type: ignore[union-attr]
         return before + sorted(key for key in self.committed if key.branch == branch)
 
     def retained(self, app: App) -> set[EpochKey]:
-        """By count, along the lineage; of branches that were left, what is as young as that."""
+        """By count along the lineage; on abandoned branches, the snapshots that are no older."""
         lineage = self.lineage(app.branch)
         kept = lineage[-app.retained :]
         since = self.committed.index(kept[0]) if len(kept) == app.retained else 0
-        gone = self._gone()
+        collected = self._collected()
         lineage_keys = set(lineage)
         others = [
             key
             for position, key in enumerate(self.committed)
             if key.branch in app.branches and key not in lineage_keys and position >= since
         ]
-        return {*kept, *others} - gone
+        return {*kept, *others} - collected
 
-    def kept(self) -> set[EpochKey]:
-        """All that must be readable."""
+    def required(self) -> set[EpochKey]:
+        """All snapshots that must be readable."""
         found: set[EpochKey] = set()
-        gone = self._gone()
+        collected = self._collected()
         for app in self.living:
             found |= self.retained(app) | set(app.savepoints.values()) | app.pins
             branch: str | None = app.branch
             while branch in self.parents:
                 parent = self.parents[branch]
-                found |= {parent} - gone if parent in self.references else set()
+                found |= {parent} - collected if parent in self.references else set()
                 branch = parent.branch if parent else None
             found |= {key for key in self.references if key.branch in app.branches and key not in self.committed}
         return found
 
-    def _gone(self) -> set[EpochKey]:
-        """What may have been collected, and was."""
-        return self.may_be_gone & self.collected() if self.may_be_gone else set()
+    def _collected(self) -> set[EpochKey]:
+        """Snapshots that may be collected and are."""
+        return self.may_be_collected & self.collected() if self.may_be_collected else set()

@@ -1,7 +1,7 @@
-"""A catalog and a store as control planes and drivers leave them, without Spark and HTTP, beside a plain model.
+"""A catalog and a store as control planes and drivers leave them, without Spark and HTTP, with a plain model.
 
-The catalog, its guarded writes, the store, deltas, manifests, compaction and collection are the real ones; what a
-driver does between is done here.
+The catalog, its guarded writes, the store, deltas, manifests, compaction and collection are real; this module takes
+the place of drivers.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from tests.unit.property.retention_model import App, Model
 
 CODE = b"pipeline = ..."
 ARTIFACT = hashlib.sha256(CODE).hexdigest()
-GONE = Failure(type="driver-lost", message="it was killed")
+LOST = Failure(type="driver-lost", message="it was killed")
 
 
 @dataclass
 class Driver:
-    """What one attempt knows. It dies when a fault fires in it."""
+    """State of one attempt, which ends when a fault fires in it."""
 
     catalog: SqlCatalog
     position: Position
@@ -74,10 +74,10 @@ class World:
     def close(self) -> None:
         self.database.close()
 
-    # What people and control planes do.
+    # Actions of people and control planes.
 
     def create(self, retained: int, parent: EpochKey | None = None, table: StateTable = COUNTS) -> App:
-        """``parent``: a fork from there, with code that declares ``table``."""
+        """``parent``: creates a fork of this snapshot, with code that declares ``table``."""
         name = f"app-{len(self.model.apps)}"
         origin = BranchOrigin("start" if parent is None else "fork", parent)
         with self.database.writing() as session:
@@ -130,8 +130,8 @@ class World:
         with self.database.writing() as session:
             hold(session, key)
             row = ApplicationRepository(session).named(app.name)
-            said = {"application": row.id, "created_at": now(), "created_by": "me"}
-            session.merge(SnapshotPin(branch=key.branch, epoch=key.epoch, **said))
+            common = {"application": row.id, "created_at": now(), "created_by": "me"}
+            session.merge(SnapshotPin(branch=key.branch, epoch=key.epoch, **common))
         for other in self.model.apps:
             other.pins.discard(key)
         app.pins.add(key)
@@ -142,15 +142,15 @@ class World:
         app.pins.discard(key)
 
     def collect(self, grace: timedelta = timedelta(0), later: timedelta = timedelta(seconds=1)) -> None:
-        """As a control plane would ``later``."""
+        """Collects with the control plane's clock ahead by ``later``."""
         self.model.collecting()
         clock = lambda: now() + later  # noqa: E731
         Collection(self.database, self.store, clock).run(CollectionRequest(grace))
 
-    # What drivers do.
+    # Actions of drivers.
 
     def start(self, app: App) -> Driver:
-        """The next attempt; the one before, if it lives, is fenced."""
+        """Returns the running driver, or begins the next attempt, which fences the previous one."""
         if app.name in self._drivers:
             return self._drivers[app.name]
         with self.database.writing() as session:
@@ -162,7 +162,7 @@ class World:
             catalog = SqlCatalog(self.database, execution.id, attempt.number)
         point = catalog.begin_attempt()
         for record in point.started:
-            catalog.abort_epoch(record.epoch, GONE)
+            catalog.abort_epoch(record.epoch, LOST)
         for record in point.prepared:
             self._commit(catalog, record.key)
         position = Position.recovered(self.store, point.branch, point.next_epoch, point.head, [app.table])
@@ -172,15 +172,15 @@ class World:
         return driver
 
     def die(self, app: App) -> None:
-        """The driver is gone, and the control plane has noticed."""
+        """Ends the driver; the control plane records it as lost."""
         driver = self._drivers.pop(app.name, None)
         if driver is not None:
             with self.database.writing() as session:
                 execution = session.get_one(Execution, driver.catalog.execution)
-                end_attempt(session, execution, driver.catalog.attempt, "lost", GONE)
+                end_attempt(session, execution, driver.catalog.attempt, "lost", LOST)
 
     def stop(self, app: App) -> None:
-        """In order: everything that is decided is committed. R4 does not sweep here: what is left, collections find."""
+        """Stops in order: all decided epochs are committed. R4 does not sweep; collections find the remaining files."""
         self.start(app)
         self.die(app)
         with self.database.writing() as session:
@@ -188,7 +188,7 @@ class World:
             execution_over(session, session.get_one(Execution, row.execution or ""), "stopped", None)
 
     def run_epoch(self, app: App, changes: Changes, commit: bool = True) -> None:
-        """One epoch; ``None`` deletes a key. Beside its deltas lie those of a task that lost."""
+        """One epoch; ``None`` deletes a key. Deltas of a losing task are also in the store."""
         driver = self.start(app)
         self._prepare(app, driver, self._open(driver), changes, EpochTerms())
         self._end_epoch(app, driver, commit)
@@ -196,7 +196,7 @@ class World:
     def reconfigure(self, app: App, table: StateTable, parallelism: int, changes: Changes, ends: str) -> None:
         """A version with other code or another parallelism, decided with its first epoch.
 
-        ``ends``: ``committed``; ``prepared``, and the driver dies; or ``given up`` before it was decided.
+        ``ends``: ``committed``; ``prepared``, and the driver dies; or ``given up`` before the decision.
         """
         driver = self.start(app)
         app.versions += 1
@@ -258,7 +258,7 @@ class World:
         driver.compaction.consider(driver.position.head.epoch)
 
     def abort_epoch(self, app: App, decided: bool) -> None:
-        """An epoch that leaves deltas, a log, a manifest and unfinished files, and perhaps no word to the catalog."""
+        """Leaves deltas, a log, a manifest and unfinished files. ``decided``: the catalog records the abort."""
         driver = self.start(app)
         key = self._open(driver)
         write_changes(self.store, key, app.table, app.parallelism, {1: 1})
@@ -267,7 +267,7 @@ class World:
             folder, _, name = path.rpartition("/")
             self.store.write(f"{folder}/.{name}.{uuid4().hex[:8]}{layout.TEMPORARY}", b"x")
         if decided:
-            driver.catalog.abort_epoch(key.epoch, GONE)
+            driver.catalog.abort_epoch(key.epoch, LOST)
         else:
             self.die(app)
 
@@ -276,7 +276,7 @@ class World:
         self.model.committed.append(key)
 
     def needed(self, key: EpochKey) -> Iterator[str]:
-        """The files of a snapshot, by what readers and recovery do."""
+        """Files of a snapshot that readers and recovery need."""
         reference = self.model.references[key]
         chain = read_chains(self.store, reference, [COUNTS.id])[COUNTS.id]
         yield from (base.file.path for base in chain.bases)
@@ -290,7 +290,7 @@ class World:
             current = manifest.parent
 
     def pending(self) -> set[str]:
-        """Bases that a living driver may come to name."""
+        """Bases that a running driver may still name."""
         return {base.file.path for driver in self._drivers.values() for base in driver.bases.take()}
 
     def collected(self) -> set[EpochKey]:

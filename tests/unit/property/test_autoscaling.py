@@ -1,4 +1,4 @@
-"""When the parallelism changes by itself: laws, over applications whose work and time are simulated."""
+"""Laws of autoscaling, over applications with simulated work and time."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ SAMPLE = 10.0
 
 @dataclass
 class Simulated:
-    """An application to which ``work(second)`` seconds of work come each second; a subtask does one in a second.
+    """An application that receives ``work(second)`` seconds of work per second; a subtask does one second per second.
 
-    ``overhead``: the share of the time in which no subtask can work.
+    ``overhead``: share of the time in which no subtask can work.
     """
 
     policy: Autoscaling
@@ -47,9 +47,9 @@ class Simulated:
         return self
 
     def step(self) -> None:
-        came = self.work(self.now) * SAMPLE
-        done = min(self.backlog + came, self.parallelism * SAMPLE * (1 - self.overhead))
-        self.backlog += came - done
+        arrived = self.work(self.now) * SAMPLE
+        done = min(self.backlog + arrived, self.parallelism * SAMPLE * (1 - self.overhead))
+        self.backlog += arrived - done
         self.now += SAMPLE
         lag = self.backlog / max(self.work(self.now), 0.001) if self.backlog > 1e-6 else 0.0
         self.samples = [*self.samples, LoadSample(SAMPLE, done, lag)][-MOST_SAMPLES:]
@@ -93,7 +93,7 @@ def policies(draw: st.DrawFn) -> Autoscaling:
 
 @st.composite
 def loads(draw: st.DrawFn) -> Callable[[float], float]:
-    """By second the work that comes: a new level every now and then."""
+    """Work by second, at a level that changes periodically."""
     levels = draw(st.lists(st.floats(0, 30), min_size=1, max_size=8))
     length = draw(st.sampled_from([10.0, 70.0, 400.0, 2000.0]))
     return lambda second: levels[int(second // length) % len(levels)]
@@ -101,7 +101,7 @@ def loads(draw: st.DrawFn) -> Callable[[float], float]:
 
 @examples(15)
 @given(policies(), loads(), st.integers(1, 40), st.booleans())
-def test_bounds_and_cool_down_are_kept_whatever_comes(
+def test_bounds_and_cool_down_are_respected_under_any_load(
     policy: Autoscaling, work: Callable[[float], float], parallelism: int, fails: bool
 ) -> None:
     run = Simulated(policy, work, parallelism, fails=fails).run(4000)
@@ -109,15 +109,15 @@ def test_bounds_and_cool_down_are_kept_whatever_comes(
     assert all(before != after for _, before, after in run.changes)
     pauses = [later - earlier for earlier, later in zip([0.0, *run.tries], run.tries, strict=False)]
     assert all(pause >= policy.cool_down_seconds for pause in pauses)
-    if fails:  # each pause is twice the one before, up to an hour
+    if fails:  # each pause is twice the previous one, up to an hour
         doubled = [min(policy.cool_down_seconds * 2**failed, 3600) for failed in range(len(pauses))]
         assert all(pause >= least for pause, least in zip(pauses, doubled, strict=True))
 
 
 @examples(15)
 @given(policies(), st.floats(0, 40), st.integers(1, 40))
-def test_a_steady_load_comes_to_rest_and_stays_there(policy: Autoscaling, work: float, parallelism: int) -> None:
-    """A lag of nothing would be none: a backlog that never quite goes is one."""
+def test_the_parallelism_settles_under_a_steady_load(policy: Autoscaling, work: float, parallelism: int) -> None:
+    """With a ``lag_seconds`` of 0, any small backlog would count as a lag."""
     policy = replace_lag(policy)
     run = Simulated(policy, lambda second: work, parallelism).run(12_000)
     first = len(run.changes)
@@ -134,20 +134,22 @@ def replace_lag(policy: Autoscaling) -> Autoscaling:
 @examples(10)
 @given(policies(), st.floats(2, 30), st.sampled_from([20.0, 60.0, 110.0, 300.0]))
 @pytest.mark.claim("SDG, 3.3, parallelism")
-def test_a_load_that_flaps_does_not_flap_the_parallelism(policy: Autoscaling, high: float, period: float) -> None:
+def test_an_oscillating_load_does_not_oscillate_the_parallelism(
+    policy: Autoscaling, high: float, period: float
+) -> None:
     policy = policy.model_copy(
         update={"shrink_after_seconds": 600.0, "cool_down_seconds": min(60.0, policy.cool_down_seconds)}
     )
     run = Simulated(policy, lambda second: high if second % (2 * period) < period else 0.0, policy.least).run(12_000)
     grew = [after > before for _, before, after in run.changes]
-    assert grew == sorted(grew, reverse=True)  # to what it needs at the height of the load, and a backlog once: no more
+    assert grew == sorted(grew, reverse=True)  # it grows for the peak and one backlog, then only shrinks
     assert all(at_second < 8000 for at_second, _, _ in run.changes)
 
 
 @examples(10)
 @given(policies(), st.floats(1.5, 20), st.integers(1, 10))
-def test_an_application_that_lags_grows(policy: Autoscaling, times: float, parallelism: int) -> None:
-    """Though its subtasks are not busier than the policy would have them, as something else takes half of the time."""
+def test_a_lagging_application_grows(policy: Autoscaling, times: float, parallelism: int) -> None:
+    """Although its subtasks are not too busy for the policy, because other work takes much of the time."""
     parallelism = min(max(parallelism, policy.least), policy.greatest)
     policy = replace_lag(policy).model_copy(update={"grow_above_share": 1.0})
     run = Simulated(policy, lambda second: parallelism * times, parallelism, overhead=0.4).run(3000)
@@ -160,7 +162,7 @@ def test_an_application_that_lags_grows(policy: Autoscaling, times: float, paral
 
 @examples(10)
 @given(policies(), st.integers(1, 40))
-def test_an_idle_application_shrinks_to_its_least(policy: Autoscaling, parallelism: int) -> None:
+def test_an_idle_application_shrinks_to_the_minimum(policy: Autoscaling, parallelism: int) -> None:
     policy = policy.model_copy(update={"shrink_below_share": 0.01})
     run = Simulated(policy, lambda second: 0.0, parallelism).run(3000)
     assert run.parallelism == policy.least and len(run.changes) <= 2
@@ -168,7 +170,7 @@ def test_an_idle_application_shrinks_to_its_least(policy: Autoscaling, paralleli
 
 @examples(8)
 @given(policies(), loads(), st.integers(1, 40))
-def test_nothing_is_done_while_something_else_is_under_way(
+def test_no_rescale_begins_during_another_operation(
     policy: Autoscaling, work: Callable[[float], float], parallelism: int
 ) -> None:
     run = Simulated(policy, work, parallelism, fails=True)
@@ -178,7 +180,7 @@ def test_nothing_is_done_while_something_else_is_under_way(
         assert decide(busy, at(run.now + 10_000)) == Stay("an operation is under way: upgrade 1")
 
 
-def test_growth_is_by_what_is_missing_and_at_most_twice() -> None:
+def test_growth_is_proportional_and_at_most_doubles() -> None:
     policy = Autoscaling(greatest=100, cool_down_seconds=1)
 
     def grown(share: float, parallelism: int = 10, lag: float = 0.0) -> Verdict:
@@ -197,7 +199,7 @@ def test_growth_is_by_what_is_missing_and_at_most_twice() -> None:
     )
 
 
-def test_a_sample_that_is_quiet_counts() -> None:
+def test_idle_samples_prevent_growth() -> None:
     policy = Autoscaling(greatest=8, cool_down_seconds=1)
     busy, idle = LoadSample(10, 20, 0.0), LoadSample(10, 0, 0.0)
     mixed = Situation(policy, 2, [busy, idle, busy], START)
@@ -213,7 +215,7 @@ def test_a_sample_that_is_quiet_counts() -> None:
     assert isinstance(decide(replace(mixed, samples=[behind, *quiet]), at(600)), Stay)
 
 
-def test_a_cool_down_says_until_when() -> None:
+def test_a_cool_down_reports_its_end() -> None:
     policy = Autoscaling(greatest=8)
     samples = [LoadSample(10, 10)] * 3
     assert decide(Situation(policy, 1, samples, START, failed=2), at(100)) == Stay(
@@ -227,7 +229,7 @@ def test_a_cool_down_says_until_when() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"autoscaling": {"least": 5, "greatest": 4}}, "least 5 is above greatest 4"),
         ({"autoscaling": {"greatest": 129}}, "autoscaling.greatest 129 is above max_parallelism 128"),
@@ -240,6 +242,6 @@ def test_a_cool_down_says_until_when() -> None:
         ({"autoscaling": {"greatest": 4, "most": 5}}, "Extra inputs are not permitted"),
     ],
 )
-def test_what_contradicts_itself_is_refused_by_name(settings: dict[str, object], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_contradictory_settings_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         ApplicationConfiguration.model_validate(settings)

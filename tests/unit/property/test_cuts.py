@@ -1,4 +1,4 @@
-"""The papers' algorithms under random graphs, inputs and schedules: what each records, judged by definition 3.4.2."""
+"""Snapshots of the papers' algorithms over random graphs, inputs and schedules, judged by definition 3.4.2."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_algorithms_5_and_6_are_epoch_complete_without_loops(scene: Scene) -> No
     "Thesis, specification 4", "Thesis, 3.4.5.1", "Thesis, 3.4.5.2", "Thesis, algorithm 7", "Thesis, 3.4.4.4"
 )
 def test_algorithms_5_to_7_are_epoch_complete_with_loops(scene: Scene) -> None:
-    """Also when an epoch ends before the marker of the one before is back."""
+    """An epoch may end before the marker of the previous one has returned."""
     assert_epoch_complete(scene, epoch_snapshots, expanded(scene.graph))
 
 
@@ -71,13 +71,13 @@ def test_chandy_lamport_is_consistent(scene: Scene) -> None:
 
 @given(scenes(graphs()))
 @pytest.mark.claim("Thesis, 4.5.4, snapshots")
-def test_without_alignment_nothing_is_lost(scene: Scene) -> None:
+def test_unaligned_snapshots_lose_no_message(scene: Scene) -> None:
     execution = scene.run(unaligned)
     for epoch in scene.epochs:
         assert losses(execution, epoch) == []
 
 
-def test_without_alignment_something_is_repeated() -> None:
+def test_unaligned_snapshots_repeat_messages() -> None:
     found = find(scenes(graphs(), epochs=1), lambda scene: not is_complete(scene, unaligned), settings=SEARCH)
     problems = epoch_violations(found.run(unaligned), 1)
     assert any(problem.startswith("(1)") for problem in problems), problems
@@ -85,7 +85,7 @@ def test_without_alignment_something_is_repeated() -> None:
 
 @pytest.mark.claim("Thesis, algorithm 3")
 def test_chandy_lamport_is_not_epoch_complete() -> None:
-    """The smallest execution that Hypothesis shrinks it to is figure 3.14 of the thesis, and stands in the docs."""
+    """Hypothesis shrinks the counterexample to figure 3.14 of the thesis, which the docs show."""
     found = find(scenes(graphs(), epochs=1), lambda scene: not is_complete(scene, ChandyLamport), settings=SEARCH)
     execution = found.run(ChandyLamport)
     shown = "\n".join([drawn(execution, 1), *epoch_violations(execution, 1)])
@@ -93,11 +93,11 @@ def test_chandy_lamport_is_not_epoch_complete() -> None:
     assert validity_violations(execution, 1) == []
     assert len(found.graph.sources) == 2, "with one source a cut at the markers is an epoch cut"
     assert shown in THEORY.read_text(), shown
-    assert is_complete(found, epoch_snapshots), "what alignment is for"
+    assert is_complete(found, epoch_snapshots), "aligned snapshots must be complete"
 
 
 @pytest.mark.claim("Thesis, figure 3.14", "Thesis, figure 3.16")
-def test_figures_3_14_and_3_16() -> None:
+def test_the_docs_show_figures_3_14_and_3_16() -> None:
     command = [sys.executable, "-m", "tests.kit.cuts"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert printed in THEORY.read_text(), printed
@@ -113,8 +113,8 @@ def test_figures_3_14_and_3_16() -> None:
     "Thesis, lemma 3.2.3",
     "Thesis, figure 3.1",
 )
-def test_one_process_can_begin_where_it_reaches_all() -> None:
-    """Figure 3.1: of a strongly connected graph any one; of another, all that nobody sends to."""
+def test_a_process_that_reaches_all_others_can_initiate() -> None:
+    """Figure 3.1: any process of a strongly connected graph; of another graph, all processes without inputs."""
     back = [Channel("p3", "p1", closes_loop=True), Channel("p3", "p2", closes_loop=True)]
     channels = (Channel("p1", "p2"), Channel("p2", "p3"), *back)
     connected = ProcessGraph(channels, initiators=frozenset({"p1"}))
@@ -124,13 +124,13 @@ def test_one_process_can_begin_where_it_reaches_all() -> None:
     acyclic = ProcessGraph(channels[:2])
     assert not acyclic.is_strongly_connected
     assert acyclic.reaches("p2") == {"p3"}
-    late = replace(acyclic, initiators=frozenset({"p2"}))
-    begun = Scene(late, {"p2": (1, 1)}, ()).run(ChandyLamport)
-    assert "p1 has recorded nothing of epoch 1" in validity_violations(begun, 1)
+    wrong_initiator = replace(acyclic, initiators=frozenset({"p2"}))
+    execution = Scene(wrong_initiator, {"p2": (1, 1)}, ()).run(ChandyLamport)
+    assert "p1 has recorded nothing of epoch 1" in validity_violations(execution, 1)
 
 
 @pytest.mark.claim("Thesis, definition 3.4.1")
-def test_marks_out_of_order_are_seen() -> None:
+def test_marks_out_of_order_are_detected() -> None:
     assert disorder(Trace({"s1": [Mark("s1", 1), "a", Mark("s1", 2)]}, {})) == []
     assert disorder(Trace({"s1": [Mark("s1", 2), "a", Mark("s1", 1)]}, {})) == ["s1: mark 1 after 2"]
 
@@ -155,13 +155,13 @@ def assert_all_complete(scene: Scene, execution: Execution) -> None:
 
 
 def assert_resumes(scene: Scene, make: MakeProcess, graph: ProcessGraph, execution: Execution) -> None:
-    """From the snapshot of any epoch the rest of the computation, and nothing of it twice."""
+    """The snapshot of any epoch resumes the rest of the computation, and repeats nothing."""
     everything = [event for events in execution.trace.processes.values() for event in events]
     happened = {str(event) for event in everything if not isinstance(event, Mark)}
     for epoch in scene.epochs:
         snapshot = execution.snapshots[epoch]
-        again = scene.resumed(make, graph, epoch, snapshot)
-        all_events = [event for events in again.trace.processes.values() for event in events]
+        resumed = scene.resumed(make, graph, epoch, snapshot)
+        all_events = [event for events in resumed.trace.processes.values() for event in events]
         repeated = [str(event) for event in all_events if not isinstance(event, Mark)]
         assert sorted(repeated) == sorted(happened - {str(event) for event in snapshot.cut})
 

@@ -1,6 +1,6 @@
-"""Chains of windows and joins over event time give what loops over all rows give, whatever the epochs and attempts.
+"""Chains of windows and joins over event time equal loops over all rows, for any epochs and attempts.
 
-No row is late whose source kept to its delay, however far partitions are apart and whoever is idle meanwhile.
+No row is late if its source respects its delay, however far apart partitions are and whichever source is idle.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ EVENTS = st.lists(
     min_size=15,
     max_size=25,
 )
-"""In seconds."""
+"""Times in seconds."""
 JITTER = st.lists(st.integers(0, DELAY), min_size=25, max_size=25)
 CUTS = st.lists(st.integers(0, 100), min_size=2, max_size=5)
 MANY_CUTS = st.lists(st.integers(0, 100), min_size=6, max_size=10)
 TAKEN = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=8)
-"""How many rows of each of two partitions are in an epoch."""
+"""Number of rows of each of two partitions in an epoch."""
 
 
 def source(pipeline: Pipeline, name: str, columns: pa.Schema, **watermark: Any) -> Stream:
-    """Declared as a generator, which gives columns of these types; rows are the test's."""
+    """Declared as a generator with columns of these types; the test supplies the rows."""
     types = {"key": "string(id)", "n": "id", "other": "id"}
     declared = {column: types.get(column, "timestamp_seconds(id)") for column in columns.names}
     return pipeline.read(name, generator.source(declared)).with_watermark(
@@ -60,28 +60,27 @@ def source(pipeline: Pipeline, name: str, columns: pa.Schema, **watermark: Any) 
 
 
 def arriving(events: Sequence[Event], jitter: Sequence[int]) -> list[Event]:
-    """In the order of time, each up to the delay out of order."""
+    """In order of time, each event up to the delay out of order."""
     order = zip(events, jitter, strict=False)
     return [event for event, _ in sorted(order, key=lambda pair: pair[0].time + pair[1])]
 
 
-def given_rows(events: Sequence[Event], columns: pa.Schema = ROWS) -> list[Row]:
+def input_rows(events: Sequence[Event], columns: pa.Schema = ROWS) -> list[Row]:
     return [dict(zip(columns.names, (key, at(time), n), strict=True)) for key, time, n in events]
 
 
 def exact(events: Sequence[Event]) -> list[Event]:
-    """In microseconds from the Unix epoch."""
+    """In microseconds since the Unix epoch."""
     return [Event(key, microseconds(at(time)), n) for key, time, n in events]
 
 
 def far(columns: pa.Schema = ROWS) -> list[Row]:
-    """A row of no key that others have, after which nothing else can come; and another, as what it shows counts in the
-    epoch after its own."""
-    return given_rows([Event("far", FAR, 0)], columns)
+    """A row with a key of its own and a time after all others."""
+    return input_rows([Event("far", FAR, 0)], columns)
 
 
 def windows(rows: Sequence[Row], *columns: str) -> Counter[tuple[Any, ...]]:
-    """What came out of windows, but for those that the last row is in."""
+    """Output of windows, except for windows of the last row."""
     return Counter(
         (row["key"], microseconds(row["window_start"]), microseconds(row["window_end"]), *(row[c] for c in columns))
         for row in rows
@@ -102,7 +101,7 @@ class Gathered(KeyedProcess):
         yield key.key, str(sorted(row.n for row in rows))
 
 
-def kinds_of_windows() -> Pipeline:
+def every_window() -> Pipeline:
     pipeline = Pipeline("windows")
     keyed = source(pipeline, "rows", ROWS).key_by("key")
     keyed.window(tumbling("10 seconds")).aggregate("tumbling", **NUMBERS).write("tumbling", console.sink())
@@ -118,11 +117,11 @@ def kinds_of_windows() -> Pipeline:
 
 @examples(4)
 @given(EVENTS, JITTER, CUTS, steps())
-def test_every_kind_of_window_in_any_order_cuts_and_attempts(
+def test_every_kind_of_window_equals_loops_over_all_rows(
     events: list[Event], jitter: list[int], cuts: list[int], steps: list[Step]
 ) -> None:
-    epochs = [{"rows": given_rows(part)} for part in cut(arriving(events, jitter), cuts)]
-    with Life(kinds_of_windows(), {"rows": ROWS}) as life:
+    epochs = [{"rows": input_rows(part)} for part in cut(arriving(events, jitter), cuts)]
+    with Life(every_window(), {"rows": ROWS}) as life:
         life.live([*epochs, {"rows": far()}], steps)
         shown = {name: life.all_of(name) for name in ("tumbling", "sliding", "updates", "sessions", "gathered")}
         assert not life.late
@@ -137,7 +136,7 @@ def test_every_kind_of_window_in_any_order_cuts_and_attempts(
 
 
 def chain() -> Pipeline:
-    """Three windowed operators; and a left interval join into a window."""
+    """Three windowed operators, and a left interval join followed by a window."""
     pipeline = Pipeline("chain")
     rows, others = source(pipeline, "rows", ROWS), source(pipeline, "others", OTHERS)
     first = rows.key_by("key").window(sliding("10 seconds", "4 seconds"), "9 seconds").aggregate("first", **NUMBERS)
@@ -154,14 +153,14 @@ def chain() -> Pipeline:
 
 @examples(4)
 @given(EVENTS, EVENTS, JITTER, MANY_CUTS, MANY_CUTS, steps(2, 8))
-def test_operators_in_a_chain_close_in_order_at_any_depth(
+def test_chained_operators_equal_loops_over_all_rows(
     events: list[Event], others: list[Event], jitter: list[int], cuts: list[int], more: list[int], steps: list[Step]
 ) -> None:
     left, right = cut(arriving(events, jitter), cuts), cut(arriving(others, jitter[::-1]), more)
     epochs = [
         {
-            "rows": given_rows(left[number]) if number < len(left) else [],
-            "others": given_rows(right[number], OTHERS) if number < len(right) else [],
+            "rows": input_rows(left[number]) if number < len(left) else [],
+            "others": input_rows(right[number], OTHERS) if number < len(right) else [],
         }
         for number in range(max(len(left), len(right)))
     ]
@@ -188,13 +187,11 @@ def test_operators_in_a_chain_close_in_order_at_any_depth(
 
 
 @examples(8)
-@given(
-    EVENTS, EVENTS, JITTER, st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=8), steps()
-)
-def test_a_partition_that_lags_is_waited_for(
+@given(EVENTS, EVENTS, JITTER, TAKEN, steps())
+def test_windows_wait_for_a_lagging_partition(
     ahead: list[Event], behind: list[Event], jitter: list[int], taken: list[tuple[int, int]], steps: list[Step]
 ) -> None:
-    """Of each partition some rows an epoch, so that they may be minutes apart; nothing of either is late."""
+    """The partitions may be minutes apart; no row of either is late."""
     pipeline = Pipeline("partitions")
     rows = source(pipeline, "rows", ROWS)
     found = rows.key_by("key").window(tumbling("10 seconds")).aggregate("windows", **NUMBERS)
@@ -204,7 +201,7 @@ def test_a_partition_that_lags_is_waited_for(
     for counts in [*taken, (25, 0), (0, 25)]:
         epoch: list[Row] = []
         for (name, mine), count in zip(left.items(), counts, strict=True):
-            epoch += of_partition(name, given_rows(mine[:count]))
+            epoch += of_partition(name, input_rows(mine[:count]))
             del mine[:count]
         epochs.append({"rows": epoch})
     last = [*of_partition("0", far()), *of_partition("1", far())]
@@ -228,8 +225,8 @@ MOMENTS = st.lists(
     min_size=2,
     max_size=10,
 )
-"""How far the clock has gone on, the rows of either source by how old they are, whether the second is heard, and how
-wrong the driver's clock is."""
+"""For each epoch: the advance of time, the rows of both sources by age, whether the second source delivers, and the
+error of the driver's clock."""
 
 
 def united() -> Pipeline:
@@ -243,19 +240,21 @@ def united() -> Pipeline:
 
 @examples(10)
 @given(MOMENTS, steps(), st.sampled_from([0, 0, 300]))
-def test_a_source_that_idles_and_comes_back_is_not_late_unless_its_rows_are(
-    moments: list[tuple[int, list[Any], list[Any], bool, int]], happening: list[Step], older: int
+def test_a_source_that_resumes_after_idleness_is_not_late(
+    moments: list[tuple[int, list[Any], list[Any], bool, int]], schedule: list[Step], older: int
 ) -> None:
-    """``older``: by so much more the rows of the second; what is late of them is late, nothing is lost."""
+    """``older``: additional age of the second source's rows. Some of them are late then; no row is lost."""
     now, everything = 0, []
     with Life(united(), {"one": ROWS, "two": ROWS}) as life:
-        for number, (moved, first, second, heard, wrong) in enumerate(moments):
+        for number, (moved, first, second, delivers, clock_error) in enumerate(moments):
             now += moved
             one = [Event(key, now - age, number) for key, age in first]
-            two = [Event(key, now - age - older, number) for key, age in second if heard]
+            two = [Event(key, now - age - older, number) for key, age in second if delivers]
             everything += [*one, *two]
-            step = happening[number % len(happening)]
-            life.epoch(Step(step.happening, step.parallelism, now + wrong), one=given_rows(one), two=given_rows(two))
+            step = schedule[number % len(schedule)]
+            life.epoch(
+                Step(step.happening, step.parallelism, now + clock_error), one=input_rows(one), two=input_rows(two)
+            )
         life.epoch(Step(clock=now), one=far(), two=far())
         life.settle()
         late, shown = life.all_of("late"), life.all_of("windows")
@@ -271,16 +270,16 @@ def test_a_source_that_idles_and_comes_back_is_not_late_unless_its_rows_are(
     assert windows(shown, "rows", "n") == sums(in_sliding(on_time, 10 * SECOND, 10 * SECOND))
 
 
-def test_windows_go_on_without_a_source_that_idles() -> None:
-    """In the first minute they wait for it, then no longer; and for what comes later they wait again."""
+def test_windows_continue_without_an_idle_source() -> None:
+    """They wait for it during the first minute, then no longer, and again after its next row."""
     with Life(united(), {"one": ROWS, "two": ROWS}) as life:
-        life.epoch(Step(clock=0), one=given_rows([Event("a", 0, 1)]), two=given_rows([Event("b", 0, 1)]))
-        life.epoch(Step(clock=59), one=given_rows([Event("a", 59, 1)]))
-        life.epoch(Step(clock=59.5), one=given_rows([Event("a", 60, 1)]))
+        life.epoch(Step(clock=0), one=input_rows([Event("a", 0, 1)]), two=input_rows([Event("b", 0, 1)]))
+        life.epoch(Step(clock=59), one=input_rows([Event("a", 59, 1)]))
+        life.epoch(Step(clock=59.5), one=input_rows([Event("a", 60, 1)]))
         assert not life.all_of("windows")
         life.epoch(Step(clock=60))
         assert {row["key"] for row in life.all_of("windows")} == {"a", "b"}
-        life.epoch(Step(clock=61), two=given_rows([Event("b", 41, 1)]))
-        life.epoch(Step(clock=62), one=given_rows([Event("a", 300, 1)]))
+        life.epoch(Step(clock=61), two=input_rows([Event("b", 41, 1)]))
+        life.epoch(Step(clock=62), one=input_rows([Event("a", 300, 1)]))
         life.settle()
         assert not life.late and microseconds(BEGIN) + 40 * SECOND == life.manifests[-1].clock.places["windows"].fire

@@ -1,4 +1,4 @@
-"""Joins of streams, and duplicates, give what loops over all rows give, through aborts, restarts and rescales."""
+"""Joins of streams and deduplication equal loops over all rows, through aborts, restarts and rescales."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.property.test_event_time_chains import (
     arriving,
     exact,
     far,
-    given_rows,
+    input_rows,
     source,
 )
 
@@ -47,13 +47,13 @@ def joins(kinds: Sequence[Any], dated: str) -> Pipeline:
 def side_by_side(left: Sequence[Sequence[Event]], right: Sequence[Sequence[Event]]) -> list[dict[str, list[Row]]]:
     """Epochs with the rows of both sources."""
     return [
-        {"rows": given_rows(mine), "others": given_rows(other, OTHERS)}
+        {"rows": input_rows(mine), "others": input_rows(other, OTHERS)}
         for mine, other in zip_longest(left, right, fillvalue=())
     ]
 
 
 def shown(rows: Sequence[Row]) -> Counter[tuple[Any, ...]]:
-    """Without the last row of either source: the left and the right row of each pair, what is missing as null."""
+    """Left and right row of each pair, with nulls for a missing one, without the last row of either source."""
     found: Counter[tuple[Any, ...]] = Counter()
     for row in rows:
         if row["key"] != "far":
@@ -67,14 +67,14 @@ def pair(left: Event | None, right: Event | None) -> tuple[Any, ...]:
     return (left or right or one).key, one.time, one.number, other.time, other.number
 
 
-def once(events: Sequence[Event]) -> list[Event]:
-    """One event of each key and time: of several versions of one time, which is the newest is theirs to say."""
+def unique(events: Sequence[Event]) -> list[Event]:
+    """One event of each key and time: the order of several versions of one time is undefined."""
     return list({(event.key, event.time): event for event in events}.values())
 
 
 @examples(4)
-@given(EVENTS, EVENTS.map(once), JITTER, MANY_CUTS, MANY_CUTS, steps(2, 8), KINDS, st.sampled_from(["inner", "left"]))
-def test_joins_of_streams_are_nested_loops(
+@given(EVENTS, EVENTS.map(unique), JITTER, MANY_CUTS, MANY_CUTS, steps(2, 8), KINDS, st.sampled_from(["inner", "left"]))
+def test_joins_of_streams_equal_nested_loops(
     left: list[Event],
     right: list[Event],
     jitter: list[int],
@@ -87,7 +87,7 @@ def test_joins_of_streams_are_nested_loops(
     epochs = side_by_side(cut(arriving(left, jitter), cuts), cut(arriving(right, jitter[::-1]), more))
     with Life(joins(kinds, dated), {"rows": ROWS, "others": OTHERS}) as life:
         life.live([*epochs, {"rows": far(), "others": far(OTHERS)}], steps)
-        given_out = {name: shown(life.all_of(name)) for name in (*kinds, "dated")}
+        outputs = {name: shown(life.all_of(name)) for name in (*kinds, "dated")}
         assert not life.late
         assert all(row["key"] == "far" for how in kinds for row in life.state(f"{how}.left"))
     rows, others = exact(left), exact(right)
@@ -105,26 +105,26 @@ def test_joins_of_streams_are_nested_loops(
         "left_anti": lone,
     }
     for how in kinds:
-        assert given_out[how] == Counter(expected[how]), how
+        assert outputs[how] == Counter(expected[how]), how
     # The time of a version is not in the output.
     versions = [(row.key, row.time, row.number, None, found and found.number) for row, found in as_of(rows, others)]
-    assert given_out["dated"] == Counter(row for row in versions if dated == "left" or row[-1] is not None)
+    assert outputs["dated"] == Counter(row for row in versions if dated == "left" or row[-1] is not None)
 
 
 @examples(5)
 @given(EVENTS, JITTER, MANY_CUTS, steps(2, 8), st.sampled_from([5, 12]))
-def test_of_duplicates_the_first_of_each_length_of_time_stays(
+def test_drop_duplicates_keeps_the_first_row_of_each_interval(
     events: list[Event], jitter: list[int], cuts: list[int], steps: list[Step], within: int
 ) -> None:
-    """Rows of one key and time are alike here, so that which of them stays does not matter."""
+    """Rows of one key and time are equal here, so any of them may stay."""
     pipeline = Pipeline("duplicates")
     first = source(pipeline, "rows", ROWS).drop_duplicates("key", within=f"{within} seconds", name="first")
     first.write("first", console.sink())
     epochs = cut(arriving([Event(key, time, time) for key, time, _ in events], jitter), cuts)
     with Life(pipeline, {"rows": ROWS}) as life:
-        # Nothing waits for what has been observed in the last epoch: another one has to come.
-        life.live([*({"rows": given_rows(part)} for part in epochs), {"rows": far()}, {"rows": far()}], steps)
-        kept = Counter((row["key"], row["n"]) for row in life.all_of("first") if row["key"] != "far")
+        # Times observed in the last epoch take effect in the next one, so another epoch follows.
+        life.live([*({"rows": input_rows(part)} for part in epochs), {"rows": far()}, {"rows": far()}], steps)
+        retained = Counter((row["key"], row["n"]) for row in life.all_of("first") if row["key"] != "far")
         assert not life.late
         assert {row["key"] for row in life.state("first")} == {"far"}
     expected: Counter[tuple[Any, int]] = Counter()
@@ -134,4 +134,4 @@ def test_of_duplicates_the_first_of_each_length_of_time_stays(
             if time >= until.get(key, -DELAY):
                 expected[key, time] += 1
                 until[key] = time + within
-    assert kept == expected
+    assert retained == expected

@@ -21,11 +21,11 @@ OUTPUT = struct(plane="string", what="string", calls="long")
 DELAY = 3
 
 
-class AskingAnew(Asking):
+class TypedAsking(Asking):
     output = OUTPUT
 
 
-class InterleavedAnew(AskingAnew):
+class TypedInterleaved(TypedAsking):
     order_by = "at"
 
 
@@ -51,27 +51,27 @@ EPOCHS = st.lists(
     min_size=5,
     max_size=10,
 )
-"""How far time has gone on, and rows by how much older they are, with what they ask for. Microseconds."""
+"""For each epoch: the advance of time, and rows by age with the timers that they request. In microseconds."""
 
 
-@pytest.mark.parametrize("process", [AskingAnew, InterleavedAnew])
+@pytest.mark.parametrize("process", [TypedAsking, TypedInterleaved])
 @examples(5)
 @given(EPOCHS, steps(3, 8), st.sampled_from(["heap", "lmdb"]))
-def test_timers_fire_once_each_and_in_order_through_aborts_deaths_and_rescales(
-    process: type[Asking], epochs: list[tuple[int, list[Any]]], happening: list[Step], state_backend: str
+def test_timers_fire_once_and_in_order_through_failures_and_rescales(
+    process: type[Asking], epochs: list[tuple[int, list[Any]]], schedule: list[Step], state_backend: str
 ) -> None:
     now = 0
     with Life(pipeline(process), {"rows": ROWS}, state_backend=state_backend, clock=BEGIN) as life:
-        for number, (moved, asked) in enumerate(epochs):
+        for number, (moved, requests) in enumerate(epochs):
             now += moved
             life.clock = BEGIN + timedelta(microseconds=now)
-            by_age = sorted(asked, key=lambda each: -each[1])  # as the model has them
+            by_age = sorted(requests, key=lambda each: -each[1])  # in the order of the model
             rows = [row(plane, max(now - age, 0), asks) for plane, age, asks in by_age]
-            life.epoch(happening[number % len(happening)], rows=rows)
+            life.epoch(schedule[number % len(schedule)], rows=rows)
         life.clock = BEGIN + timedelta(microseconds=100)
         life.epoch(rows=[row("far", 1000, "")])
         life.settle()
-        check(life, process is InterleavedAnew)
+        check(life, process is TypedInterleaved)
         assert life.state("asking._event_timers") == life.state("asking._processing_timers") == []
 
 
@@ -80,7 +80,7 @@ def row(plane: str | None, at: int, asks: str) -> Row:
 
 
 def check(life: Life, interleaved: bool) -> None:
-    """Every epoch's output is the model's, over the clocks of its manifest; none waited for what it could have done."""
+    """Each epoch's output equals the model's at the clock of its manifest; no epoch opened without a reason."""
     model, deleted = Model(), False
     for manifest, shown in zip(life.manifests, life.shown("out"), strict=True):
         slice = manifest.slices.get("rows")
@@ -93,6 +93,6 @@ def check(life: Life, interleaved: bool) -> None:
         assert found == expected
         assert ("input" in manifest.conditions.opened_for) == (slice is not None)  # type: ignore[union-attr]
         if slice is None:
-            # What an epoch deletes it has waited for, as tasks read what was there before it.
+            # An epoch may open for a timer that the previous epoch deleted, because its tasks had read the older state.
             assert expected or deleted, "an epoch was opened for a timer, and none fired"
         deleted = any(ask.startswith("-") for each in rows for ask in each["asks"].split())

@@ -1,4 +1,4 @@
-"""Rows of two streams are matched as nested loops match them; digests of rows are equal where rows are."""
+"""Rows of two streams are matched as by nested loops; digests of rows are equal exactly if the rows are."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def columns(rows: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
 @given(ROWS, ROWS, BOUNDS, st.integers(1, 5))
 @example([(0, -FAR), (1, FAR)], [(0, -FAR), (1, FAR), (1, FAR)], [-8, 8], 1)
 def test_runs_are_the_pairs_of_nested_loops(
-    some: list[tuple[int, int]], others: list[tuple[int, int]], bounds: list[int], most: int
+    some: list[tuple[int, int]], others: list[tuple[int, int]], bounds: list[int], size: int
 ) -> None:
     low, high = bounds
     sorted_rows = TimesByCode(*columns(some), code_count=4)
     runs = sorted_rows.near(*columns(others), low, high)
     found = []
-    for other, position in runs.pairs(most):
-        assert 0 < len(other) <= most
+    for other, position in runs.pairs(size):
+        assert 0 < len(other) <= size
         found += zip(sorted_rows.order[position].tolist(), other.tolist(), strict=True)
     expected = [
         (i, j)
@@ -48,7 +48,7 @@ def test_runs_are_the_pairs_of_nested_loops(
 
 
 @given(ROWS)
-def test_the_extremes_of_each_code(rows: list[tuple[int, int]]) -> None:
+def test_extremes_are_the_least_and_greatest_time_of_each_code(rows: list[tuple[int, int]]) -> None:
     codes, times = columns(rows)
     found, least, greatest = TimesByCode(codes, times, 4).extremes(4, codes, times)
     by_code = {code: [time for other, time in rows if other == code] for code, _ in sorted(rows)}
@@ -57,7 +57,7 @@ def test_the_extremes_of_each_code(rows: list[tuple[int, int]]) -> None:
     }
 
 
-def test_one_long_run_comes_in_parts() -> None:
+def test_long_runs_are_split() -> None:
     runs = Runs(np.array([7, 3]), np.array([0, 10]))
     parts = list(runs.pairs(4))
     assert [len(run) for run, _ in parts] == [4, 4, 2]
@@ -77,7 +77,7 @@ VALUES = st.tuples(
 
 
 @given(st.lists(VALUES, max_size=20))
-def test_equal_rows_have_equal_digests_and_others_have_not(rows: list[tuple[object, ...]]) -> None:
+def test_digests_are_equal_exactly_for_equal_rows(rows: list[tuple[object, ...]]) -> None:
     table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
     digests = row_digests(table, SCHEMA).to_pylist()
     assert all(len(digest) == WIDTH for digest in digests)
@@ -86,14 +86,14 @@ def test_equal_rows_have_equal_digests_and_others_have_not(rows: list[tuple[obje
             assert (first == second) == (one == other)
 
 
-def test_a_digest_is_the_same_in_every_version() -> None:
-    """State holds digests: another one would make of one row two."""
+def test_digests_are_stable_across_versions() -> None:
+    """State stores digests: a different digest would make two rows of one."""
     row = pa.Table.from_pylist([{"text": "Müller", "number": 7, "real": None, "many": [1, None]}], SCHEMA)
     assert row_digests(row, SCHEMA)[0].as_py().hex() == "f00baf6d3b665481c67eb1b6504047a2"
     assert row_digests(pa.table({"a": [1, 1]}), pa.schema([]))[0].as_py().hex() == "36afad3b3e03e0e992acc4d1955dad8a"
 
 
-def test_no_two_of_many_rows_share_half_a_digest() -> None:
+def test_halves_of_digests_are_unique_over_many_rows() -> None:
     rows = pa.table({"one": np.arange(200_000) % 500, "two": np.arange(200_000) // 500})
     digests = np.frombuffer(b"".join(row_digests(rows, rows.schema).to_pylist()), "<u8").reshape(-1, 2)
     assert len(np.unique(digests[:, 0])) == len(np.unique(digests[:, 1])) == rows.num_rows

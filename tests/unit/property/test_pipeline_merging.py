@@ -1,4 +1,4 @@
-"""Merges of partial values against a naive oracle: slices merged one by one equal all values taken at once."""
+"""Merges of partial values: slices merged one by one equal a naive oracle over all values."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ CASES: list[tuple[Merge, str, Callable[[list[Any]], Any]]] = [
 
 
 def plain(array: Any) -> list[Any]:
-    """Python values; timestamps as their number, so that the oracle need not know calendars."""
+    """Python values, with timestamps as integers, so that the oracle needs no calendar."""
     return (array.cast(pa.int64()) if pa.types.is_timestamp(array.type) else array).to_pylist()
 
 
@@ -81,7 +81,7 @@ def same(left: Any, right: Any) -> bool:
 
 @pytest.mark.parametrize(("kind", "name", "oracle"), CASES, ids=lambda case: str(getattr(case, "value", case))[:12])
 @given(data=st.data())
-def test_slices_merge_to_what_the_whole_gives(
+def test_merged_slices_equal_the_whole(
     kind: Merge, name: str, oracle: Callable[[list[Any]], Any], data: st.DataObject
 ) -> None:
     type, values = TYPES[name]
@@ -92,8 +92,8 @@ def test_slices_merge_to_what_the_whole_gives(
         state = merge_columns(kind, state, pa.array(slice, type))
     for key, got in enumerate(plain(state)):
         seen = [slice[key] for slice in slices if slice[key] is not None]
-        wanted = oracle(seen) if seen else None
-        assert same(got, wanted)
+        expected = oracle(seen) if seen else None
+        assert same(got, expected)
     assert state.type == type
 
 
@@ -106,12 +106,12 @@ def test_slices_merge_to_what_the_whole_gives(
     ),
     st.booleans(),
 )
-def test_between_equal_orders_the_value_decides(rows: list[tuple[float | None, str | None]], highest: bool) -> None:
+def test_the_value_breaks_ties_of_the_order(rows: list[tuple[float | None, str | None]], highest: bool) -> None:
     aggregate = Extreme(column("value"), column("order"), largest=highest)
     schema = pa.schema([("value", pa.string()), ("order", pa.float64())])
     state = pa.table([pa.nulls(1, pa.string()), pa.nulls(1, pa.float64())], schema=schema)
     for rank, text in rows:
-        # As Spark's max_by gives it for a slice: no value where no row has an order.
+        # As Spark's max_by over a slice: null if no row has an order.
         slice = pa.table([[None if rank is None else text], [rank]], schema=schema)
         state = aggregate.merge(state, slice)
     places = [(order(rank), text is not None, order(text or ""), text) for rank, text in rows if rank is not None]
@@ -130,17 +130,17 @@ def test_between_equal_orders_the_value_decides(rows: list[tuple[float | None, s
     ),
     st.booleans(),
 )
-def test_between_equal_orders_a_struct_decides_field_by_field(values: list[Any], highest: bool) -> None:
+def test_a_struct_breaks_ties_field_by_field(values: list[Any], highest: bool) -> None:
     type = "struct<number:int,inner:struct<share:double,text:string>>"
     types = {"value": type, "order": "int"}
     aggregate = Extreme(column("value"), column("order"), largest=highest).resolved(lambda e: types[str(e).strip("`")])
-    kept = pa.schema([("value", arrow_type(type)), ("order", pa.int32()), ("tie", pa.int64())])
-    state = pa.Table.from_pylist([dict.fromkeys(kept.names)], schema=kept)
+    schema = pa.schema([("value", arrow_type(type)), ("order", pa.int32()), ("tie", pa.int64())])
+    state = pa.Table.from_pylist([dict.fromkeys(schema.names)], schema=schema)
     for tie, value in enumerate(values):
         number, inner = value or (None, None)
         nested = None if inner is None else dict(zip(("share", "text"), inner, strict=True))
         row = {"value": None if value is None else {"number": number, "inner": nested}, "order": 7, "tie": -tie}
-        state = aggregate.merge(state, pa.Table.from_pylist([row], schema=kept))
+        state = aggregate.merge(state, pa.Table.from_pylist([row], schema=schema))
 
     got = state["value"].to_pylist()[0]
     found = got and (got["number"], got["inner"] and (got["inner"]["share"], got["inner"]["text"]))
@@ -148,7 +148,7 @@ def test_between_equal_orders_a_struct_decides_field_by_field(values: list[Any],
 
 
 def place(value: Any) -> Any:
-    """Where a struct stands: null first, then field by field."""
+    """Sort key of a struct: null first, then field by field."""
     return (value is not None, tuple(map(place, value)) if isinstance(value, tuple) else value and order(value))
 
 
@@ -161,7 +161,7 @@ def place(value: Any) -> Any:
         (pa.decimal128(38, 0), Decimal(10**38 - 1), Decimal(1)),
     ],
 )
-def test_a_sum_that_leaves_its_type_is_an_error(type: pa.DataType, old: Any, new: Any) -> None:
+def test_a_sum_that_overflows_its_type_is_an_error(type: pa.DataType, old: Any, new: Any) -> None:
     with pytest.raises(OverflowError, match="does not fit"):
         merge_columns(Merge.SUM, pa.array([old, None], type), pa.array([new, None], type))
     assert merge_columns(Merge.SUM, pa.array([old], type), pa.array([None], type)).to_pylist() == [old]

@@ -1,4 +1,4 @@
-"""Random programs: the dataflow, at any parallelism and cut into any epochs, is the class run sequentially."""
+"""The dataflow of random programs, at any parallelism and with any epochs, equals the class run sequentially."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NUMBERS = itertools.count()
 
 
 def loaded(text: str, folder: Path) -> Any:
-    """The program, from a file, where Python finds its source."""
+    """Loads the program from a file, so that Python finds its source."""
     name = f"random_program_{next(_NUMBERS)}"
     path = folder / f"{name}.py"
     path.write_text(text)
@@ -33,15 +33,15 @@ def loaded(text: str, folder: Path) -> Any:
     return module.Random
 
 
-def plainly(program: Any, call: Call) -> Any:
+def sequential_answer(program: Any, call: Call) -> Any:
     try:
         return getattr(program, call.entry)(**call.arguments)
-    except Exception as error:  # noqa: BLE001 # whatever the entry raises is its answer
+    except Exception as error:  # noqa: BLE001 # an exception of the entry is its answer
         return Failed.of(error)
 
 
 def check(folder: Path, seed: int) -> int:
-    """Returns how many task elements the program has."""
+    """Returns the number of task elements of the program."""
     chance = random.Random(seed)
     text = random_program(chance)
     epochs = random_epochs(chance, text.count("@entry\n"))
@@ -49,7 +49,7 @@ def check(folder: Path, seed: int) -> int:
     running = Interpreter(program, parallelism := chance.randint(1, 4), chance)
     sequential = program()
     for epoch in epochs:
-        assert running.epoch(epoch) == [plainly(sequential, call) for call in epoch], (seed, epochs, text)
+        assert running.epoch(epoch) == [sequential_answer(sequential, call) for call in epoch], (seed, epochs, text)
         match chance.randrange(4):
             case 0:
                 running.restart()
@@ -62,13 +62,13 @@ def check(folder: Path, seed: int) -> int:
         for instance in running.instances(name):
             partial.update(dict(instance.rows()))
         state = getattr(sequential, name)
-        there = {key: value for key, value in partial.items() if value or not state.zero_is_none}
-        assert there == dict(state.rows()), (seed, epochs, text)
+        rows = {key: value for key, value in partial.items() if value or not state.zero_is_none}
+        assert rows == dict(state.rows()), (seed, epochs, text)
     return len(running.dataflow.tasks)
 
 
 @pytest.mark.claim("SDG, 4.2")
-def test_random_programs(tmp_path: Path) -> None:
+def test_random_programs_equal_sequential_execution(tmp_path: Path) -> None:
     sizes = [check(tmp_path, seed) for seed in range(40)]
     assert max(sizes) > 8 and sum(sizes) > 150
 
@@ -82,7 +82,7 @@ BREAKING = {
     "state-in-inner-scope": ["numbers = [self.a.get(i, 0) for i in range(k)]"],
     "unknown-access": ["self.d.forget(k)"],
 }
-"""By rule: statements whose first line breaks it, wherever they stand."""
+"""For each rule: statements whose first line breaks it in any place."""
 AT_THE_END = {
     "second-visit": ["self.a.put(k, 1)", "self.a.put(x, 1)"],
     "two-accesses": ["self.a.put(k, 1)", "self.b.add(k, k, self.d.count(k))"],
@@ -95,12 +95,12 @@ AT_THE_END = {
     "global-of-partitioned": ["n: int = Global(self.a).get(k, 0)"],
     "key-expression": ["self.a.put(k, 1)", "self.d.add(k + 1)"],
 }
-"""By rule: the body of one more entry."""
+"""For each rule: the body of an additional entry."""
 BREAKS = {
     "two-accesses": 1, "loop-over-state": 1, "after-fan-out": 2, "second-visit": 1, "multi-valued": 1, "collection": 1,
     "key-expression": 1,
 }  # fmt: skip
-"""Which of these lines breaks the rule, where it is not the first."""
+"""Index of the line that breaks the rule, if it is not the first."""
 
 
 @pytest.mark.parametrize("slug", [*BREAKING, *AT_THE_END])
@@ -126,6 +126,6 @@ def test_a_program_that_breaks_a_rule_is_refused_at_the_line(slug: str, tmp_path
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(1000, 5000, 1000))
-def test_many_random_programs(first: int, tmp_path: Path) -> None:
+def test_many_random_programs_equal_sequential_execution(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 1000):
         check(tmp_path, seed)

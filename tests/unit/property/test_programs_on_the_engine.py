@@ -1,5 +1,5 @@
-"""Random programs as applications: whatever happens to drivers, at any parallelism and cut into any epochs, they are
-the class run sequentially. Store, state, tasks and recovery are real; Spark is not there."""
+"""Applications of random programs, at any parallelism, with any epochs and failures of drivers, equal the class run
+sequentially. Store, state, tasks and recovery are real; Spark is absent."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from epochal.programs.state import OVERFLOWED
 from epochal.state.table import StateScope
 from tests.kit.lives import Happening, Life, Row, Step
 from tests.unit.property.random_programs import random_epochs, random_program
-from tests.unit.property.test_programs_equal_sequential import loaded, plainly
+from tests.unit.property.test_programs_equal_sequential import loaded, sequential_answer
 
 CALLS = pa.schema([("k", pa.int64()), ("x", pa.int64()), ("at", pa.int64())])
 HAPPENINGS: tuple[Happening, ...] = ("nothing", "nothing", "abort", "die", "die decided", "restart")
 
 
 def application(program: type, entries: int) -> Pipeline:
-    """Each entry has a source of its own, and a sink for its results."""
+    """Each entry has its own source, and a sink for its results."""
     pipeline = Pipeline("random")
     running = pipeline.program(program)
     columns = dict.fromkeys(CALLS.names, "id")
@@ -38,14 +38,14 @@ def application(program: type, entries: int) -> Pipeline:
 
 
 def answers(life: Life, entries: int) -> dict[int, Any]:
-    """By the time of each call its answer."""
+    """Answers by the time of their call."""
     rows = [row for number in range(entries) for row in life.all_of(f"r{number}")]
     assert len(rows) == len({row["at"] for row in rows})
     return {row["at"]: (row["k"], row["error"] or row["value"]) for row in rows}
 
 
 def summed(rows: Iterable[tuple[int, ...]], zero_is_none: bool) -> dict[tuple[int, ...], int]:
-    """Over all instances of partial state. Where zero is none, no instance has one."""
+    """Sums over all instances of partial state. If zero is none, no instance stores a zero."""
     sums: dict[tuple[int, ...], int] = {}
     for _, *key, value in rows:
         assert value or not zero_is_none, key
@@ -69,12 +69,12 @@ def check(folder: Path, seed: int) -> None:
             rows: dict[str, list[Row]] = {}
             for call in epoch:
                 at = len(expected)
-                answer = plainly(sequential, call)
+                answer = sequential_answer(sequential, call)
                 shown = f"{answer.kind}: {answer.message}" if isinstance(answer, Failed) else answer
                 expected[at] = (call.arguments["k"], shown)
                 rows.setdefault(call.entry, []).append({**call.arguments, "at": at})
-            for given in rows.values():
-                chance.shuffle(given)
+            for calls in rows.values():
+                chance.shuffle(calls)
             life.epoch(Step(chance.choice(HAPPENINGS), chance.randint(1, 4)), **rows)
         life.settle()
         life.finish()
@@ -86,17 +86,20 @@ def check(folder: Path, seed: int) -> None:
                 state = getattr(sequential, table.id)
                 assert dict(state.rows()) == summed(found, state.zero_is_none), (seed, text)
                 continue
-            there = getattr(sequential, table.id).rows()
-            assert found == [(*key, None if value is OVERFLOWED else value) for key, value in there], (seed, text)
+            expected_rows = getattr(sequential, table.id).rows()
+            assert found == [(*key, None if value is OVERFLOWED else value) for key, value in expected_rows], (
+                seed,
+                text,
+            )
 
 
-def test_random_programs_as_applications(tmp_path: Path) -> None:
+def test_random_applications_equal_sequential_execution(tmp_path: Path) -> None:
     for seed in range(12):
         check(tmp_path, seed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(1000, 1400, 100))
-def test_many_random_programs_as_applications(first: int, tmp_path: Path) -> None:
+def test_many_random_applications_equal_sequential_execution(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 100):
         check(tmp_path, seed)

@@ -1,9 +1,9 @@
-"""Whatever people, drivers and collections do, wherever they are killed: what is retained is there, and nothing else.
+"""Retained snapshots are readable and all others are deleted, through random actions and kills at any point.
 
 Random sequences of epochs, upgrades, rescalings, forks, rollbacks, savepoints, pins, deletions, exports, imports,
 compactions and collections over two real stores and two real catalogs, against plain models of them
-(``retention_model``). After every step every snapshot that a model says is retained, of every branch, is read and
-compared; after a collection nothing else may be left.
+(``retention_model``). After every step, every snapshot that a model retains on any branch is read and compared; after
+a collection no other file may exist.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from tests.unit.property.retention_model import App
 from tests.unit.property.retention_world import World
 
 MEMORY = Path("/dev/shm")
-"""Thousands of small durable writes: no disk needs to see them."""
+"""Thousands of small durable writes, which need no disk."""
 CHANGES = st.dictionaries(st.integers(0, 12), st.none() | st.integers(0, 3), max_size=5)
 ENDS = st.sampled_from(["committed", "prepared", "given up"])
 APPS = 5
-"""In one world, also those that are deleted."""
+"""Maximum number of applications in one world, including deleted ones."""
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """The process was killed."""
 
 
-class Lives(RuleBasedStateMachine):
+class RetentionMachine(RuleBasedStateMachine):
     @initialize(compact_after=st.integers(2, 5), retained=st.integers(1, 4))
     def begin(self, compact_after: int, retained: int) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
@@ -63,7 +63,7 @@ class Lives(RuleBasedStateMachine):
                 world.close()
             shutil.rmtree(self.folder)
 
-    # Drivers.
+    # Actions of drivers.
 
     @rule(changes=CHANGES, data=st.data())
     def run_epoch(self, changes: Changes, data: st.DataObject) -> None:
@@ -110,7 +110,7 @@ class Lives(RuleBasedStateMachine):
         world, app = self._place(data)
         world.reconfigure(app, NOTED, app.parallelism, changes, ends)
 
-    # People.
+    # Actions of people.
 
     @rule(retained=st.integers(1, 4), data=st.data())
     def fork(self, retained: int, data: st.DataObject) -> None:
@@ -163,45 +163,45 @@ class Lives(RuleBasedStateMachine):
 
     @rule(to=st.integers(0, 1), whole=st.booleans(), dies=st.integers(0, 9), data=st.data())
     def move(self, to: int, whole: bool, dies: int, data: st.DataObject) -> None:
-        """Into the other world, or back into the same; ``dies``: at which step, on either side, of the first try."""
+        """Into the other world or the same one; ``dies``: step at which the first try is killed, on either side."""
         world, app = self._place(data)
         key = self._snapshot(world, app, data)
         source, target = self.movers[self.worlds.index(world)], self.movers[to]
         if key is None or len(target.world.model.apps) >= APPS:
             return
         since = None if whole else self._common(world, target.world, app, key, data)
-        export = source.ask_for_export(app, key, since)
+        export = source.request_export(app, key, since)
         _killed(source.work_off, "export.", dies)
         source.work_off()
         bundle = source.bundle(export)
-        imported = target.ask_for_import(bundle, f"app-{len(target.world.model.apps)}")
+        imported = target.request_import(bundle, f"app-{len(target.world.model.apps)}")
         _killed(target.work_off, "import.", dies)
         target.work_off()
         target.imported(imported, bundle, world)
 
     # Collections.
 
-    @rule(where=st.integers(0, 1))
-    def collect(self, where: int) -> None:
-        self._collect(self.worlds[where])
+    @rule(world_index=st.integers(0, 1))
+    def collect(self, world_index: int) -> None:
+        self._collect(self.worlds[world_index])
 
     def _collect(self, world: World) -> None:
-        """Nothing that is referenced goes; nothing else stays, but what others left and a driver may still name."""
+        """Deletes no referenced file, and all others, except those that a driver may still write or name."""
         world.collect()
-        needed = {path for key in world.model.kept() for path in world.needed(key)}
-        there = set(snapshot_files(world.store))
-        assert needed <= there, sorted(needed - there)
-        left = {path for path in there - needed - world.pending() if not self._may_be_written(world, path)}
+        needed = {path for key in world.model.required() for path in world.needed(key)}
+        existing = set(snapshot_files(world.store))
+        assert needed <= existing, sorted(needed - existing)
+        left = {path for path in existing - needed - world.pending() if not self._may_be_written(world, path)}
         assert not left, sorted(left)
 
-    @rule(hits=st.integers(1, 25), where=st.integers(0, 1))
-    def die_while_collecting(self, hits: int, where: int) -> None:
-        _killed(self.worlds[where].collect, "G", hits)
+    @rule(hits=st.integers(1, 25), world_index=st.integers(0, 1))
+    def die_while_collecting(self, hits: int, world_index: int) -> None:
+        _killed(self.worlds[world_index].collect, "G", hits)
 
-    @rule(where=st.integers(0, 1))
-    def collect_with_grace(self, where: int) -> None:
-        """What expired a moment ago is only marked."""
-        world = self.worlds[where]
+    @rule(world_index=st.integers(0, 1))
+    def collect_with_grace(self, world_index: int) -> None:
+        """Recently expired snapshots are only marked."""
+        world = self.worlds[world_index]
         before = set(snapshot_files(world.store))
         world.collect(grace=timedelta(hours=1))
         assert set(snapshot_files(world.store)) == before
@@ -209,17 +209,17 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def everything_retained_is_readable(self) -> None:
         for world in self.worlds:
-            kept = world.model.kept()
-            for key in kept:
+            required = world.model.required()
+            for key in required:
                 rows = SnapshotReader(world.store, world.model.references[key]).read("counts").to_pylist()
                 assert {row.pop("key"): row for row in rows} == world.model.expected[key], key
-            assert not kept & world.collected()
+            assert not required & world.collected()
 
     @invariant()
     def answers_agree(self) -> None:
-        """What can be asked for is retained, by the model too; everything else has expired."""
+        """The catalog serves exactly the snapshots that the model retains."""
         for world in self.worlds:
-            kept = world.model.kept()
+            required = world.model.required()
             with world.database.reading() as session:
                 for app in world.model.living:
                     row = ApplicationRepository(session).named(app.name)
@@ -229,10 +229,10 @@ class Lives(RuleBasedStateMachine):
                         except SnapshotExpired:
                             assert key not in world.model.retained(app)
                         else:
-                            assert key in kept
+                            assert key in required
 
     def _may_be_written(self, world: World, path: str) -> bool:
-        """Of an epoch that was never decided, whose driver died without a word; or a base of a driver that lives."""
+        """A file of an undecided epoch whose driver died, or a base of a running driver."""
         place = layout.place_of(path)
         assert place is not None
         if place.kind == "base":
@@ -251,14 +251,14 @@ class Lives(RuleBasedStateMachine):
         return known[data.draw(st.integers(0, len(known) - 1))] if known else None
 
     def _common(self, source: World, target: World, app: App, key: EpochKey, data: st.DataObject) -> EpochKey | None:
-        """An ancestor that both have."""
+        """An ancestor that both worlds have."""
         before = [other for other in source.model.lineage(key.branch) if other.epoch < key.epoch]
         known = (source.model.retained(app) & set(before) & target.model.references.keys()) - target.collected()
         return data.draw(st.sampled_from(sorted(known))) if known else None
 
 
 def _killed(work: Callable[[], None], points: str, hits: int) -> bool:
-    """Whether it came to that many hits of these points; it goes no further."""
+    """Kills the work at this hit of the points; returns ``False`` if it ends before."""
     left = hits
 
     def handler(point: FaultPoint, epoch: int | None) -> None:
@@ -276,10 +276,10 @@ def _killed(work: Callable[[], None], points: str, hits: int) -> bool:
     return False
 
 
-Lives.TestCase.settings = settings(
+RetentionMachine.TestCase.settings = settings(
     max_examples=settings.default.max_examples // 5 if settings.default.max_examples > 25 else 3,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-TestRetention = Lives.TestCase
+TestRetention = RetentionMachine.TestCase

@@ -1,4 +1,4 @@
-"""Runs of rows are reduced to what a loop over each run comes to, in the order of its rows."""
+"""Runs of rows are reduced like a loop over each run, in the order of its rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from epochal.tasks.row_runs import Runs, reduced
 
 
 def joined(one: pa.Table, other: pa.Table) -> pa.Table:
-    """Associative, and not commutative."""
+    """Associative, but not commutative."""
     assert one.num_rows == other.num_rows
     return pa.table({"text": pc.binary_join_element_wise(one["text"], other["text"], "")})
 
@@ -36,8 +36,8 @@ def test_a_run_is_its_rows_merged_in_order(case: tuple[int, list[tuple[int, int]
     assert found["text"].to_pylist() == ["".join(texts[first:end]) for first, end in bounds]
 
 
-def test_windows_that_overlap_cost_what_their_rows_do() -> None:
-    """1,000 windows of 64 panes over 1,063 panes: about as many merges a pane as a window's length has digits."""
+def test_overlapping_windows_share_merges() -> None:
+    """1,000 windows of 64 panes over 1,063 panes: the merges per pane are logarithmic in the length of a window."""
     merged = 0
 
     def counting(one: pa.Table, other: pa.Table) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Keys and rows come back as they went in, and encoded keys are in the order of their columns, nulls first."""
+"""Keys and rows are decoded as they were encoded; encoded keys are ordered by their columns, nulls first."""
 
 from __future__ import annotations
 
@@ -72,8 +72,10 @@ NESTED: dict[str, st.SearchStrategy[Any]] = {
 
 
 @st.composite
-def tables(draw: st.DrawFn, values: dict[str, st.SearchStrategy[Any]], *, nulls: bool, most: int = 10) -> pa.Table:
-    types = draw(st.lists(st.sampled_from(sorted(values)), min_size=1, max_size=most))
+def tables(
+    draw: st.DrawFn, values: dict[str, st.SearchStrategy[Any]], *, nulls: bool, max_columns: int = 10
+) -> pa.Table:
+    types = draw(st.lists(st.sampled_from(sorted(values)), min_size=1, max_size=max_columns))
     rows = draw(st.integers(0, 12))
     arrays = []
     for type in types:
@@ -88,8 +90,8 @@ def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
 
 @st.composite
 def keys(draw: st.DrawFn) -> pa.Table:
-    """Some columns take nulls, some do not: operators' keys, and the keys of maps."""
-    table = draw(tables(VALUES, nulls=True, most=4))
+    """Some columns permit nulls and some do not, as in keys of operators and of maps."""
+    table = draw(tables(VALUES, nulls=True, max_columns=4))
     declared = [
         field.with_nullable(table.column(field.name).null_count > 0 or draw(st.booleans())) for field in table.schema
     ]
@@ -97,7 +99,7 @@ def keys(draw: st.DrawFn) -> pa.Table:
 
 
 @given(keys())
-def test_keys_come_back_in_one_order_and_alike_one_by_one(table: pa.Table) -> None:
+def test_keys_round_trip_and_keep_their_order(table: pa.Table) -> None:
     codec = KeyCodec(table.schema)
     encoded = codec.encode(table)
     rows = rows_of(table)
@@ -113,13 +115,13 @@ def test_keys_come_back_in_one_order_and_alike_one_by_one(table: pa.Table) -> No
 
 
 @given(keys(), st.data())
-def test_the_first_columns_are_the_prefix_of_exactly_their_keys(table: pa.Table, data: st.DataObject) -> None:
+def test_leading_columns_are_the_prefix_of_exactly_their_keys(table: pa.Table, data: st.DataObject) -> None:
     codec = KeyCodec(table.schema)
     width = data.draw(st.integers(0, table.num_columns))
-    rows, every = rows_of(table), codec.encode(table)
+    rows, all_encoded = rows_of(table), codec.encode(table)
     for chosen in rows:
         prefix = codec.encode_one(chosen[:width])
-        for row, encoded in zip(rows, every, strict=True):
+        for row, encoded in zip(rows, all_encoded, strict=True):
             assert encoded.startswith(prefix) == (row[:width] == chosen[:width])
             assert codec.leading(encoded, width) == codec.encode_one(row[:width])
         if width and len(prefix):
@@ -130,7 +132,7 @@ def test_the_first_columns_are_the_prefix_of_exactly_their_keys(table: pa.Table,
     st.lists(st.binary(max_size=4) | st.sampled_from([b"", b"\xff", b"\xff\xff", b"a\xff"]), max_size=9),
     st.integers(0, 3),
 )
-def test_the_end_of_a_prefix_is_the_least_above_all_that_begin_with_it(prefixes: list[bytes], skipped: int) -> None:
+def test_the_end_of_a_prefix_is_above_all_keys_with_the_prefix(prefixes: list[bytes], skipped: int) -> None:
     ends = ends_of_prefixes(pa.array(prefixes, pa.binary())[skipped:])
     ends.validate(full=True)
     assert ends.to_pylist() == [end_of_prefix(prefix) for prefix in prefixes[skipped:]]
@@ -141,10 +143,10 @@ def test_the_end_of_a_prefix_is_the_least_above_all_that_begin_with_it(prefixes:
 
 
 @given(tables(VALUES | FLOATS | NESTED, nulls=True), st.data())
-def test_rows_come_back_also_among_missing_ones_and_from_slices(table: pa.Table, data: st.DataObject) -> None:
+def test_rows_round_trip_with_gaps_and_from_slices(table: pa.Table, data: st.DataObject) -> None:
     codec = RowCodec(table.schema)
     encoded: list[bytes | None] = list(codec.encode(table))
-    assert _shown(codec.decode(encoded)) == _shown(table)
+    assert _values(codec.decode(encoded)) == _values(table)
     for row, one in zip(table.to_pylist(), encoded, strict=True):
         assert repr(codec.decode_one(one or b"")).replace(
             "datetime.timezone.utc", "zoneinfo.ZoneInfo(key='UTC')"
@@ -165,7 +167,7 @@ def test_columns_are_found_by_name_and_cast_to_the_schema() -> None:
     assert codec.encode(chunked) == [codec.encode_one(("k", 7))] * 2
 
 
-def test_a_null_is_refused_by_column_where_there_can_be_none() -> None:
+def test_nulls_are_refused_in_non_nullable_columns() -> None:
     codec = KeyCodec(pa.schema([pa.field("origin", pa.string(), nullable=False)]))
     with pytest.raises(InvalidKey, match="'origin' is null in 1 row"):
         codec.encode(pa.table({"origin": pa.array(["JFK", None])}))
@@ -192,5 +194,5 @@ def _nulls_first(row: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-def _shown(table: pa.Table) -> str:
+def _values(table: pa.Table) -> str:
     return repr(table.to_pylist())

@@ -1,4 +1,4 @@
-"""Laws of watermarks over random graphs and epochs: they never fall, a replay agrees, and no row comes out too late."""
+"""Laws of watermarks over random graphs and epochs: they never decrease, replays agree, and no output is late."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from epochal.state.watermarks import (
 
 @st.composite
 def graphs(draw: st.DrawFn, idle: bool = True) -> TimeGraph:
-    """One to three declarations, and up to five operators over anything before them."""
+    """One to three declarations, and up to five operators over any previous places."""
     places: list[Declaration | TimedOperator] = []
     for number in range(draw(st.integers(1, 3))):
         idle_after = draw(st.none() | st.integers(1, 30)) if idle else None
@@ -49,7 +49,7 @@ EPOCHS = st.lists(
     min_size=1,
     max_size=12,
 )
-"""By how much the driver's clock moves, whether an attempt begins, and the rows' times by source and partition."""
+"""For each epoch: movement of the driver's clock, start of an attempt, and times of rows by source and partition."""
 
 
 def openings(graph: TimeGraph, epochs: list[tuple[int, bool, Rows]], read: list[frozenset[str]]) -> list[Opening]:
@@ -82,15 +82,15 @@ def clocks(graph: TimeGraph, epochs: list[tuple[int, bool, Rows]], ended_from: i
 
 
 @given(graphs(), EPOCHS, st.none() | st.integers(0, 12))
-def test_nothing_falls_and_late_follows_fire(
+def test_watermarks_never_decrease_and_late_follows_fire(
     graph: TimeGraph, epochs: list[tuple[int, bool, Rows]], ended_from: int | None
 ) -> None:
     before: Clock | None = None
     for clock in clocks(graph, epochs, ended_from):
         for place in graph.places:
-            mine = clock.places[place.name]
-            assert mine.late <= mine.fire
-            assert mine.late == (BEGINNING if before is None else before.places[place.name].fire)
+            current = clock.places[place.name]
+            assert current.late <= current.fire
+            assert current.late == (BEGINNING if before is None else before.places[place.name].fire)
         if before is not None:
             assert clock.epoch_time >= before.epoch_time
             for name, parts in before.partitions.items():
@@ -101,19 +101,19 @@ def test_nothing_falls_and_late_follows_fire(
 
 
 @given(graphs(), EPOCHS)
-def test_a_replay_over_what_manifests_say_agrees(graph: TimeGraph, epochs: list[tuple[int, bool, Rows]]) -> None:
+def test_a_replay_from_manifests_gives_the_same_clocks(graph: TimeGraph, epochs: list[tuple[int, bool, Rows]]) -> None:
     recorded = clocks(graph, epochs)
-    # The driver's clock of the replay is the epoch time that was recorded; parents have been through JSON.
+    # The replay uses the recorded epoch times; parents pass through JSON.
     parent: Clock | None = None
     for clock, (_, _, rows) in zip(recorded, epochs, strict=True):
         slices = {name: frozenset(parts) for name, parts in rows.items()}
-        again = opened(graph, parent, Opening(clock.epoch_time, clock.attempt_began, slices))
-        parent = Clock.model_validate_json(observed(graph, again, latest(graph, rows)).model_dump_json())
+        replayed = opened(graph, parent, Opening(clock.epoch_time, clock.attempt_began, slices))
+        parent = Clock.model_validate_json(observed(graph, replayed, latest(graph, rows)).model_dump_json())
         assert parent == clock
 
 
 @given(graphs(), EPOCHS, st.dictionaries(st.integers(0, 4), st.integers(0, 250)))
-def test_what_is_due_is_reached_when_an_epoch_opens_then(
+def test_due_times_are_reached_by_an_epoch_opened_then(
     graph: TimeGraph, epochs: list[tuple[int, bool, Rows]], times: dict[int, int]
 ) -> None:
     names = [place.name for place in graph.places]
@@ -123,7 +123,7 @@ def test_what_is_due_is_reached_when_an_epoch_opens_then(
     if due is None:
         return
     assert due >= clock.epoch_time
-    for _ in range(2):  # where the last epoch saw rows of what is now idle, in the second one
+    for _ in range(2):  # in the second epoch, if the last one had rows of a partition that is now idle
         clock = opened(graph, clock, Opening(due))
         if any(at <= clock.places[name].fire for name, at in waiting.items()):
             return
@@ -132,29 +132,26 @@ def test_what_is_due_is_reached_when_an_epoch_opens_then(
 
 @dataclass
 class Delaying:
-    """An operator that keeps a row until fire has reached its time plus ``hold``, and then gives it with its own time:
-    a window of allowed lateness, a left interval join. It gives as late as its hold allows, and asserts that nothing
-    reaches it that it has closed for."""
+    """Outputs each row, with its own time, when fire has reached its time plus ``hold``, like a window with allowed
+    lateness or a left interval join. Outputs as late as its hold permits, and asserts that no input is late."""
 
     hold: int
-    kept: list[int] = field(default_factory=list)
+    held: list[int] = field(default_factory=list)
 
     def run(self, late: int, fire: int, rows: list[int]) -> list[int]:
         assert all(time >= late for time in rows), (late, fire, rows)
-        self.kept += rows
-        out = [time for time in self.kept if time + self.hold <= fire]
-        self.kept = [time for time in self.kept if time + self.hold > fire]
+        self.held += rows
+        out = [time for time in self.held if time + self.hold <= fire]
+        self.held = [time for time in self.held if time + self.hold > fire]
         return out
 
 
 @given(graphs(idle=False), EPOCHS)
-def test_no_row_comes_out_later_than_its_consumer_has_closed(
-    graph: TimeGraph, epochs: list[tuple[int, bool, Rows]]
-) -> None:
-    """Also of several inputs, at any depth, and with nothing left over when all sources have ended."""
+def test_no_output_is_late_for_its_consumer(graph: TimeGraph, epochs: list[tuple[int, bool, Rows]]) -> None:
+    """With several inputs, at any depth; no row remains when all sources have ended."""
     operators = {place.name: Delaying(place.hold) for place in graph.places if isinstance(place, TimedOperator)}
     every = frozenset(declaration.name for declaration in graph.declarations)
-    came: dict[str, int] = dict.fromkeys([place.name for place in graph.places], 0)
+    arrived: dict[str, int] = dict.fromkeys([place.name for place in graph.places], 0)
     clock: Clock | None = None
     for now, (_, _, rows) in enumerate([*epochs, (0, False, {})]):
         drain = now == len(epochs)
@@ -162,28 +159,26 @@ def test_no_row_comes_out_later_than_its_consumer_has_closed(
         clock = opened(graph, clock, opening)
         rows_of: dict[str, list[int]] = {}
         for place in graph.places:
-            mine = clock.places[place.name]
+            current = clock.places[place.name]
             if isinstance(place, Declaration):
                 times = [time for part in rows.get(place.name, {}).values() for time in part]
-                # What is late where it is declared is late, and goes no further.
-                rows_of[place.name] = [time for time in times if time >= mine.late]
+                # Rows that are late at their declaration go no further.
+                rows_of[place.name] = [time for time in times if time >= current.late]
             else:
                 rows_in = [time for name in place.inputs for time in rows_of[name]]
-                rows_of[place.name] = operators[place.name].run(mine.late, mine.fire, rows_in)
+                rows_of[place.name] = operators[place.name].run(current.late, current.fire, rows_in)
             behind = output_of(graph, clock, place.name)
             assert all(time >= behind.late for time in rows_of[place.name])
-            came[place.name] += len(rows_of[place.name])
+            arrived[place.name] += len(rows_of[place.name])
         clock = observed(graph, clock, latest(graph, rows))
     for place in graph.places:
         if isinstance(place, TimedOperator):
             assert clock is not None and clock.places[place.name].fire == END
-            assert came[place.name] == sum(came[name] for name in place.inputs)
+            assert arrived[place.name] == sum(arrived[name] for name in place.inputs)
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=10), st.integers(0, 1_000))
-def test_a_partition_that_is_in_order_is_never_late_however_far_another_is(
-    steps: list[tuple[int, int]], lead: int
-) -> None:
+def test_an_ordered_partition_is_never_late_behind_a_faster_one(steps: list[tuple[int, int]], lead: int) -> None:
     graph = TimeGraph((Declaration("a", 0), TimedOperator("o", ("a",))))
     clock: Clock | None = None
     ahead, behind = lead, 0

@@ -1,4 +1,4 @@
-"""What the command line says and how it reads what it is given; no control plane needed."""
+"""Formatting, options, exit codes and routes of the command line, without a control plane."""
 
 from __future__ import annotations
 
@@ -21,21 +21,19 @@ from epochal.cli.failures import ExitCode, exit_code, sentence
 from epochal.cli.main import app
 from epochal.cli.options import configuration, parameters
 from epochal.cli.output import encode
-from epochal.client.models import (
-    Head,
-)
+from epochal.client.models import Head
 from epochal.contracts.configuration import Configuration
 from epochal.declarations.names import alternatives
 from epochal.service.app import ROUTERS
 
 RESOLVING = ("abort", "commit", "retry")
-"""What `epochal transaction` does with a prepared transaction."""
+"""Actions of `epochal transaction` on a prepared transaction."""
 SLUG = re.compile(r"`([a-z-]+)`")
 NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "expected"),
     [
         (0.2, "just now"),
         (41, "41 s ago"),
@@ -45,32 +43,32 @@ NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
         (172800, "2 d ago"),
     ],
 )
-def test_ages(seconds: float, said: str) -> None:
-    assert formatting.age(NOW - timedelta(seconds=seconds), NOW) == said
+def test_ages_are_shown_in_one_unit(seconds: float, expected: str) -> None:
+    assert formatting.age(NOW - timedelta(seconds=seconds), NOW) == expected
 
 
 @pytest.mark.parametrize(
-    ("bytes", "said"), [(0, "0 B"), (1023, "1023 B"), (4300, "4.2 KiB"), (32 << 20, "32 MiB"), (None, "")]
+    ("bytes", "expected"), [(0, "0 B"), (1023, "1023 B"), (4300, "4.2 KiB"), (32 << 20, "32 MiB"), (None, "")]
 )
-def test_sizes(bytes: int | None, said: str) -> None:
-    assert formatting.size(bytes) == said
+def test_sizes_use_binary_units(bytes: int | None, expected: str) -> None:
+    assert formatting.size(bytes) == expected
 
 
-def test_parameters_are_json_or_text_and_go_over_the_file(tmp_path: Path) -> None:
+def test_parameters_are_json_or_text_and_override_the_file(tmp_path: Path) -> None:
     file = tmp_path / "parameters.json"
     file.write_text('{"limit": 1, "kept": [1, 2]}')
-    given = parameters(["limit=15", "name=JFK", "flag=true", "path=a=b", "empty="], file)
-    assert given == {"limit": 15, "kept": [1, 2], "name": "JFK", "flag": True, "path": "a=b", "empty": ""}
+    parsed = parameters(["limit=15", "name=JFK", "flag=true", "path=a=b", "empty="], file)
+    assert parsed == {"limit": 15, "kept": [1, 2], "name": "JFK", "flag": True, "path": "a=b", "empty": ""}
 
 
 @pytest.mark.parametrize("text", ["nothing", "=3"])
-def test_a_parameter_that_is_no_pair_is_wrong_usage(text: str) -> None:
+def test_parameters_must_be_pairs(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="NAME=VALUE"):
         parameters([text])
 
 
 @pytest.mark.parametrize("content", ["[1]", "{", None])
-def test_a_parameters_file_that_holds_no_object_is_wrong_usage(tmp_path: Path, content: str | None) -> None:
+def test_a_parameters_file_must_hold_an_object(tmp_path: Path, content: str | None) -> None:
     file = tmp_path / "parameters.json"
     if content is not None:
         file.write_text(content)
@@ -78,9 +76,9 @@ def test_a_parameters_file_that_holds_no_object_is_wrong_usage(tmp_path: Path, c
         parameters(None, file)
 
 
-def test_settings_are_nested_and_spark_names_are_kept_whole() -> None:
-    given = configuration(["parallelism=4", "restart.max_restarts=2", "spark.executor.cores=1", "state_backend=heap"])
-    assert given == {
+def test_settings_nest_by_dots_except_spark_names() -> None:
+    parsed = configuration(["parallelism=4", "restart.max_restarts=2", "spark.executor.cores=1", "state_backend=heap"])
+    assert parsed == {
         "parallelism": 4,
         "restart": {"max_restarts": 2},
         "spark": {"spark.executor.cores": "1"},
@@ -101,14 +99,16 @@ def test_settings_are_nested_and_spark_names_are_kept_whole() -> None:
         (["allow_dropped_state=17"], None, ["17"]),
     ],
 )
-def test_settings_that_are_lists(pairs: list[str] | None, dropped: list[str] | None, expected: list[str]) -> None:
-    given = configuration(pairs, dropped)
-    assert given == {"allow_dropped_state": expected}
-    assert Configuration.model_validate(given).allow_dropped_state == tuple(expected)
+def test_list_settings_accept_commas_json_and_repetition(
+    pairs: list[str] | None, dropped: list[str] | None, expected: list[str]
+) -> None:
+    parsed = configuration(pairs, dropped)
+    assert parsed == {"allow_dropped_state": expected}
+    assert Configuration.model_validate(parsed).allow_dropped_state == tuple(expected)
 
 
 @pytest.mark.parametrize("text", ["a,", ",", ""])
-def test_an_empty_element_of_a_list_is_wrong_usage(text: str) -> None:
+def test_empty_list_elements_are_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="empty element"):
         configuration([f"allow_dropped_state={text}"])
 
@@ -126,16 +126,16 @@ def test_an_empty_element_of_a_list_is_wrong_usage(text: str) -> None:
         (errors.EnvironmentProblem, ExitCode.FAILED),
     ],
 )
-def test_exit_codes(error: type[errors.EpochalError], code: ExitCode) -> None:
+def test_each_error_has_its_exit_code(error: type[errors.EpochalError], code: ExitCode) -> None:
     assert exit_code(error()) == code
 
 
-def test_an_error_is_one_line_but_the_authors_own_traceback_is_shown() -> None:
+def test_errors_are_one_line_except_author_tracebacks() -> None:
     assert sentence(errors.SinkError("The sink is full.\nlong detail")) == "The sink is full."
     assert sentence(errors.AuthorError("ZeroDivisionError\n  flights.py, line 3")).endswith("line 3")
 
 
-def test_documents_of_many_have_items() -> None:
+def test_lists_are_encoded_as_items() -> None:
     epoch = Head(branch="main", epoch=3, committed_at=NOW, drained=False)
     assert json.loads(encode([epoch]))["items"][0]["epoch"] == 3
     assert json.loads(encode(epoch))["committed_at"].startswith("2024-05-01T12:00:00")
@@ -147,8 +147,8 @@ def every_error(kind: type[errors.EpochalError] = errors.EpochalError) -> Iterat
         yield from every_error(child)
 
 
-def test_the_documented_exit_codes_are_those_of_every_error() -> None:
-    importlib.import_module("epochal.service.app")  # which declares errors of its own
+def test_documented_exit_codes_match_every_error() -> None:
+    importlib.import_module("epochal.service.app")  # declares further errors
     page = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text()
     rows = re.findall(r"^(\| (\d+) \|.*)$", page, re.MULTILINE)
     documented = {slug: int(code) for row, code in rows for slug in SLUG.findall(row)}
@@ -157,7 +157,7 @@ def test_the_documented_exit_codes_are_those_of_every_error() -> None:
     assert {slug for slug, code in found.items() if code != ExitCode.FAILED} == set(documented)
 
 
-def test_a_name_that_is_not_there_comes_with_what_is() -> None:
+def test_unknown_names_come_with_alternatives() -> None:
     assert alternatives("flihgts", ["flights", "orders"]) == " Did you mean 'flights'?"
     assert alternatives("x", ["orders", "flights"]) == " Existing names: flights, orders."
     assert alternatives("x", []) == " None exist yet."
@@ -172,7 +172,7 @@ def commands(app: typer.Typer, prefix: str = "") -> Iterator[tuple[str, str]]:
         yield f"{prefix}{command.name or command.callback.__name__}", inspect.getsource(command.callback)
 
 
-def test_whatever_waits_can_be_told_not_to_and_is_documented() -> None:
+def test_waiting_commands_have_a_documented_wait_option() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text().partition("## Waiting")[2]
     waits = ("session.wait", "_finish(", "_answer(", "_begun(")
     waiting = {name for name, code in commands(app) if any(call in code for call in waits)}
@@ -256,7 +256,7 @@ REST = {
     "webhooks delete": ["DELETE /v1/webhooks/{id}"],
     "webhooks list": ["GET /v1/webhooks"],
 }
-"""By command the routes that it uses."""
+"""Routes of each command."""
 LOCAL = {
     *("check", "run", "dev", "sdg explain", "up", "config show", "migrate", "doctor"),
     *("backup list", "backup verify", "backup restore", "login", "logout", "context list", "context use"),
@@ -272,9 +272,7 @@ LOCAL = {
 )
 def test_every_command_has_its_routes_or_works_on_this_machine() -> None:
     commands = set(_commands(typer.main.get_command(app)))
-    assert commands - LOCAL == set(REST), (
-        "docs/reference/command-line.md and this test list commands; a new one belongs into both"
-    )
+    assert commands - LOCAL == set(REST), "list new commands in docs/reference/command-line.md and in this test"
     assert commands >= LOCAL
     routes = {
         f"{method} {route.path}"
@@ -287,7 +285,7 @@ def test_every_command_has_its_routes_or_works_on_this_machine() -> None:
 
 
 def _commands(command: Any, *path: str) -> Iterator[str]:
-    """The full names of all commands below."""
+    """Full names of ``command`` and of all commands below it."""
     if isinstance(command, typer.core.TyperGroup):
         for name, each in command.commands.items():
             yield from _commands(each, *path, name)

@@ -1,4 +1,4 @@
-"""Batch look-ups are parsed by a shorter way than their model's; what it gives is what the model gives."""
+"""The fast parser of batch look-ups returns what the parser of the model returns, or nothing."""
 
 from __future__ import annotations
 
@@ -52,28 +52,28 @@ BODIES = (
 @example(b'\xef\xbb\xbf{"keys": [{}]}')
 @example(b'{"keys": [{"a": 123456789012345678901234567890}]} ')
 @example(b"[" * 10_000)
-def test_is_the_models_or_nothing(body: bytes) -> None:
+def test_the_fast_parser_equals_the_model_or_declines(body: bytes) -> None:
     found = _plain(body)
     if found is not None:
         assert _written(found) == _written(LookupRequest.model_validate_json(body))
 
 
-def test_takes_the_shorter_way_where_nothing_is_unusual() -> None:
+def test_ordinary_bodies_take_the_fast_path() -> None:
     assert _plain(b'{"keys": [{"id": 1}], "epoch": 3, "isolation": "read_committed"}') is not None
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"keys": [1]}', b'{"keys": [{}], "more": 1}', b'{"keys": {}}', b"[]", b"1"])
-def test_what_is_wrong_is_the_models_to_say(body: bytes) -> None:
+def test_invalid_bodies_are_left_to_the_model(body: bytes) -> None:
     assert _plain(body) is None
     with pytest.raises(ValidationError):
         LookupRequest.model_validate_json(body)
 
 
-def test_more_keys_than_are_allowed_are_the_models_to_refuse() -> None:
+def test_too_many_keys_are_left_to_the_model() -> None:
     body = json.dumps({"keys": [{"id": 1}] * (MOST_KEYS + 1)}).encode()
     assert _plain(body) is None
 
 
 def _written(request: LookupRequest) -> tuple[Any, ...]:
-    """With types, as 1 and 1.0 and True are equal; a NaN is equal to itself here."""
+    """Includes types, because 1, 1.0 and True are equal; a NaN equals itself here."""
     return request.isolation, repr(request)

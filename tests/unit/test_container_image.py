@@ -1,4 +1,4 @@
-"""The image's Dockerfile keeps what helm/README.md promises of it. To build it takes a container runtime."""
+"""The Dockerfile keeps the promises of helm/README.md; building the image would need a container runtime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DOCKERFILE = (ROOT / "helm" / "Dockerfile").read_text()
 
 
 def instructions() -> list[tuple[str, str]]:
-    """Each as its word and the rest, continued lines joined."""
+    """Pairs of instruction and arguments, with continued lines joined."""
     lines = [line for line in DOCKERFILE.splitlines() if line.strip() and not line.startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
     return [(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in joined.splitlines()]
@@ -34,7 +34,7 @@ def stages() -> list[list[tuple[str, str]]]:
     return found
 
 
-def test_what_is_built_with_does_not_come_along() -> None:
+def test_build_tools_are_not_in_the_final_image() -> None:
     build, final = stages()
     assert [stage[0][1].partition(" ")[0] for stage in (build, final)] == ["${BASE}", "${BASE}"]
     copied = [rest for word, rest in final if word == "COPY"]
@@ -42,14 +42,14 @@ def test_what_is_built_with_does_not_come_along() -> None:
     assert not any("pip" in rest for word, rest in final if word == "RUN")
 
 
-def test_python_packages_are_those_of_the_lock_file() -> None:
+def test_python_packages_come_from_the_lock_file() -> None:
     installs = [part for word, rest in stages()[0] if word == "RUN" for part in re.findall(r"pip install [^&]*", rest)]
     locked, own = installs
     assert "--require-hashes" in locked and locked.split()[-2:] == ["-r", "requirements.lock"]
-    assert "--no-index" in own and "--no-deps" in own, "nothing else comes from an index"
+    assert "--no-index" in own and "--no-deps" in own, "only the lock file may use an index"
 
 
-def test_nobody_is_root_and_any_user_may_run_it() -> None:
+def test_the_image_runs_as_any_user_and_not_as_root() -> None:
     final = stages()[1]
     users = [rest for word, rest in final if word == "USER"]
     assert users == ["10001"] and final.index(("USER", "10001")) > max(
@@ -59,7 +59,7 @@ def test_nobody_is_root_and_any_user_may_run_it() -> None:
     assert "--uid 10001 --gid 0" in accounts and "--group=0 --mode=0775 /data" in accounts
 
 
-def test_signals_and_children_are_looked_after() -> None:
+def test_an_init_process_handles_signals_and_children() -> None:
     final = dict(stages()[1])
     assert final["ENTRYPOINT"] == '["tini", "-g", "--", "epochal"]'
     packages = next(rest for word, rest in stages()[1] if word == "RUN" and "apt-get" in rest)
@@ -67,23 +67,23 @@ def test_signals_and_children_are_looked_after() -> None:
         assert f" {package} " in packages
 
 
-def test_whatever_is_copied_is_there() -> None:
+def test_copied_files_exist() -> None:
     for word, rest in stages()[0] + stages()[1]:
         if word == "COPY" and "--from=" not in rest:
             *sources, _ = [part for part in rest.split() if not part.startswith("--")]
             assert [source for source in sources if not (ROOT / source).exists()] == []
 
 
-def test_packages_of_development_are_removed_and_no_others() -> None:
-    here, gone = needed("epochal[postgresql]"), set(unneeded("epochal[postgresql]"))
-    assert {"pyspark", "py4j", "fastapi", "starlette", "psycopg", "psycopg-binary", "pydantic-core"} <= here
-    assert {"pytest", "mypy", "hypothesis", "scikit-learn"} <= gone
-    assert here.isdisjoint(gone) and "psycopg" not in needed("epochal")
+def test_only_development_packages_are_removed() -> None:
+    retained, removed = needed("epochal[postgresql]"), set(unneeded("epochal[postgresql]"))
+    assert {"pyspark", "py4j", "fastapi", "starlette", "psycopg", "psycopg-binary", "pydantic-core"} <= retained
+    assert {"pytest", "mypy", "hypothesis", "scikit-learn"} <= removed
+    assert retained.isdisjoint(removed) and "psycopg" not in needed("epochal")
 
 
 @pytest.fixture
 def java(tmp_path: Path) -> Path:
-    """The script of the image, with a Java that says its user and what is preloaded for it."""
+    """The java script of the image, with a Java that prints its arguments, LD_PRELOAD and its account."""
     real = tmp_path / "java"
     real.write_text(
         '#!/bin/sh\necho "$@"\necho "$LD_PRELOAD"\n'
@@ -100,17 +100,17 @@ def java(tmp_path: Path) -> Path:
     return script
 
 
-def test_java_runs_as_a_user_with_a_name(java: Path) -> None:
-    said = subprocess.run(
+def test_java_runs_unchanged_for_a_named_user(java: Path) -> None:
+    result = subprocess.run(
         [java, "-version", "two words"], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
     )
-    assert said.stdout.splitlines() == ["-version two words", ""]
+    assert result.stdout.splitlines() == ["-version two words", ""]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can run a program as a user without a name")
-def test_java_gets_a_name_for_a_user_who_has_none(java: Path) -> None:
-    """No library of that name is here, which the loader says, and goes on."""
-    said = subprocess.run(
+def test_java_gets_an_account_for_a_user_without_a_name(java: Path) -> None:
+    """The library is missing on this machine; the loader only prints a warning."""
+    result = subprocess.run(
         [java, "-version"],
         capture_output=True,
         text=True,
@@ -120,13 +120,13 @@ def test_java_gets_a_name_for_a_user_who_has_none(java: Path) -> None:
         env={"PATH": "/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp"},
         cwd="/",
     )
-    arguments, preloaded, account = said.stdout.splitlines()
+    arguments, preloaded, account = result.stdout.splitlines()
     assert (arguments, preloaded) == ("-version", "libnss_wrapper.so")
     assert account == "epochal:x:1000640000:0::/tmp:/bin/sh"
 
 
 def _audited(tmp_path: Path, answer: str, code: int = 0) -> tuple[int, str]:
-    """The report on what a stand-in for pip-audit prints; it checks the arguments."""
+    """The report on the output of a stand-in for pip-audit, which checks its arguments."""
     program = tmp_path / "pip-audit"
     program.write_text(
         "#!/bin/sh\n"
@@ -138,21 +138,21 @@ def _audited(tmp_path: Path, answer: str, code: int = 0) -> tuple[int, str]:
     return audit.report(str(program), ["a.lock", "b.lock"], "osv")
 
 
-def test_an_audit_of_what_was_not_looked_up_is_no_success(tmp_path: Path) -> None:
+def test_an_audit_fails_for_packages_that_were_not_checked(tmp_path: Path) -> None:
     good = {"name": "idna", "version": "3.20", "vulns": []}
     found = {"id": "PYSEC-1", "aliases": ["CVE-2024-3651"], "fix_versions": ["3.7"]}
     bad = {"name": "idna", "version": "3.6", "vulns": [found]}
     skipped = {"name": "h11", "skip_reason": "Dependency not found on PyPI and could not be audited: h11 (0.16.0)"}
 
-    def of(*packages: object, code: int = 0) -> tuple[int, str]:
+    def report(*packages: object, code: int = 0) -> tuple[int, str]:
         return _audited(tmp_path, json.dumps({"dependencies": packages, "fixes": []}), code)
 
-    assert of(good) == (0, "1 of 1 packages checked, 0 known vulnerabilities.")
-    code, text = of(good, bad, code=1)
+    assert report(good) == (0, "1 of 1 packages checked, 0 known vulnerabilities.")
+    code, text = report(good, bad, code=1)
     assert code == audit.FOUND and text.splitlines()[0] == "idna 3.6: PYSEC-1, CVE-2024-3651; fixed in 3.7"
-    code, text = of(good, skipped)
+    code, text = report(good, skipped)
     assert code == audit.UNKNOWN and "1 of 2 packages checked" in text and "did not answer for 1 packages (h11)" in text
-    assert of(bad, skipped, code=1)[0] == audit.FOUND
-    assert of()[0] == audit.UNKNOWN
+    assert report(bad, skipped, code=1)[0] == audit.FOUND
+    assert report()[0] == audit.UNKNOWN
     code, text = _audited(tmp_path, "", 1)
     assert code == audit.UNKNOWN and "could not be run against the database 'osv': no connection" in text

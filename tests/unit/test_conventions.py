@@ -1,4 +1,4 @@
-"""The house's own rules: what is imported is declared, what is locked is pinned, and nothing names a package index."""
+"""Rules of this repository: dependencies, lock files, the Makefile, names, sessions, commands, backups."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-# What declared dependencies are made of, and show: FastAPI, Pydantic and PySpark in this order.
-HANDED_THROUGH = {"starlette", "pydantic-core", "py4j"}
+# Exposed by declared dependencies: FastAPI, Pydantic and PySpark, in this order.
+RE_EXPORTED = {"starlette", "pydantic-core", "py4j"}
 SHIPPED = ("epochal", "service", "backends", "connectors", "migrations")
 
 
@@ -25,7 +25,7 @@ def requirement_name(requirement: str) -> str:
 
 
 def nodes_of(path: Path, word: str = "") -> Iterator[ast.AST]:
-    """A module's syntax, if the module has the word at all: to parse each takes seconds."""
+    """Syntax nodes of a module that contains the word; parsing every module would take seconds."""
     text = path.read_text()
     if word in text:
         yield from ast.walk(ast.parse(text))
@@ -60,7 +60,7 @@ def test_every_import_of_a_shipped_module_is_a_declared_dependency() -> None:
         allowed = declared | extras | (development if "testing" in path.parts else set())
         for package in imported_packages(path):
             owners = {owner.lower().replace("_", "-") for owner in known.get(package, [package])}
-            if not owners & (allowed | HANDED_THROUGH):
+            if not owners & (allowed | RE_EXPORTED):
                 undeclared.setdefault(str(path.relative_to(ROOT)), set()).add(package)
     assert undeclared == {}
 
@@ -71,8 +71,8 @@ def test_every_import_of_a_shipped_module_is_a_declared_dependency() -> None:
 def test_every_dependency_is_locked_with_hashes_and_no_index_is_named(file: str, extra: str) -> None:
     lock = (ROOT / file).read_text()
     pinned = {match.lower() for match in re.findall(r"^([A-Za-z0-9._-]+)==", lock, re.MULTILINE)}
-    wanted = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"][extra]
-    assert {requirement_name(item) for item in wanted} <= pinned
+    required = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"][extra]
+    assert {requirement_name(item) for item in required} <= pinned
     assert "://" not in lock
     for entry in re.split(r"\n(?=[A-Za-z0-9])", lock.strip()):
         assert "--hash=sha256:" in entry, entry
@@ -89,7 +89,7 @@ def test_the_makefile_lists_every_target() -> None:
     makefile = (ROOT / "Makefile").read_text()
     phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
     assert phony is not None
-    # Under `make test` this is a make inside a make, which greets its folder.
+    # Under `make test` a nested make would print its directory.
     command = ["make", "--no-print-directory", "help"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert {line.split()[1] for line in listed.splitlines()} == set(phony[1].split())
@@ -99,7 +99,7 @@ def test_the_makefile_lists_every_target() -> None:
     ("java", "fix"),
     [('openjdk version "1.8.0_352"', "Java 8"), ('openjdk version "11.0.2" 2019-01-15', "Java 11"), (None, "no java")],
 )
-def test_a_machine_without_the_right_java_is_told_the_fix(tmp_path: Path, java: str | None, fix: str) -> None:
+def test_check_machine_names_the_fix_for_an_unsupported_java(tmp_path: Path, java: str | None, fix: str) -> None:
     if java is not None:
         program = tmp_path / "bin" / "java"
         program.parent.mkdir()
@@ -117,18 +117,18 @@ def test_a_machine_without_the_right_java_is_told_the_fix(tmp_path: Path, java: 
     assert "install" in done.stderr
 
 
-def test_a_machine_with_what_is_needed_passes_in_silence() -> None:
+def test_check_machine_prints_nothing_on_a_suitable_machine() -> None:
     done = subprocess.run(
         [ROOT / "tools" / "check-machine", sys.executable], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-SAYS_NOTHING = {"told", "given", "wanted", "made", "looked_at"}
-"""As names of values: they tell where a value came from, not what it is (docs/concepts/glossary.md has the words)."""
+VAGUE_NAMES = {"told", "given", "wanted", "made", "looked_at"}
+"""Names that tell the origin of a value, not its meaning; docs/concepts/glossary.md lists the terms."""
 
 
-def test_names_say_what_a_value_is() -> None:
+def test_names_describe_their_value() -> None:
     vague = {}
     for path in shipped_modules():
         names = set()
@@ -136,14 +136,14 @@ def test_names_say_what_a_value_is() -> None:
             names |= {node.id} if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else set()
             names |= {node.arg} if isinstance(node, ast.arg) else set()
             names |= {node.name} if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else set()
-        if found := {name for name in names if name.strip("_").lower() in SAYS_NOTHING}:
+        if found := {name for name in names if name.strip("_").lower() in VAGUE_NAMES}:
             vague[str(path.relative_to(ROOT))] = found
     assert vague == {}
 
 
-def test_outside_the_catalog_nobody_asks_a_session() -> None:
-    """A session is passed on to repositories; that it comes without an import is what import-linter cannot see."""
-    asking = set()
+def test_only_the_catalog_package_queries_sessions() -> None:
+    """Sessions are passed to repositories without an import, so import-linter cannot check this."""
+    querying = set()
     for path in (ROOT / "service").rglob("*.py"):
         if "catalog" in path.parts:
             continue
@@ -152,12 +152,12 @@ def test_outside_the_catalog_nobody_asks_a_session() -> None:
                 case ast.Attribute(
                     value=ast.Name(id="session") | ast.Attribute(value=ast.Name(id="self"), attr="_session")
                 ):
-                    asking.add(str(path.relative_to(ROOT)))
-    assert asking == set()
+                    querying.add(str(path.relative_to(ROOT)))
+    assert querying == set()
 
 
-def test_commands_change_something_and_what_only_reads_is_a_query() -> None:
-    """What a verb would do (``plan``), and what it has to read itself, stays beside it."""
+def test_command_services_have_no_read_methods() -> None:
+    """Previews (``plan``) and the reads that a command needs itself stay in its service."""
     reading = set()
     for path in (ROOT / "service" / "commands").rglob("*.py"):
         for service in nodes_of(path, "Service"):
@@ -167,25 +167,25 @@ def test_commands_change_something_and_what_only_reads_is_a_query() -> None:
     assert reading <= {"ImportService.get", "ImportService.page"}, "uploads are files, not rows"
 
 
-def test_parameters_have_one_form() -> None:
-    """From the request to the driver; the client takes any mapping, and the pipeline's own model is an author's."""
-    other = set()
+def test_parameters_have_one_type() -> None:
+    """From the request to the driver, except in the client and in the author's pipeline."""
+    mappings = set()
     for path in shipped_modules():
         for node in nodes_of(path, "parameters"):
             match node:
                 case ast.AnnAssign(target=ast.Name(id="parameters")) | ast.arg(arg="parameters"):
-                    said = "" if node.annotation is None else ast.unparse(node.annotation)
-                    if re.match(r"(dict|Mapping)\[", said) and "client" not in path.parts:
-                        other.add(f"{path.relative_to(ROOT)}: {said}")
-    assert other == {"epochal/pipeline/artifact.py: Mapping[str, Any]"} & other
+                    annotation = "" if node.annotation is None else ast.unparse(node.annotation)
+                    if re.match(r"(dict|Mapping)\[", annotation) and "client" not in path.parts:
+                        mappings.add(f"{path.relative_to(ROOT)}: {annotation}")
+    assert mappings == {"epochal/pipeline/artifact.py: Mapping[str, Any]"} & mappings
 
 
-FOR_LIVE_PROCESSES = {"idempotency_keys", "leases", "nodes", "uploads"}
+NOT_IN_BACKUPS = {"idempotency_keys", "leases", "nodes", "uploads"}
 
 
-def test_every_table_is_in_backups_or_means_nothing_to_another_incarnation() -> None:
-    """Whoever adds a table that says who is alive, or what was answered, leaves it out of backups."""
+def test_every_table_is_in_backups_or_listed_as_excluded() -> None:
+    """Tables about running processes and sent answers are excluded: they are invalid after a restore."""
     from epochal.service.catalog.backups import LEFT_OUT, dumped_tables
     from epochal.service.catalog.models import Base
 
-    assert {*Base.metadata.tables} - {table.name for table in dumped_tables()} == FOR_LIVE_PROCESSES == LEFT_OUT
+    assert {*Base.metadata.tables} - {table.name for table in dumped_tables()} == NOT_IN_BACKUPS == LEFT_OUT

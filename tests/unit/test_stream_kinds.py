@@ -1,4 +1,4 @@
-"""Kinds of stream: what each verb makes of them, and what operators and sinks refuse. Without Spark."""
+"""Kinds of stream without Spark: the result of each verb, and the kinds that operators and sinks refuse."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Build = Callable[[Stream, Stream, StaticTable], Stream]
 
 
 def built(build: Build, sink: SinkDefinition | None = None) -> Pipeline:
-    """``build`` gets the source's stream, an aggregate by origin and day, and a table."""
+    """``build`` receives the source's stream, an aggregate by origin and day, and a table."""
     pipeline = Pipeline("kinds")
     flights = pipeline.read("flights", generator.source(ROWS))
     delays = flights.key_by("origin", "day").aggregate("delays", n="count(*)", worst="max(delay)")
@@ -48,13 +48,13 @@ def kind(build: Build) -> StreamKind:
 @pytest.mark.parametrize(
     ("build", "expected"),
     [
-        # rows that stay
+        # append
         (lambda s, a, t: s, "append"),
         (lambda s, a, t: s.where("delay > 3").select("origin").transform(lambda frame: frame), "append"),
         (lambda s, a, t: s.select("explode(array(delay, 1)) AS delay"), "append"),
         (lambda s, a, t: s.join(t, on="origin").union(s.join(t, on="origin")), "append"),
         (lambda s, a, t: a.key_by("origin").process(Streaks), "append"),
-        # new values of keys, and what keeps them
+        # upsert, and verbs that preserve its keys
         (lambda s, a, t: a, "upsert(origin, day)"),
         (lambda s, a, t: a.select("*"), "upsert(origin, day)"),
         (lambda s, a, t: a.select("*", "n * 2 AS twice"), "upsert(origin, day)"),
@@ -72,7 +72,7 @@ def kind(build: Build) -> StreamKind:
             lambda s, a, t: a.key_by("n").aggregate("histogram", over_updates=True, times="count(*)"),
             "upsert(n)",
         ),
-        # rows that changed: the key columns are gone, or not what they were
+        # updates: key columns are missing or replaced
         (lambda s, a, t: a.drop("DAY"), "updates"),
         (lambda s, a, t: a.select("origin", "n"), "updates"),
         (lambda s, a, t: a.select("origin", "upper(day) AS day"), "updates"),
@@ -81,7 +81,7 @@ def kind(build: Build) -> StreamKind:
         (lambda s, a, t: a.with_columns(Day="1"), "updates"),
         (lambda s, a, t: a.select("*", "explode(array(1, 2)) AS x"), "updates"),
         (lambda s, a, t: a.with_columns(x=F.explode(F.array("n", "worst"))), "updates"),
-        # .. or what stops matching is not there
+        # updates: rows that no longer match are missing
         (lambda s, a, t: a.where("n > 3"), "updates"),
         (lambda s, a, t: a.where("day > 3 AND worst > 3"), "updates"),
         (lambda s, a, t: a.where(F.upper("n") == "x"), "updates"),
@@ -92,7 +92,7 @@ def kind(build: Build) -> StreamKind:
         (lambda s, a, t: a.join(t, on="origin"), "updates"),
         (lambda s, a, t: a.join(t, on="origin", how="left_semi"), "updates"),
         (lambda s, a, t: a.join(t, on="origin", how="left_anti"), "updates"),
-        # .. or nobody knows
+        # updates: no other kind can be derived
         (lambda s, a, t: a.transform(lambda frame: frame), "updates"),
         (lambda s, a, t: a.union(a), "updates"),
         (lambda s, a, t: a.select("origin", "day").union(s.select("origin", "day")), "updates"),
@@ -104,22 +104,22 @@ def test_every_stream_has_a_kind(build: Build, expected: str) -> None:
     assert str(kind(build)) == expected
 
 
-def test_updates_say_why() -> None:
+def test_updates_have_a_reason() -> None:
     assert "no longer meets the condition" in str(kind(lambda s, a, t: a.where("n > 3")).reason)
     assert "'day'" in str(kind(lambda s, a, t: a.drop("day")).reason)
     assert "upsert(origin), append" in str(united([upsert(["origin"]), StreamKind(Kind.APPEND)]).reason)
     assert updates("one") == updates("other")
 
 
-def test_changes_stay_changes_and_mix_with_nothing() -> None:
+def test_changes_unite_only_with_changes() -> None:
     assert united([CHANGES, CHANGES]) == CHANGES
     assert united([CHANGES, upsert("k")]).kind is Kind.UPDATES
-    kept = (
+    accepting = (
         files.sink("out", mode="updates"),
         dbms.sink(URL, "t", mode="updates"),
         kafka.sink("h:1", "t", mode="updates"),
     )
-    for sink in (console.sink(), *kept):
+    for sink in (console.sink(), *accepting):
         assert sink.takes.takes(CHANGES)
     by_keys = dbms.sink(URL, "t", keys="origin", mode="updates")
     for sink in (files.sink("out"), dbms.sink(URL, "t", keys="origin"), by_keys, SinkDefinition("own", _none)):
@@ -147,7 +147,7 @@ def test_changes_stay_changes_and_mix_with_nothing() -> None:
         (lambda c: c.with_watermark("day", "1 minute"), "updates"),
     ],
 )
-def test_what_verbs_make_of_changes(verb: Callable[[Stream], Stream], kind_of: str) -> None:
+def test_kind_of_changes_after_each_verb(verb: Callable[[Stream], Stream], kind_of: str) -> None:
     def build(s: Stream, a: Stream, t: StaticTable) -> Stream:
         return verb(s.key_by("origin", "day").aggregate("c", changes=True, n="count(*)", worst="max(delay)"))
 
@@ -158,11 +158,11 @@ def changes(s: Stream) -> Stream:
     return s.key_by("origin").aggregate("c", changes=True, n="count(*)", worst="max(delay)", mean="avg(delay)")
 
 
-def test_joins_with_tables_are_no_changes_as_the_table_may_be_another() -> None:
+def test_a_join_of_changes_with_a_table_returns_updates() -> None:
     assert str(kind(lambda s, a, t: changes(s).join(t, on="origin", how="left"))) == "updates"
 
 
-def test_an_aggregate_over_changes_is_one_more_or_new_values() -> None:
+def test_an_aggregate_over_changes_returns_upsert_or_changes() -> None:
     over = lambda s, **more: changes(s).key_by("n").aggregate("h", keys="count(*)", **more)  # noqa: E731
     assert str(kind(lambda s, a, t: over(s))) == "upsert(n)"
     assert str(kind(lambda s, a, t: over(s, changes=True))) == "changes"
@@ -186,13 +186,13 @@ def test_an_aggregate_over_changes_is_one_more_or_new_values() -> None:
         ({"w": "count(*)", "changes": "count(*)"}, "rename the column"),
     ],
 )
-def test_what_an_aggregate_over_changes_refuses(columns: dict[str, object], message: str) -> None:
+def test_unsupported_aggregates_over_changes_are_refused(columns: dict[str, object], message: str) -> None:
     with pytest.raises(PipelineError, match=message) as raised:
         built(lambda s, a, t: changes(s).key_by("n").aggregate("h", **columns))  # type: ignore[arg-type]
     assert raised.value.message.startswith("Operator 'h'")
 
 
-def test_what_else_reads_changes_is_refused() -> None:
+def test_other_operators_refuse_changes() -> None:
     message = refused(lambda s, a, t: changes(s).key_by("n").process(Streaks))
     assert "operator 'c' returns changes" in message and "Remove changes=True" in message
     message = refused(lambda s, a, t: changes(s).select("n").key_by("n").aggregate("h", keys="count(*)"))
@@ -201,7 +201,7 @@ def test_what_else_reads_changes_is_refused() -> None:
         built(lambda s, a, t: changes(s).key_by("_change").aggregate("h", keys="count(*)"))
 
 
-def test_a_kind_has_keys_where_it_needs_them() -> None:
+def test_upsert_alone_has_keys() -> None:
     with pytest.raises(ValueError, match="keys"):
         StreamKind(Kind.UPSERT)
     with pytest.raises(ValueError, match="keys"):
@@ -238,17 +238,17 @@ NAMENODE = "http://localhost:9870"
         (kafka.sink("h:1", "t", mode="updates"), True, True, True),
     ],
 )
-def test_what_each_sink_takes(sink: SinkDefinition, append: bool, upsert: bool, updates: bool) -> None:
+def test_each_sink_accepts_its_kinds(sink: SinkDefinition, append: bool, upsert: bool, updates: bool) -> None:
     streams: list[tuple[Build, bool]] = [
         (lambda s, a, t: s, append),
         (lambda s, a, t: a, upsert),
         (lambda s, a, t: a.where("n > 3"), updates),
     ]
-    for build, taken in streams:
-        assert (not misfits(built(build, sink).graph())) == taken
+    for build, accepted in streams:
+        assert (not misfits(built(build, sink).graph())) == accepted
 
 
-def test_a_mode_that_is_none_is_refused() -> None:
+def test_unknown_modes_are_refused() -> None:
     for make in (
         lambda: files.sink("out", mode="update"),  # type: ignore[arg-type]
         lambda: hdfs.sink(NAMENODE, "/out", mode="update"),  # type: ignore[arg-type]
@@ -280,7 +280,7 @@ def test_a_refusal_names_both_ends_and_the_fix() -> None:
     assert "kafka.sink(.., key=['place', 'day'])" in message
 
 
-def test_an_aggregate_over_values_that_are_replaced_is_refused() -> None:
+def test_an_aggregate_over_replaced_values_is_refused() -> None:
     for stream in (lambda s, a, t: a, lambda s, a, t: a.where("n > 3").drop("day")):
         build = lambda s, a, t, of=stream: of(s, a, t).key_by("n").aggregate("histogram", keys="count(*)")  # noqa: E731
         message = refused(build)
@@ -291,12 +291,12 @@ def test_an_aggregate_over_values_that_are_replaced_is_refused() -> None:
     check_kinds(built(lambda s, a, t: a.key_by("n").aggregate("h", over_updates=True, keys="count(*)")).graph())
 
 
-def test_over_updates_is_no_column() -> None:
+def test_over_updates_cannot_name_a_column() -> None:
     with pytest.raises(PipelineError, match="over_updates must be True or False"):
         built(lambda s, a, t: s.key_by("origin").aggregate("h", over_updates="count(*)"))  # type: ignore[arg-type]
 
 
-def test_descriptions_say_the_kind_of_each_stream(tmp_path: Path) -> None:
+def test_descriptions_contain_the_kind_of_each_stream(tmp_path: Path) -> None:
     build: Build = lambda s, a, t: a.where("n > 3")  # noqa: E731
     description = describe(built(build, files.sink(str(tmp_path), mode="updates")).graph())
     streams = {node.name: node.stream for node in description.nodes}
@@ -314,11 +314,11 @@ def test_descriptions_say_the_kind_of_each_stream(tmp_path: Path) -> None:
     assert "no longer meets" in str(read.nodes[3].stream.reason)
 
 
-def test_what_readers_take_goes_to_other_processes() -> None:
+def test_accepted_kinds_can_be_pickled() -> None:
     for sink in (files.sink("out"), dbms.sink(URL, "t", keys=BY)):
-        again: Accepted = pickle.loads(pickle.dumps(sink.takes))
-        assert again.fix(upsert("k")) == sink.takes.fix(upsert("k"))
+        copy: Accepted = pickle.loads(pickle.dumps(sink.takes))
+        assert copy.fix(upsert("k")) == sink.takes.fix(upsert("k"))
 
 
 def _none(place: object) -> object:
-    raise AssertionError("no sink is opened to find what kinds fit")
+    raise AssertionError("a check of kinds must not open a sink")

@@ -1,4 +1,4 @@
-"""A driver in a pod: what it makes of its orders, and what its executors are started with."""
+"""A driver in a pod: its orders, and the command that starts its executors."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def orders(master: str) -> DriverOrders:
     )
 
 
-def test_a_driver_in_one_pod_has_another_folder_and_nothing_else_of_spark() -> None:
+def test_a_driver_without_executors_only_gets_another_folder() -> None:
     changed = orders_in_a_pod(orders("local[2]"), SETTINGS, "team-a")
     assert changed == orders("local[2]").model_copy(update={"work_directory": Path(WORK_FOLDER)})
 
 
-def test_a_driver_with_executors_knows_its_pods_address_and_what_they_are_made_of(tmp_path: Path) -> None:
+def test_a_driver_with_executors_gets_its_address_and_pod_template(tmp_path: Path) -> None:
     changed = orders_in_a_pod(orders(MASTER), SETTINGS, "team-a")
     assert changed.configuration.spark["spark.kubernetes.executor.podTemplateFile"] == TEMPLATE_FILE
     template = tmp_path / "work" / "template.json"
@@ -57,16 +57,16 @@ def test_a_driver_with_executors_knows_its_pods_address_and_what_they_are_made_o
             "configuration": changed.configuration.model_copy(update={"spark": spark}),
         }
     )
-    there = in_this_pod(changed, {"EPOCHAL_POD_ADDRESS": "10.0.0.7"})
+    received = in_this_pod(changed, {"EPOCHAL_POD_ADDRESS": "10.0.0.7"})
     assert json.loads(template.read_text())["spec"]["automountServiceAccountToken"] is False
-    assert there.configuration.spark["spark.driver.host"] == "10.0.0.7"
-    assert there.configuration.spark["spark.executor.instances"] == "3"
+    assert received.configuration.spark["spark.driver.host"] == "10.0.0.7"
+    assert received.configuration.spark["spark.executor.instances"] == "3"
     assert Path.cwd() == tmp_path / "work"
-    there = in_this_pod(changed, {"EPOCHAL_POD_ADDRESS": "fd00::7"})
-    assert there.configuration.spark["spark.driver.bindAddress"] == "[fd00::7]"
+    received = in_this_pod(changed, {"EPOCHAL_POD_ADDRESS": "fd00::7"})
+    assert received.configuration.spark["spark.driver.bindAddress"] == "[fd00::7]"
 
 
-def test_a_pod_without_room_for_its_files_says_so(tmp_path: Path) -> None:
+def test_a_pod_without_a_writable_folder_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(EnvironmentProblem, match="needs a volume"):
@@ -74,7 +74,7 @@ def test_a_pod_without_room_for_its_files_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["EPOCHAL_CONTROL_PLANES", "EPOCHAL_ORDERS_TOKEN_FILE", "the name", "the token"])
-def test_what_is_no_pod_of_a_driver_has_no_orders(tmp_path: Path, missing: str) -> None:
+def test_orders_require_the_environment_of_a_driver_pod(tmp_path: Path, missing: str) -> None:
     token = tmp_path / "token"
     environment = {"EPOCHAL_CONTROL_PLANES": "http://127.0.0.1:1", "EPOCHAL_ORDERS_TOKEN_FILE": str(token)}
     environment.pop(missing, None)
@@ -84,7 +84,7 @@ def test_what_is_no_pod_of_a_driver_has_no_orders(tmp_path: Path, missing: str) 
         fetched_orders("e-one" if missing == "the name" else "e-1", environment)
 
 
-def test_an_executor_is_started_as_spark_says() -> None:
+def test_the_executor_command_follows_the_variables_of_spark() -> None:
     environment = {
         "JAVA_HOME": "/java",
         "SPARK_JAVA_OPT_10": "-Dten",

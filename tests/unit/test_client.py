@@ -1,4 +1,4 @@
-"""The client without a server: where it looks, how it reads errors, events and keys."""
+"""The client without a server: location, errors, events and keys."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("EPOCHAL_HOME", str(tmp_path))
 
 
-def test_arguments_go_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_override_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EPOCHAL_URL", "http://10.0.0.7:9000/")
     monkeypatch.setenv("EPOCHAL_TOKEN", "from-environment")
     assert locate().url == "http://10.0.0.7:9000"
@@ -75,12 +75,12 @@ def test_the_local_admin_token_is_sent_to_this_machine_only(tmp_path: Path, url:
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:8765", "http://", "http://host:nine"])
-def test_what_is_not_a_url_is_refused_by_name(url: str) -> None:
+def test_invalid_urls_are_refused(url: str) -> None:
     with pytest.raises(OptionError, match=r"http://127\.0\.0\.1:8765"):
         locate(url)
 
 
-def test_client_and_control_plane_look_in_the_same_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_and_control_plane_use_the_same_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert home() == default_data_directory()
     monkeypatch.delenv("EPOCHAL_HOME")
     assert home() == default_data_directory()
@@ -98,13 +98,13 @@ def test_client_and_control_plane_look_in_the_same_directory(monkeypatch: pytest
         ("something-newer", 418, EpochalError),
     ],
 )
-def test_a_problem_becomes_the_error_it_was_made_from(slug: str, status: int, kind: type[EpochalError]) -> None:
+def test_problems_are_read_as_their_original_errors(slug: str, status: int, kind: type[EpochalError]) -> None:
     error = error_of_problem(Problem(type=PREFIX + slug, title="Title", status=status, detail="What to do."))
     assert type(error) is kind
     assert error.message == "What to do."
 
 
-def test_every_error_of_the_root_comes_back_as_itself() -> None:
+def test_every_error_survives_the_round_trip() -> None:
     def all_below(kind: type[EpochalError]) -> list[type[EpochalError]]:
         return [kind, *(below for child in kind.__subclasses__() for below in all_below(child))]
 
@@ -113,31 +113,31 @@ def test_every_error_of_the_root_comes_back_as_itself() -> None:
         assert error.slug == kind.slug
 
 
-def test_a_status_that_is_written_is_read_as_an_error_that_is_written_with_it() -> None:
+def test_each_status_is_read_as_an_error_with_that_status() -> None:
     for status in set(STATUSES.values()):
         error = error_of_problem(Problem(type=PREFIX + "something-newer", title="", status=status, detail="x"))
-        # 400 is also the status of requests that cannot be read, so its unknown types are no cursors.
+        # 400 is also the status of malformed requests; an unknown type with it is not an invalid cursor.
         assert STATUSES[type(error)] == status or (status, type(error)) == (400, InvalidInput)
 
 
-def test_a_problem_of_a_later_version_is_understood() -> None:
+def test_problems_of_newer_versions_are_read() -> None:
     document = {"type": PREFIX + "invalid-input", "detail": "Bad.", "errors": [{"field": "a", "message": "b", "x": 1}]}
     error = error_of_response(httpx.Response(422, json={**document, "help": "https://"}))
     assert (type(error), error.message) == (InvalidInput, "Bad. (a: b)")
 
 
-class OfSomeServer(SinkError):
+class ServerSinkError(SinkError):
     """Has no slug of its own."""
 
 
 @pytest.mark.parametrize("parse", [error_of_response, error_by_name])
-def test_a_class_without_a_slug_comes_back_as_its_parent(parse: Callable[[httpx.Response], EpochalError]) -> None:
-    problem = problem_of(OfSomeServer("It is full."))
+def test_a_class_without_a_slug_is_read_as_its_parent(parse: Callable[[httpx.Response], EpochalError]) -> None:
+    problem = problem_of(ServerSinkError("It is full."))
     error = parse(httpx.Response(422, content=problem.model_dump_json()))
     assert (type(error), error.message) == (SinkError, "It is full.")
 
 
-def test_a_driver_guesses_nothing_from_a_status() -> None:
+def test_drivers_do_not_infer_errors_from_the_status() -> None:
     request = httpx.Request("GET", "http://127.0.0.1:80/internal/v1")
     for answer in (
         httpx.Response(404, request=request, text="<html>nginx</html>"),
@@ -155,14 +155,14 @@ def test_fields_of_a_validation_error_are_in_the_message() -> None:
     assert isinstance(error, InvalidInput)
 
 
-def test_an_answer_of_something_else_says_what_to_check() -> None:
+def test_responses_of_other_servers_name_the_url_setting() -> None:
     request = httpx.Request("GET", "http://127.0.0.1:80/v1/applications")
     error = error_of_response(httpx.Response(404, request=request, text="<html>nginx</html>"))
     assert isinstance(error, NotFound)
     assert "EPOCHAL_URL" in error.message
 
 
-def test_server_sent_events_are_read_as_framed() -> None:
+def test_server_sent_events_are_parsed() -> None:
     stream = [
         ": hello",
         "",
@@ -195,7 +195,7 @@ def test_paths_and_keys_are_percent_encoded() -> None:
         key_segment(("JFK", "\0"))
 
 
-def test_polling_ends_with_what_was_waited_for_and_shows_each_answer() -> None:
+def test_polling_reports_each_answer_until_the_condition_holds() -> None:
     answers = iter([2, 3])
     seen: list[int] = []
     ended = poll(
@@ -211,7 +211,7 @@ def test_polling_ends_with_what_was_waited_for_and_shows_each_answer() -> None:
         poll(1, lambda: 1, until=lambda now: False, on_progress=None, timeout_seconds=0, what="four")
 
 
-def test_client_and_wire_are_imported_where_only_httpx_and_pydantic_are() -> None:
+def test_client_and_wire_require_only_httpx_and_pydantic() -> None:
     absent = ["fastapi", "starlette", "sqlalchemy", "pyspark", "pyarrow", "numpy", "typer", "rich"]
     program = f"""
 import importlib, pkgutil, sys
@@ -226,6 +226,6 @@ epochal.Client
     assert ended.returncode == 0, ended.stderr
 
 
-def test_what_a_state_table_can_be_is_the_same_in_answers_as_in_the_core() -> None:
+def test_state_enums_are_equal_in_wire_and_core() -> None:
     assert list(StateKind) == list(table.StateKind)
     assert list(StateScope) == list(table.StateScope)

@@ -1,4 +1,4 @@
-"""The rows that were late to a join of two streams, told apart by the stream that they came in, without Spark."""
+"""Late rows of a join of two streams, without Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def rows(*events: tuple[str, int]) -> list[dict[str, Any]]:
     return [{"key": key, "at": at(second)} for key, second in events]
 
 
-def test_what_is_late_to_a_join_is_on_the_side_that_it_came_from() -> None:
+def test_late_rows_of_a_join_are_separated_by_side() -> None:
     pipeline = Pipeline("late")
     columns = {"key": "string(id)", "at": "timestamp_seconds(id)"}
     streams = [pipeline.read(name, generator.source(columns)) for name in ("left", "right")]
