@@ -1,4 +1,4 @@
-"""SECURITY.md promises nothing without a test: each promise names some, and they are there."""
+"""Each promise in SECURITY.md names existing tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
 def promises() -> list[tuple[str, str]]:
-    """What is promised, and the cell with its tests."""
+    """Pairs of a promise and the cell with its tests."""
     text = (ROOT / "SECURITY.md").read_text()
     section = text.split("## What is promised, and the test of it")[1].split("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")]
@@ -21,7 +21,7 @@ def promises() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("promise", "tests"), promises())
-def test_every_promise_has_tests_that_there_are(promise: str, tests: str) -> None:
+def test_every_promise_names_existing_tests(promise: str, tests: str) -> None:
     named = _TEST.findall(tests)
     assert named, promise
     for path, name in named:
@@ -30,5 +30,5 @@ def test_every_promise_has_tests_that_there_are(promise: str, tests: str) -> Non
         assert name in names if name else any(found.startswith("test_") for found in names), f"{path}::{name}"
 
 
-def test_there_are_promises() -> None:
+def test_the_table_of_promises_is_not_empty() -> None:
     assert len(promises()) > 20

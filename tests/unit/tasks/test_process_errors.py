@@ -44,7 +44,7 @@ def failure(operator: Any, input: list[dict[str, Any]], error: type[Exception]) 
     return failure_of(raised.value)
 
 
-def test_an_authors_exception_names_operator_and_key_and_shows_only_the_authors_frames(operator: Any) -> None:
+def test_an_authors_exception_shows_operator_key_and_the_authors_frames(operator: Any) -> None:
     class Broken(KeyedProcess):
         output = "plane string, total bigint"
 
@@ -64,7 +64,7 @@ def test_an_authors_exception_names_operator_and_key_and_shows_only_the_authors_
     assert found.traceback.endswith("ZeroDivisionError: integer division or modulo by zero")
 
 
-def test_an_exception_of_an_authors_constructor(operator: Any) -> None:
+def test_an_exception_of_an_authors_constructor_is_an_author_error(operator: Any) -> None:
     class Broken(KeyedProcess):
         output = "plane string, total bigint"
 
@@ -82,7 +82,7 @@ def test_use_of_timers_without_on_timer_is_refused_with_the_key(operator: Any) -
         output = "plane string, total bigint"
 
         def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None:
-            getattr(ctx, "timer")(datetime(2020, 1, 1, tzinfo=UTC))  # noqa: B009  hidden from what is checked before
+            getattr(ctx, "timer")(datetime(2020, 1, 1, tzinfo=UTC))  # noqa: B009  hidden from the check at declaration
 
     found = failure(operator(Wrong), rows(a=[1]), PipelineError)
     assert found.message.startswith(
