@@ -1,6 +1,6 @@
 """``make bench-kubernetes``: time to the first commit of a driver in a pod, with an executor in another pod.
 
-python -m benchmarks.kubernetes              README's release; writes its section of RESULTS.md
+python -m benchmarks.kubernetes              the release of the page "In production"; writes RESULTS.md
 python -m benchmarks.kubernetes --turns 1    printed only
 python -m benchmarks.kubernetes --spares     also with a spare pod and its warm executor
 
@@ -34,8 +34,9 @@ from benchmarks.running import wait_for
 from epochal.client import Client
 from epochal.errors import EnvironmentProblem, EpochalError
 from tests.kubernetes.installed.applications import Counted
-from tests.kubernetes.installed.commands import Reader, section
+from tests.kubernetes.installed.commands import PAGE, Reader
 from tests.kubernetes.installed.installation import Installation, installation
+from tests.service.end_to_end.blocks import blocks_of
 
 TURNS = 3
 LOOK_SECONDS, PATIENCE_SECONDS = 0.2, 600.0
@@ -43,11 +44,11 @@ SUBMITTED, WITH_SPARE = "submit to first commit", "submit to first commit, with 
 KILLED = "driver's pod killed, to next commit"
 REACH = {SUBMITTED: 60.0, KILLED: 30.0, WITH_SPARE: 10.0}
 """Maximum seconds."""
-KEPT = {"kubernetes": {"driver": {"spares": 1}, "builder": {"spares": 1}}}
+SPARE_VALUES = {"kubernetes": {"driver": {"spares": 1}, "builder": {"spares": 1}}}
 INTRODUCTION = """## On Kubernetes
 
-Written by `make bench-kubernetes`: the release of README's "In production", three control planes and two query nodes,
-on the API server and the small kubelet of the tests
+Written by `make bench-kubernetes`: the release of the page "In production", three control planes and two query
+nodes, on the API server and the small kubelet of the tests
 ([docs/operations/kubernetes.md](../docs/operations/kubernetes.md)). A driver has one
 executor, in another pod. The cost of images, a network and further machines is not included: all pods are processes
 of this machine."""
@@ -85,7 +86,7 @@ def measured(turns: int, spares: bool) -> tuple[list[Result], bool]:
         folder = Path(made)
         with installation(folder) as installed:
             (folder / "reader").mkdir()
-            Reader(installed, folder / "reader").follow(section("sh")[0])
+            Reader(installed, folder / "reader").follow(blocks_of(PAGE, "sh")[0])
             installed.wait_until_ready()
             with installed.client() as client:
                 try:
@@ -110,7 +111,7 @@ def _measured(installed: Installation, client: Client, turns: int, spares: bool)
         _stop(application)
     if not spares:
         return
-    installed.upgrade(**KEPT)
+    installed.upgrade(**SPARE_VALUES)
     installed.wait_until_ready()
     # A spare pod is prepared for the requirements of the last application, so that a first one is needed.
     first = Counted(installed, client, "first")
