@@ -101,7 +101,7 @@ def baselines_described(baselines: Sequence[Baseline], written: str) -> str:
     older = [each for each in baselines if each.changed is not None and each.changed[0] > written]
     note = [f"- {each.measure}: {each.changed[1]}." for each in older if each.changed is not None]
     if note:
-        lines += ["", f"**These baselines changed after {written}; the numbers here are from before the change:**", ""]
+        lines += ["", f"**These baselines changed after {written}; the numbers here are older than the change:**", ""]
         lines += note
     return "\n".join([BEGIN, "Baselines of the measures that have one:", "", *lines, END])
 

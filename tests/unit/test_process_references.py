@@ -16,6 +16,6 @@ from epochal.service.runtime.machine import Machine
         ("//node-1/boot/pods/a-1", ProcessReference(identity="pods/a-1", machine=Machine("node-1", "boot"))),
     ],
 )
-def test_a_reference_is_parsed_to_what_was_written(text: str, reference: ProcessReference) -> None:
+def test_references_round_trip_through_their_text(text: str, reference: ProcessReference) -> None:
     assert ProcessReference.parse(text) == reference
     assert str(reference) == text

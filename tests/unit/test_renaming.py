@@ -103,7 +103,7 @@ def test_every_reference_to_a_branch_in_a_manifest_is_renamed() -> None:
     assert Manifest.decode(now.encode(), "manifest") == now
 
 
-def test_a_parent_that_was_not_copied_has_an_unused_checksum() -> None:
+def test_a_parent_that_was_not_copied_has_a_unique_checksum() -> None:
     """A store caches manifests by checksum and would return the manifest of the other project."""
     was = full_manifest()
     now = RENAMING.manifest(was, "3" * 64, None)

@@ -39,7 +39,7 @@ def test_references_are_expanded_as_in_kubernetes(text: str, value: str) -> None
     assert expanded(text, {"A": "1", "B": "two"}) == value
 
 
-def test_variables_of_a_container() -> None:
+def test_variables_of_a_container_are_resolved() -> None:
     container: dict[str, Any] = {
         "envFrom": [
             {"prefix": "SITE_", "configMapRef": {"name": "site"}},

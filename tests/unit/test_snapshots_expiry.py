@@ -1,4 +1,4 @@
-"""Expiry of rows read from files, compared with a model: all_rows reader omits them from the same snapshot on."""
+"""Expiry of rows read from files, compared with a model: every reader omits them from the same snapshot on."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def timed(store: SnapshotStore) -> Branch:
 
 
 def any_epochs(branch: Branch, count: int, chance: random.Random) -> None:
-    """Puts, refreshes, deletes, clocks that move or stand still, bases, another parallelism."""
+    """Run epochs with puts, refreshes, deletes, moving clocks, bases, and changes of parallelism."""
     for _ in range(count):
         assert branch.clock is not None
         event, now = max(branch.clock.event, -1) + chance.choice([0, 0, 1, 3]), branch.clock.processing
@@ -164,7 +164,7 @@ def plain(table: StateTable, change: KeyChange) -> tuple[EpochKey, Key, Any, Any
     return change.manifest.key, key, visible(change.old), visible(change.new)
 
 
-def test_an_unrefreshed_row_expires_in_the_epoch_whose_clock_reaches_it(store: SnapshotStore) -> None:
+def test_a_row_expires_in_the_epoch_whose_clock_reaches_its_time(store: SnapshotStore) -> None:
     branch = timed(store)
     branch.epoch((WINDOWS, ("JFK", 1), {"count": 1}), (SESSIONS, ("N1", "A"), {"late": 1, "_touched": 0}))
     for clock in (3, 4, 5, 6):
@@ -239,7 +239,7 @@ def test_a_difference_uses_the_clocks_of_its_two_snapshots(store: SnapshotStore)
     assert kinds(0, 1) == {places[2]: deleted}
     assert kinds(1, 2) == {places[0]: expired}
     assert kinds(0, 2) == {places[0]: expired, places[2]: expired}  # this row has expired as well
-    assert kinds(2, 0) == {places[0]: added, places[2]: added}  # backwards nothing expires
+    assert kinds(2, 0) == {places[0]: added, places[2]: added}  # rows do not expire backwards
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -252,7 +252,7 @@ def plain_difference_of(found: TableDifference) -> list[tuple[Any, Any]]:
     return list(zip(found.old.select(names[0]).to_pylist(), found.new.select(names[1]).to_pylist(), strict=True))
 
 
-def test_differences_and_history_of_dropped_and_added_tables(store: SnapshotStore) -> None:
+def test_dropped_and_added_tables_have_differences_and_histories(store: SnapshotStore) -> None:
     branch = Branch(store, tables=(TOTALS,))
     first = branch.epoch((TOTALS, ("JFK", 1), {"count": 1, "worst": None}))
     branch.tables = (VISITS,)

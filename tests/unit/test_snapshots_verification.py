@@ -88,7 +88,7 @@ def epochs(finding: Finding) -> list[int]:
     return [key.epoch for key in finding.harms]
 
 
-def test_a_sound_store_has_no_findings(line: Line) -> None:
+def test_an_undamaged_store_has_no_findings(line: Line) -> None:
     line.store.write("main/epochs/0000000001/counts-00000-" + "0" * 32 + ".parquet", b"lost")
     report = line.verify()
     assert (report.findings, report.is_sound, report.snapshots) == ((), True, 9)

@@ -11,7 +11,7 @@ from epochal.state.table import GROUP, Column, StateScope, StateTable
 from tests.unit.snapshot_tree import SESSIONS, TOTALS, WINDOWS
 
 
-def test_a_changed_copy_has_its_own_columns() -> None:
+def test_a_copy_with_other_columns_has_its_own_schemas() -> None:
     assert SESSIONS.delta_schema.names == ["_kg", "_op", "tail", "airport", "late", "_touched"]
     assert SESSIONS.hidden == {"_touched"}
     plain = SESSIONS.model_copy(update={"value": SESSIONS.value[:1], "expires": None})

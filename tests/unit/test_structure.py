@@ -77,7 +77,7 @@ def test_only_the_operator_has_a_module_named_entries() -> None:
 
 
 def test_a_module_with_one_importer_is_merged_or_listed_with_a_reason() -> None:
-    """No reason is needed for what a package's ``__init__`` exports, a registry imports, or would exceed 400 lines."""
+    """Not required for exports of an ``__init__``, imports of registries, and modules that would exceed 400 lines."""
     importers: dict[str, set[str]] = defaultdict(set)
     for name, targets in imports().items():
         for target in targets:
@@ -89,8 +89,8 @@ def test_a_module_with_one_importer_is_merged_or_listed_with_a_reason() -> None:
 
 
 def is_mergeable(name: str, importer: str) -> bool:
-    exported = importer == name.rpartition(".")[0] or importer.endswith("__main__")
-    if modules()[name].name == "__init__.py" or exported or importer in REGISTRIES or name.endswith("work"):
+    is_export = importer == name.rpartition(".")[0] or importer.endswith("__main__")
+    if modules()[name].name == "__init__.py" or is_export or importer in REGISTRIES or name.endswith("work"):
         return False
     return lines(name) + lines(importer) <= LONGEST and layer(name) == layer(importer)
 

@@ -84,12 +84,12 @@ def timed(rows: Stream) -> Stream:
         ),
     ],
 )
-def test_timers_that_cannot_work_are_refused(build: Callable[[Stream], Stream], message: str) -> None:
+def test_invalid_uses_of_timers_are_refused(build: Callable[[Stream], Stream], message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         build(rows())
 
 
-def test_hold_and_the_event_time_of_the_output() -> None:
+def test_operators_have_the_declared_hold_and_event_time_of_output() -> None:
     reminding = operator(timed(rows()).key_by("n").process(Reminding))
     assert (reminding.hold, reminding.event_time_of_output) == (0, "at")
     assert reminding.details()["timers"] == "event time (at), processing time"

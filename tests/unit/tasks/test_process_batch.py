@@ -97,7 +97,7 @@ class Own(BatchFunction):
         return pa.table({"route": keys["route"], "total": pa.array(number)})
 
 
-def test_reads_return_own_writes_and_only_the_last_write_is_stored(operator: Any) -> None:
+def test_reads_return_own_writes_and_the_last_write_is_stored(operator: Any) -> None:
     own = operator(Own())
     no_route = [{"route": None, "delay": 1}]
     assert len(own.run(rows(a=[1], b=[1], c=[1], d=[1], e=[1], deleted=[1]) + no_route)) == 7
