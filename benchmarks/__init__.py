@@ -1,1 +1,1 @@
-"""What Epochal's speed is measured with: ``make bench`` runs all of it and writes ``RESULTS.md`` beside this file."""
+"""Benchmarks of Epochal. ``make bench`` runs the measures and writes ``RESULTS.md`` in this folder."""

@@ -1,4 +1,4 @@
-"""What is measured runs in a process of its own, one after the other: nothing is warm from what ran before."""
+"""Measures run one after the other, each in a new process, so that no measure warms up the next."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 
 END_SECONDS = 60
-"""For a process that was told to end, and stops what it has started."""
+"""Timeout for a terminated process, which first stops its own child processes."""
 
 
 class NotMeasured(RuntimeError):
-    """A process has failed, or took too long; with the end of what it said."""
+    """A process has failed or exceeded its time limit. The message ends with the last part of its output."""
 
 
 def run_alone(command: Sequence[str], log: Path, limit_seconds: float, folder: Path | None = None) -> None:
-    """Run ``command`` in ``folder``; both its outputs go to ``log``. It has ended when this returns or raises.
+    """Run ``command`` in ``folder`` to its end, with its output in ``log``.
 
     Raises ``NotMeasured``.
     """
@@ -27,11 +27,11 @@ def run_alone(command: Sequence[str], log: Path, limit_seconds: float, folder: P
     except subprocess.TimeoutExpired:
         code = None
     finally:
-        process.terminate()  # it then stops whatever it has started
+        process.terminate()  # the process then stops its child processes
         with suppress(subprocess.TimeoutExpired):
             process.wait(END_SECONDS)
         process.kill()
         process.wait()
     if code != 0:
         what = f"took longer than {limit_seconds:.0f} s" if code is None else f"failed, with exit code {code}"
-        raise NotMeasured(f"{what}; the end of what it said:\n{log.read_text(errors='replace')[-3000:]}")
+        raise NotMeasured(f"{what}; the end of its output:\n{log.read_text(errors='replace')[-3000:]}")

@@ -1,4 +1,4 @@
-"""The artifact that the measures over HTTP submit: rows made up at a rate, counted and summed per key."""
+"""The artifact that the measures over HTTP submit: generated rows at a rate, counted and summed per key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from epochal.connectors import generator
 
 
 class Parameters(BaseModel):
-    """``rate`` in rows per second (none: as fast as it goes), ``bound`` in rows (none: for ever)."""
+    """``rate`` in rows per second (none: unlimited), ``bound`` in rows (none: unbounded)."""
 
     keys: int
     rate: float | None = None

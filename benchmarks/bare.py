@@ -1,9 +1,9 @@
-"""A bare ASGI app, which answers every request with the same bytes: what a web server of one process can do at best.
+"""A bare ASGI app that answers every request with the same bytes: the upper bound for a web server of one process.
 
     python -m benchmarks.bare
 
-Reads one JSON object ``{"headers": [[name, value], ..], "body": text}`` from its input, and prints its address. It runs
-on the server that look-ups run on, with the same settings, and ends with its input.
+Reads one JSON object ``{"headers": [[name, value], ..], "body": text}`` from its input, and prints its address. It uses
+the same server and settings as look-ups, and ends with its input.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Callers of ``examples/sdg/key_value_store.py`` over HTTP: each connection puts a batch, waits for its answers, and
-gets the same keys, whose values have to be those that it has just put.
+"""Callers of ``examples/sdg/key_value_store.py`` over HTTP. Each connection puts a batch, waits for its answers, gets
+the same keys, and checks that their values are those of the batch.
 
     python -m benchmarks.callers URL TOKEN SECONDS CONNECTIONS NAME
 
-A process of its own, as ``benchmarks.load`` is. Keys are a connection's own, so that it knows their values. ``NAME``
-is of this run. Prints one JSON object.
+A separate process, as ``benchmarks.load``. Each connection has its own keys, so that their values are known. ``NAME``
+identifies the run. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from epochal.wire.calls import LONGEST_WAIT_SECONDS, MOST_CALLS
 APPLICATION = "store"
 VALUE_BYTES = 100
 ID_BYTES = 16
-"""Request ids are random, as the client's are."""
+"""Request ids are random, as those of the client."""
 KEYS_OF_EACH = 10 * MOST_CALLS
-"""Keys of a connection."""
+"""Number of keys of a connection."""
 
 
 class Caller:
-    """What one connection asks, by turns: ``put`` of the next thousand of its keys, then ``get`` of these."""
+    """The requests of one connection: ``put`` of its next thousand keys, then ``get`` of the same keys."""
 
     def __init__(self, host: str, token: str, name: str) -> None:
         self._name = name
@@ -62,7 +62,7 @@ class Caller:
         return (self._heads["put" if self._puts else "get"] % len(body)).encode() + body
 
     def accepted(self, answer: bytes) -> bool:
-        """Whether all calls are answered, each ``get`` by what was put."""
+        """Return whether all calls are answered, each ``get`` with the value of the last ``put``."""
         value = b"null" if self._puts else f'"{self._value}"'.encode()
         answered = b'"state":"answered","value":%b,"error":null' % value
         if answer.startswith(b"HTTP/1.1 200") and answer.count(answered) == MOST_CALLS:
@@ -76,7 +76,7 @@ class Caller:
 
 
 def _itself(connection: Connection) -> Connection:
-    """asyncio asks for a factory."""
+    """Factory that asyncio requires."""
     return connection
 
 

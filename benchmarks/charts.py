@@ -1,4 +1,4 @@
-"""Charts of what was measured, as SVG beside ``RESULTS.md``."""
+"""Charts of measured series, as SVG files in ``charts``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Points = Sequence[tuple[float, float]]
 def line_chart(
     name: str, title: str, x: str, y: str, series: Mapping[str, Points], *, logarithmic: bool = True
 ) -> Path:
-    """Draw one line a series, ``x`` and ``y`` being the axes' labels, into ``charts/<name>.svg``; both start at 0.
+    """Draw one line for each series into ``charts/<name>.svg``. ``x`` and ``y`` label the axes; both start at 0.
 
-    ``logarithmic``: whether the x axis is, which then starts at its least value. Needs the extra ``figures``.
+    ``logarithmic``: use a logarithmic x axis, which starts at its least value. Requires the extra ``figures``.
     """
     pyplot = _pyplot()
     figure, axes = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
@@ -36,8 +36,8 @@ def line_panels(
 ) -> Path:
     """Draw panels one above the other over one x axis, as :func:`line_chart` does; ``panels``: series by y label.
 
-    ``moments``: places on the x axis, in order, and what to write there, above the panels; a line goes from each
-    through all of them. Such a chart is over time, and its points have no marks.
+    ``moments``: texts at positions of the x axis, in order. They stand above the panels, with a vertical line through
+    all of them. Such a chart is over time, and its points have no marks.
     """
     pyplot = _pyplot()
     heights = [*([0.24 * len(moments) + 0.1] if moments else []), *[2.4] * len(panels)]
@@ -62,9 +62,9 @@ def line_panels(
 
 
 def bar_chart(name: str, title: str, y: str, groups: Sequence[str], series: Mapping[str, Sequence[float]]) -> Path:
-    """Draw the bars of each group side by side, one a series, into ``charts/<name>.svg``. Needs the extra ``figures``.
+    """Draw the bars of each group side by side, one for each series, into ``charts/<name>.svg``.
 
-    A value of ``nan`` is no bar.
+    A value of ``nan`` has no bar. Requires the extra ``figures``.
     """
     pyplot = _pyplot()
     figure, axes = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
@@ -96,14 +96,14 @@ def _draw_lines(axes: Any, series: Mapping[str, Points], logarithmic: bool, mark
 
 
 def _write_moments(rows: Sequence[Any], moments: Sequence[tuple[float, str]]) -> None:
-    """In the first row, each text in a line of its own beside its moment: towards the side that has more room."""
+    """Write each text in the first row, in its own line, on the side of its moment that has more room."""
     texts, middle = rows[0], sum(rows[-1].get_xlim()) / 2
     texts.set_axis_off()
     texts.set_ylim(len(moments), 0)
     for line, (at, what) in enumerate(moments):
         text = f" {what} "
         side = "left" if at < middle else "right"
-        # White behind it hides the lines of other moments, which else go through its letters.
+        # The white background hides the lines of other moments behind the letters.
         ground = {"facecolor": "white", "edgecolor": "none", "pad": 0}
         texts.text(at, line + 0.5, text, ha=side, va="center", fontsize="small", bbox=ground)
         texts.plot([at, at], [line + 0.1, len(moments)], color="0.4", linewidth=0.9, linestyle="--")
@@ -112,7 +112,7 @@ def _write_moments(rows: Sequence[Any], moments: Sequence[tuple[float, str]]) ->
 
 
 def _with_separators(value: float, _: int) -> str:
-    """From a million on with an M: on a logarithmic axis one and two millions are near one another."""
+    """Millions are written with M, because ticks are close to each other on a logarithmic axis."""
     if value >= 1_000_000:
         return f"{value / 1_000_000:,.10g}M"
     return f"{value:,g}" if value < 1 else f"{value:,.10g}"
@@ -130,7 +130,7 @@ def _pyplot() -> Any:
 
 def _saved(pyplot: Any, figure: Any, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Without the date the same numbers give the same file.
+    # Without the date, equal numbers produce equal files.
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
     return path

@@ -1,11 +1,11 @@
-"""``make bench-compare REF=..``: is this checkout slower than another commit? Both are measured by turns.
+"""``make bench-compare REF=..``: compare the speed of this checkout and another commit, measured alternately.
 
 python -m benchmarks.compare main~5                     all measures, in three rounds: about ten minutes
 python -m benchmarks.compare main~5 --rounds 5 --measures small-epoch
-python -m benchmarks.compare --history                  what was found so far
+python -m benchmarks.compare --history                  previous comparisons
 
-It ends with 1 where something is slower by more than a tenth, and with 2 where something could not be measured. What a
-clean checkout gives on a quiet machine is added to ``history.jsonl``, to be committed.
+The exit code is 1 if a quantity is more than 10 % slower, and 2 if a measure failed. Results of a clean checkout on a
+quiet machine are added to ``history.jsonl``, to be committed.
 """
 
 from __future__ import annotations
@@ -40,9 +40,14 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__.splitlines()[0])
     parser.add_argument("reference", nargs="?", metavar="REF", help="the commit to compare this checkout with")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"each measures both once; default: {ROUNDS}")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=ROUNDS,
+        help=f"number of rounds, each of which measures both commits once; default: {ROUNDS}",
+    )
     parser.add_argument("--measures", nargs="+", choices=list(MEASURES), default=list(MEASURES), metavar="MEASURE")
-    parser.add_argument("--history", action="store_true", help="print what was found so far, and measure nothing")
+    parser.add_argument("--history", action="store_true", help="print the previous comparisons, without measuring")
     parser.add_argument(
         "--own-benchmarks",
         action="store_true",
@@ -53,19 +58,21 @@ def main() -> int:
     if options.history:
         return _print_history()
     if options.reference is None:
-        parser.error("say which commit to compare this checkout with: make bench-compare REF=main~5")
+        parser.error("no commit to compare this checkout with; for example make bench-compare REF=main~5")
     if options.rounds < 1:
-        parser.error("--rounds has to be 1 or more")
+        parser.error("--rounds must be 1 or more")
     machine = describe()
     try:
         with other_checkout(options.reference, own_benchmarks=options.own_benchmarks) as other:
             this = this_checkout()
             console.print(f"{this.name} against {other.name}")
             if not same_libraries(this, other):
-                console.print("[yellow]They lock other libraries: both are measured with those of this checkout.[/]")
+                console.print(
+                    "[yellow]The locked libraries differ: both commits are measured with those of this checkout.[/]"
+                )
             if not is_quiet(machine):
                 console.print(
-                    f"[yellow]Other work takes part of the machine, so that this may be wrong: {machine[LOAD]}[/]"
+                    f"[yellow]Other processes use the machine, so the results may be wrong: {machine[LOAD]}[/]"
                 )
             found = compared(this, other, options.measures, options.rounds)
     except (EnvironmentProblem, NotMeasured) as problem:
@@ -81,7 +88,7 @@ def main() -> int:
 
 
 def compared(this: Checkout, other: Checkout, measures: Sequence[str], rounds: int) -> list[Compared]:
-    """Each measure of both in each round; who begins changes with the round. Raises ``NotMeasured``."""
+    """Run each measure for both commits in each round, in alternating order. Raises ``NotMeasured``."""
     found: dict[str, dict[Checkout, list[float]]] = {}
     for turn in range(rounds):
         for name in measures:
@@ -97,7 +104,7 @@ def compared(this: Checkout, other: Checkout, measures: Sequence[str], rounds: i
 
 
 def measured(name: str, checkout: Checkout) -> Mapping[str, float]:
-    """By name of the quantity. Raises ``NotMeasured``."""
+    """Measured values by name of the quantity. Raises ``NotMeasured``."""
     with tempfile.TemporaryDirectory(prefix=f"epochal-compare-{name}-", ignore_cleanup_errors=True) as folder:
         command = [str(checkout.python), "-m", "benchmarks.comparison.measures", name, folder]
         try:
@@ -110,7 +117,7 @@ def measured(name: str, checkout: Checkout) -> Mapping[str, float]:
 
 def _table(found: Sequence[Compared], before: str, now: str) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2))
-    for name in ("", before, now, "time it takes, times", ""):
+    for name in ("", before, now, "time ratio", ""):
         table.add_column(name, justify="left" if not name else "right")
     for each in found:
         table.add_row(*history.said(each), style="red" if each.said == "slower" else None)

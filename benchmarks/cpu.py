@@ -1,4 +1,4 @@
-"""CPU of other processes of this machine, by the kernel's accounts."""
+"""CPU time of other processes of this machine, from /proc."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cpu_seconds(process: int, waited_for: bool = False) -> float:
-    """User and system time since it began; ``waited_for``: and of its children that are over."""
+    """User and system time of a process; with ``waited_for`` also of its terminated children."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11 : 15 if waited_for else 13])) / os.sysconf("SC_CLK_TCK")
 
@@ -18,5 +18,5 @@ def children(process: int, itself: bool = False) -> list[int]:
 
 
 def cpu_seconds_of_tree(process: int) -> float:
-    """Of a process, its children, and theirs, those that are over too."""
+    """User and system time of a process and its descendants, including terminated ones."""
     return cpu_seconds(process, waited_for=True) + sum(map(cpu_seconds_of_tree, children(process)))

@@ -1,7 +1,7 @@
-"""What the page of results says beside its numbers: the baselines, and which results of the papers are not reproduced.
+"""Texts of the results page: the baselines, and results of the papers that are not reproduced.
 
-A baseline is the best that a user would write without Epochal. One that changes gets the date of the change: until its
-measure has run again, the page says that its numbers are from before.
+A baseline is the best program that a user would write without Epochal. A changed baseline has the date of the change.
+Until its measure has run again, the page states that its numbers precede the change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from benchmarks.result import Result
 
 ASYNCHRONOUS_TO_SYNCHRONOUS = "ABS graph, asynchronous / synchronous snapshots"
-"""How the rows begin that :func:`snapshots_compared` reads."""
+"""Prefix of the rows that :func:`snapshots_compared` reads."""
 
 BEGIN, END = "<!-- baselines -->", "<!-- end of baselines -->"
 _WRITTEN = re.compile(r"^Written by `make [\w-]+` on (\d{4}-\d{2}-\d{2})", re.MULTILINE)
@@ -22,7 +22,7 @@ _BLOCK = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
 
 @dataclass(frozen=True)
 class Baseline:
-    """``measure``: as the command names it. ``changed``: the day of the last change, ISO 8601, and what it was."""
+    """``measure``: its name on the command line. ``changed``: date (ISO 8601) and description of the last change."""
 
     measure: str
     what: str
@@ -31,7 +31,7 @@ class Baseline:
 
 STRUCTURED_STREAMING = (
     "Structured Streaming with as many shuffle partitions as cores, without adaptive execution; RocksDB with changelog "
-    "checkpoints, beside it its state in memory"
+    "checkpoints; also its state store in memory"
 )
 CHANGELOG = ("2026-11-27", "RocksDB has changelog checkpoints")
 
@@ -50,17 +50,19 @@ BENCH = (
     ),
     Baseline("programs", "a pipeline by hand with one `process()` for the same calls, in the same engine"),
     Baseline("page_rank", "networkx, for the result alone; its time is not compared"),
-    Baseline("event_time", f"Epochal without windows; {STRUCTURED_STREAMING.partition(', beside')[0]}", CHANGELOG),
+    Baseline("event_time", f"Epochal without windows; {STRUCTURED_STREAMING.partition('; also')[0]}", CHANGELOG),
     Baseline(
         "small_epoch, planning",
         "Spark jobs of the same shape in the same session: scan, aggregation, a Python stage that returns its rows; "
-        "they keep and write nothing",
+        "they store and write nothing",
     ),
     Baseline("abs_graph", "Spark jobs of the same shape without state and snapshots, at the same intervals"),
     Baseline(
         "query_nodes", "an ASGI application that returns the same bytes, on the same server with the same settings"
     ),
-    Baseline("backup", "`cp -r` of the same files, without checks; and with `sync` behind it, as a backup is synced"),
+    Baseline(
+        "backup", "`cp -r` of the same files, without checks; also followed by `sync`, because a backup is synced"
+    ),
     Baseline(
         "dbms",
         "psycopg by hand: Arrow to CSV, COPY of one batch after the other into an unlogged staging table, one upsert "
@@ -84,29 +86,30 @@ BENCH = (
         "confluent-kafka consumers, a process for each partition, 10,000 messages a call, without their start",
         ("2026-11-27", "before, the start of the consumers' processes was counted"),
     ),
-    Baseline("guarantees", "the deliveries of the same sink among each other"),
+    Baseline("guarantees", "the delivery guarantees of the same sink, compared with each other"),
     Baseline(
-        "hdfs", "the `hdfs` client with the same bytes in memory, a request a file; pyarrow with the same options"
+        "hdfs",
+        "the `hdfs` client with the same bytes in memory, one request for each file; pyarrow with the same options",
     ),
 )
 NEXMARK = (Baseline("all queries", f"{STRUCTURED_STREAMING}. Both write Parquet files", CHANGELOG),)
 
 
 def baselines_described(baselines: Sequence[Baseline], written: str) -> str:
-    """The block for a section whose numbers are from the day ``written``, ISO 8601."""
+    """The block for a section with numbers of the date ``written`` (ISO 8601)."""
     lines = [f"- {each.measure}: {each.what}." for each in baselines]
     older = [each for each in baselines if each.changed is not None and each.changed[0] > written]
     note = [f"- {each.measure}: {each.changed[1]}." for each in older if each.changed is not None]
     if note:
-        lines += ["", f"**These baselines changed after {written}; the numbers here are from before the change:**", ""]
+        lines += ["", f"**These baselines changed after {written}; the numbers here are older than the change:**", ""]
         lines += note
-    return "\n".join([BEGIN, "What is compared with (no other measure has a baseline):", "", *lines, END])
+    return "\n".join([BEGIN, "Baselines of the measures that have one:", "", *lines, END])
 
 
 def updated(section: str, baselines: Sequence[Baseline]) -> str:
-    """A section of the page with the present block in place of the one that it has; numbers stay.
+    """Replace the block of baselines in a section of the page; its numbers stay.
 
-    Raises ``ValueError`` where it has no date or no block.
+    Raises ``ValueError`` if the section has no date or no block.
     """
     written = _WRITTEN.search(section)
     if written is None or not _BLOCK.search(section):
@@ -116,7 +119,7 @@ def updated(section: str, baselines: Sequence[Baseline]) -> str:
 
 
 def snapshots_compared(results: Sequence[Result]) -> str:
-    """What the measured rows say of figure 6 of the ABS paper; empty where they are missing."""
+    """Comparison with figure 6 of the ABS paper, or an empty text if its rows were not measured."""
     ratios = [
         float(each.measured.split()[0])
         for each in results

@@ -1,4 +1,4 @@
-"""Epochal's engine in the process of the benchmark: what ``epochal run`` does, without a person to print for."""
+"""Epochal's engine in the process of the benchmark, as in ``epochal run`` but without output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EpochTime:
 
 
 def configuration(folder: Path, **changes: object) -> Configuration:
-    """As an application on this machine would have it, without a pause between epochs."""
+    """Configuration of an application on this machine, without a pause between epochs."""
     spark = {
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.log.level": "ERROR",
@@ -45,7 +45,7 @@ def configuration(folder: Path, **changes: object) -> Configuration:
 
 @contextmanager
 def engine_session(configuration: Configuration) -> Iterator[SparkSession]:
-    """The session that a driver would make."""
+    """The session that a driver creates."""
     spark = create_session("benchmark", configuration)
     try:
         yield spark
@@ -56,7 +56,7 @@ def engine_session(configuration: Configuration) -> Iterator[SparkSession]:
 def run_epochs(
     pipeline: Pipeline, spark: SparkSession, folder: Path, configuration: Configuration, epochs: int
 ) -> list[EpochTime]:
-    """Run so many epochs, from nothing or from where the last call with this ``folder`` stopped."""
+    """Run ``epochs`` epochs, beginning where the last call with this ``folder`` stopped."""
     records = _run(pipeline, spark, folder, configuration, Hooks(epochs_limit=epochs))
     return [_time(record) for record in records]
 
@@ -64,7 +64,7 @@ def run_epochs(
 def run_rows(
     pipeline: Pipeline, spark: SparkSession, folder: Path, configuration: Configuration, rows: int
 ) -> list[EpochRecord]:
-    """Run epochs, from where the last call with this ``folder`` stopped, until they have read so many rows."""
+    """Run epochs until they have read ``rows`` rows, beginning where the last call with this ``folder`` stopped."""
     read = 0
 
     def count(manifest: Manifest) -> None:
@@ -77,7 +77,7 @@ def run_rows(
 def run_available(
     pipeline: Pipeline, spark: SparkSession, folder: Path, configuration: Configuration
 ) -> list[EpochRecord]:
-    """Run epochs until all that is there when it begins has been read, and loops are empty."""
+    """Run epochs until all input available at the start has been read and all loops are empty."""
     return _run(pipeline, spark, folder, configuration, Hooks(), available_now=True)
 
 
@@ -94,7 +94,7 @@ def _run(
     catalog = standalone_catalog(
         f"sqlite:///{folder / 'catalog.sqlite'}", "benchmark", ARTIFACT, configuration=settings
     )
-    catalog.begin_attempt()  # the branch is this run's from here on
+    catalog.begin_attempt()  # fences earlier attempts on the branch
     orders = ExecutionOrders(
         application="benchmark",
         execution=catalog.execution,
@@ -118,7 +118,7 @@ def _run(
 
 
 def warm(times: list[EpochTime], skip: int = 2) -> float:
-    """The median of the epochs after the first ``skip``, in which a JVM learns its code."""
+    """Median of the epochs after the first ``skip``, in which the JVM warms up."""
     return median(time.seconds for time in times[skip:])
 
 

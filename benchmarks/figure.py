@@ -1,4 +1,4 @@
-"""What a figure is: panels over one x axis, each with its lines."""
+"""Figures: panels over one x axis, each with several lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Panel:
-    """``series``: by label the points of a line, x and y. ``y`` is the axis's label, with the unit."""
+    """``series``: points of each line by its label. ``y``: label of the axis, with the unit."""
 
     y: str
     series: Mapping[str, Points]
@@ -23,7 +23,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Moment:
-    """Something that happened at ``x``."""
+    """An event at ``x``."""
 
     x: float
     what: str
@@ -31,9 +31,9 @@ class Moment:
 
 @dataclass(frozen=True)
 class Figure:
-    """Of name ``name`` in ``charts/``. ``how``: what was measured, in sentences, for the page.
+    """``name``: name of the chart in ``charts/``. ``how``: sentences for the page about the measurement.
 
-    ``moments``: of one whose x axis is time, in order.
+    ``moments``: events in order, if the x axis is time.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Figure:
 
     @staticmethod
     def decode(data: Mapping[str, Any]) -> Figure:
-        """What ``encode`` gave, after a way through JSON."""
+        """Decode the result of ``encode`` after JSON."""
         panels = [
             Panel(each["y"], {label: [(x, y) for x, y in points] for label, points in each["series"].items()})
             for each in data["panels"]
@@ -59,7 +59,7 @@ class Figure:
 
 
 def throughput_and_latency(times: Mapping[float, Sequence[EpochTime]]) -> list[Panel]:
-    """Of the epochs that count, by x: rows a second of the median epoch; median and 95th percentile of their time."""
+    """Panels by x: rows a second of the median epoch; median and 95th percentile of the time of an epoch."""
     rates, middle, high = [], [], []
     for x, epochs in times.items():
         seconds = [epoch.seconds for epoch in epochs]

@@ -1,4 +1,4 @@
-"""Figures that one command makes, each measured in a process of its own, and its part of ``RESULTS.md``."""
+"""Figures of one command, each measured in a separate process and written to its part of ``RESULTS.md``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from benchmarks.machine import LOAD, describe
 from benchmarks.report import RESULTS, write_part
 
 Measure = Callable[[Path, bool], Figure]
-"""Of a folder to work in, and whether in the smallest size."""
+"""Called with a working folder and whether to use the smallest size."""
 
 FOUND = "figure.json"
 COMMIT = "commit"
@@ -34,7 +34,7 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 @dataclass(frozen=True)
 class FigureRuns:
-    """What ``make COMMAND`` measures. ``module``: run as ``python -m``; ``introduction``: the section's beginning."""
+    """The figures of ``make COMMAND``. ``module``: run as ``python -m``; ``introduction``: begins the section."""
 
     command: str
     module: str
@@ -43,18 +43,18 @@ class FigureRuns:
     limit_seconds: float
 
     def main(self, description: str, arguments: Sequence[str] | None = None) -> int:
-        """The command: the exit code."""
+        """Run the command and return its exit code."""
         parser = argparse.ArgumentParser(prog=f"python -m {self.module}", description=description)
         parser.add_argument("figures", nargs="*", metavar="FIGURE", help=f"some of {', '.join(self.figures)}")
+        parser.add_argument("--quick", action="store_true", help="measure the smallest size as a check; print only")
         parser.add_argument(
-            "--quick", action="store_true", help="the smallest size, to see that it works; printed only"
+            "--into", type=Path, metavar="FOLDER", help="write page and charts to this folder, not to RESULTS.md"
         )
-        parser.add_argument("--into", type=Path, metavar="FOLDER", help="where page and charts go, not into RESULTS.md")
         parser.add_argument("--alone", type=Path, help=argparse.SUPPRESS)  # the folder of a process that measures one
         options = parser.parse_args(arguments)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
         if unknown := set(options.figures) - set(self.figures):
-            parser.error(f"there is no figure {', '.join(sorted(unknown))}; there are {', '.join(self.figures)}")
+            parser.error(f"unknown figure {', '.join(sorted(unknown))}; known figures: {', '.join(self.figures)}")
         if options.alone:
             figure = self.figures[options.figures[0]](options.alone / "work", options.quick)
             (options.alone / FOUND).write_text(json.dumps(figure.encode()))
@@ -78,7 +78,7 @@ class FigureRuns:
         return 1 if failed else 0
 
     def measured(self, name: str, quick: bool) -> Figure | None:
-        """``None`` and a message where that has failed."""
+        """Measure a figure in a new process. Prints a message and returns ``None`` if it fails."""
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix=f"epochal-{self.command}-{name}-", ignore_cleanup_errors=True) as made:
             folder = Path(made)
@@ -100,13 +100,13 @@ class FigureRuns:
         results: Path = RESULTS,
         folder: Path = charts.FOLDER,
     ) -> None:
-        """The chart, into ``folder``, and the figure's part of the page ``results``."""
+        """Write the chart to ``folder`` and the figure's part of the page ``results``."""
         chart = page.draw(figure, folder)
         measured = f"Measured on {datetime.now(UTC):%Y-%m-%d}, {COMMIT} {machine[COMMIT]}; {LOAD}: {machine[LOAD]}."
         text = page.markdown(figure, chart, measured)
         write_part(self.command, name, text, list(self.figures), self.beginning(machine), results)
 
     def beginning(self, machine: Mapping[str, str]) -> str:
-        """What the section of the page begins with."""
+        """First part of the section: the introduction and the machine."""
         rows = "\n".join(f"| {name} | {value} |" for name, value in machine.items() if name not in (LOAD, COMMIT))
         return f"{self.introduction}\n\n| | |\n|---|---|\n{rows}"

@@ -1,9 +1,9 @@
-"""``make figures``: charts like those of the SDG paper's section 6, each measured in a process of its own.
+"""``make figures``: charts like those of section 6 of the SDG paper, each measured in a separate process.
 
-python -m benchmarks.figures                        all, each into its part of RESULTS.md once it is measured
+python -m benchmarks.figures                        all, each written to its part of RESULTS.md when measured
 python -m benchmarks.figures state-size recovery    some
-python -m benchmarks.figures --quick                in their smallest size, to see that they work; printed only
-python -m benchmarks.figures --into /tmp/tried      the page and the charts into this folder, not into RESULTS.md
+python -m benchmarks.figures --quick                the smallest size as a check; printed only
+python -m benchmarks.figures --into /tmp/tried      write page and charts to this folder, not to RESULTS.md
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ RUNS = FigureRuns(
     },
     """## Figures of the SDG paper
 
-Written by `make figures`: what section 6 of the paper measures, on one machine and with epochs. A call is answered
-when its epoch is committed: it waits for the rest of the epoch in which it came, and for the next one.
+Written by `make figures`: the measurements of section 6 of the paper, on one machine and with epochs. A call is
+answered when its epoch is committed: it waits for the end of the current epoch, and for the next one.
 
-Not reproduced of the paper's figures, beside what the parts below say: figure 6 beyond 200 MB of state (the paper
-goes to 2.5 GB on one machine, with throughput "largely unaffected"; here it falls as the state grows); figures 7 and
-9, by number of machines, and figure 12, synchronous against asynchronous checkpoints, which are not measured. Figure 8
-is not reproduced for windows of 100 ms: each window is an epoch, which is scheduled as a job.""",
+Figures of the paper that are not reproduced, in addition to those named below: figure 6 beyond 200 MB of state (the
+paper goes to 2.5 GB on one machine, with throughput "largely unaffected"; here it falls as the state grows); figures 7
+and 9, by number of machines, and figure 12, synchronous against asynchronous checkpoints, which are not measured.
+Figure 8 is not reproduced for windows of 100 ms: each window is an epoch, which is scheduled as a job.""",
     limit_seconds=900,
 )
 

@@ -1,4 +1,4 @@
-"""What the first epochs of a driver cost by the options of its JVM: the flights of a year, in processes by turns.
+"""Cost of the first epochs of a driver by the options of its JVM: the flights of a year, in alternating processes.
 
 python -m benchmarks.first_epochs                  cold, and trained as a spare driver is
 python -m benchmarks.first_epochs --rounds 3 --options=-XX:+UseSerialGC --options=-XX:TieredStopAtLevel=1
@@ -38,7 +38,9 @@ COLD, TRAINED = "cold", "trained"
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.first_epochs", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--options", action="append", default=[], help="of the JVM of a trained driver, beside none")
+    parser.add_argument(
+        "--options", action="append", default=[], help="JVM options of a trained driver, in addition to none"
+    )
     parser.add_argument("--alone", nargs=2, metavar=("FOLDER", "KIND"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.alone:
@@ -67,7 +69,7 @@ def _in_process(kind: str, options: str) -> list[float]:
 
 
 def _measured(folder: Path, kind: str, options: str) -> list[float]:
-    """Seconds until it is ready, and CPU seconds; seconds of the first epochs; CPU seconds of all."""
+    """Seconds and CPU seconds until the driver is ready; seconds of the first epochs; CPU seconds of all epochs."""
     feeder = Feeder(folder / "flights")
     feeder.feed(date(2013, 12, 31))
     write_airports(folder / "airports.parquet")

@@ -12,7 +12,7 @@ SCHEMA = "key long, value long"
 
 
 def write_files(folder: Path, files: int, rows: int, keys: int, seed: int = 1) -> Path:
-    """``files`` files of ``rows`` rows each, keys drawn evenly from ``keys``. Returns the folder."""
+    """Write ``files`` files of ``rows`` rows with uniformly distributed keys. Returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(seed)
     for number in range(files):
@@ -27,7 +27,7 @@ def write_files(folder: Path, files: int, rows: int, keys: int, seed: int = 1) -
 
 
 def write_every_key(file: Path, keys: int) -> Path:
-    """One row for each key: brings a state table to exactly ``keys`` rows."""
+    """Write one row for each key, which fills a state table with exactly ``keys`` rows."""
     file.parent.mkdir(parents=True, exist_ok=True)
     numbers = np.arange(keys, dtype=np.int64)
     pq.write_table(pa.table({"key": numbers, "value": np.ones(keys, dtype=np.int64)}), file)

@@ -1,4 +1,4 @@
-"""How often Python calls the JVM of its SparkSession: each call is a round trip, and most make or analyse something."""
+"""Counts calls from Python into the JVM of the SparkSession. Each call is a round trip."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from py4j.java_gateway import GatewayClient
 from py4j.protocol import CALL_COMMAND_NAME, MEMORY_COMMAND_NAME
 
 OTHERS = "(others)"
-"""What is looked up of classes and objects, made, or read of collections."""
+"""Methods of calls that access classes, objects and collections."""
 
 
 @contextmanager
 def counted() -> Iterator[Counter[str]]:
-    """By the name of the method how often this thread has called it. What tells the JVM of garbage is no call: it
-    comes when Python collects it."""
+    """Number of calls of this thread by the name of the method, without notifications of collected objects, whose time
+    depends on the garbage collector."""
     calls: Counter[str] = Counter()
     thread, send = get_ident(), GatewayClient.send_command
 

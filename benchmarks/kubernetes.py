@@ -1,11 +1,11 @@
-"""``make bench-kubernetes``: how soon a driver in a pod commits, with an executor in another one.
+"""``make bench-kubernetes``: time to the first commit of a driver in a pod, with an executor in another pod.
 
-python -m benchmarks.kubernetes              README's release, and its section of RESULTS.md
+python -m benchmarks.kubernetes              the release of the page "In production"; writes RESULTS.md
 python -m benchmarks.kubernetes --turns 1    printed only
-python -m benchmarks.kubernetes --spares     then also with a spare pod, whose executor is warm, too
+python -m benchmarks.kubernetes --spares     also with a spare pod and its warm executor
 
-On the API server and the small kubelet of the tests (tests/kit/README.md): what images, a network of pods
-and other machines cost is not in these numbers.
+On the API server and the small kubelet of the tests (tests/kit/README.md): these numbers do not include
+the cost of images, a pod network and other machines.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ LOOK_SECONDS, PATIENCE_SECONDS = 0.2, 600.0
 SUBMITTED, WITH_SPARE = "submit to first commit", "submit to first commit, with a spare pod"
 KILLED = "driver's pod killed, to next commit"
 REACH = {SUBMITTED: 60.0, KILLED: 30.0, WITH_SPARE: 10.0}
-"""Seconds at most."""
-KEPT = {"kubernetes": {"driver": {"spares": 1}, "builder": {"spares": 1}}}
+"""Maximum seconds."""
+SPARE_VALUES = {"kubernetes": {"driver": {"spares": 1}, "builder": {"spares": 1}}}
 INTRODUCTION = """## On Kubernetes
 
-Written by `make bench-kubernetes`: the release of README's "In production", three control planes and two query nodes,
-on the API server and the small kubelet of the tests
+Written by `make bench-kubernetes`: the release of the page "In production", three control planes and two query
+nodes, on the API server and the small kubelet of the tests
 ([tests/kit/README.md](../tests/kit/README.md#kubernetes)). A driver has one
-executor, in a pod of its own. What images, a network and further machines cost is not in it: all pods are processes of
-this machine."""
+executor, in another pod. The cost of images, a network and further machines is not included: all pods are processes
+of this machine."""
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kubernetes", description=__doc__.splitlines()[0])
-    parser.add_argument("--turns", type=int, default=TURNS, help=f"of each; {TURNS} are written into RESULTS.md")
-    parser.add_argument("--spares", action="store_true", help="measure with a spare pod, too")
+    parser.add_argument("--turns", type=int, default=TURNS, help=f"number of turns; {TURNS} are written to RESULTS.md")
+    parser.add_argument("--spares", action="store_true", help="also measure with a spare pod")
     options = parser.parse_args()
     if options.turns < 1:
-        parser.error("--turns has to be 1 or more")
+        parser.error("--turns must be 1 or more")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     machine, commit = describe(), commit_name()
     try:
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def measured(turns: int, spares: bool) -> tuple[list[Result], bool]:
-    """What was measured, and whether that is all. Raises ``EnvironmentProblem`` where the cluster cannot be had."""
+    """Results, and whether they are complete. Raises ``EnvironmentProblem`` if the cluster cannot be started."""
     seconds: dict[str, list[float]] = {}
     is_whole = True
     with tempfile.TemporaryDirectory(prefix="epochal-bench-kubernetes-", ignore_cleanup_errors=True) as made:
@@ -94,8 +94,8 @@ def measured(turns: int, spares: bool) -> tuple[list[Result], bool]:
                         seconds.setdefault(what, []).append(took)
                         console.print(f"[dim]{what}: {took:.1f} s[/]")
                 except (EpochalError, HelmError, AssertionError) as error:
-                    is_whole = False  # what was measured until then is not lost
-                    console.print(f"Not measured to its end: {error}", style="red", markup=False)
+                    is_whole = False  # the results so far are kept
+                    console.print(f"Measured in part: {error}", style="red", markup=False)
     return [
         at_most(what, median(took), REACH[what], "s", f"median of {len(took)}, {min(took):.1f} to {max(took):.1f} s", 1)
         for what, took in seconds.items()
@@ -111,14 +111,14 @@ def _measured(installed: Installation, client: Client, turns: int, spares: bool)
         _stop(application)
     if not spares:
         return
-    installed.upgrade(**KEPT)
+    installed.upgrade(**SPARE_VALUES)
     installed.wait_until_ready()
-    # Nobody knows what applications are like before the first one: it is what the next spare is made for.
+    # A spare pod is prepared for the requirements of the last application, so that a first one is needed.
     first = Counted(installed, client, "first")
     _submitted(first)
     _stop(first)
     for turn in range(turns):
-        wait_for(lambda: _is_kept(installed), "a spare pod", 0.5, PATIENCE_SECONDS)
+        wait_for(lambda: _has_spare(installed), "a spare pod", 0.5, PATIENCE_SECONDS)
         application = Counted(installed, client, f"warm-{turn}")
         yield WITH_SPARE, _submitted(application)
         _stop(application)
@@ -146,8 +146,8 @@ def _stop(application: Counted) -> None:
     client.operations.wait(client.applications.stop(application.name), timeout_seconds=120)
 
 
-def _is_kept(installed: Installation) -> bool:
-    """Whether the control plane that leads has a spare driver that is ready, and each one a builder."""
+def _has_spare(installed: Installation) -> bool:
+    """Return whether the leader has a ready spare driver, and every control plane a ready builder."""
     headers = {"Authorization": f"Bearer {installed.token}"}
     drivers, builders = 0.0, []
     for address, port in installed.public.ready:
@@ -164,14 +164,14 @@ def _is_kept(installed: Installation) -> bool:
 
 
 def _table(results: Sequence[Result]) -> Table:
-    table = Table("measure", "to be reached", "measured", "")
+    table = Table("measure", "target", "measured", "")
     for each in results:
         table.add_row(each.measure, each.reach, f"{each.measured} ({each.how})", each.verdict)
     return table
 
 
 def _markdown(results: Sequence[Result]) -> str:
-    head = "| measure | to be reached | measured | | how |\n|---|---|---|---|---|"
+    head = "| measure | target | measured | | how |\n|---|---|---|---|---|"
     rows = (f"| {each.measure} | {each.reach} | {each.measured} | {each.verdict} | {each.how} |" for each in results)
     return "\n".join([head, *rows])
 

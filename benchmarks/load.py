@@ -1,11 +1,11 @@
-"""A lean HTTP/1.1 client that keeps a fixed number of connections busy, and notes how long each answer took.
+"""A lean HTTP/1.1 client that keeps a fixed number of connections busy and records the latency of each answer.
 
     python -m benchmarks.load URL TOKEN SECONDS CONNECTIONS point PATH KEYS
     python -m benchmarks.load URL TOKEN SECONDS CONNECTIONS batch PATH KEYS
     python -m benchmarks.load URL TOKEN SECONDS CONNECTIONS columns PATH KEYS
 
-Prints one JSON object. It is a process of its own so that it does not share an interpreter with what it measures, and
-works on bytes so that it takes as little as it can of the cores that it does share. Loopback only; it ends by itself.
+Prints one JSON object. A separate process, so that it does not share an interpreter with the measured program. It
+handles bytes only, to use little of the shared cores. Loopback only; it ends after SECONDS.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LENGTH = b"content-length:"
 
 
 class Connection(asyncio.Protocol):
-    """One request at a time: the next goes out as soon as an answer is complete."""
+    """Sends one request at a time, the next one as soon as an answer is complete."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Connection(asyncio.Protocol):
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport has the interface, but not the class
         self._send()
 
     def data_received(self, data: bytes) -> None:
@@ -94,7 +94,7 @@ def point_request(host: str, token: str, path: str, keys: int) -> Callable[[], b
 
 
 def batch_request(host: str, token: str, path: str, keys: int, accept: str = "application/json") -> Callable[[], bytes]:
-    """POST of :data:`BATCH` random keys, one of a few bodies made beforehand."""
+    """POST of :data:`BATCH` random keys, one of a few prepared bodies."""
     chooser = random.Random(1)
     requests = []
     for _ in range(8):
@@ -109,7 +109,7 @@ def batch_request(host: str, token: str, path: str, keys: int, accept: str = "ap
 
 
 def _itself(connection: Connection) -> Connection:
-    """asyncio asks for a factory."""
+    """Factory that asyncio requires."""
     return connection
 
 

@@ -1,4 +1,4 @@
-"""The machine that the numbers are from, in one table."""
+"""Description of the measuring machine as one table."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-LOAD = "load before it began"
+LOAD = "load before the run"
 QUIET = 0.5
-"""Above this load other work takes part of the cores."""
+"""Above this load, other processes use part of the cores."""
 
 
 def describe() -> Mapping[str, str]:
@@ -23,7 +23,7 @@ def describe() -> Mapping[str, str]:
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}",
-        LOAD: f"{os.getloadavg()[0]:.1f} (above {QUIET:g}, other work took part of the cores)",
+        LOAD: f"{os.getloadavg()[0]:.1f} (above {QUIET:g}, other processes used part of the cores)",
         "Python": sys.version.split()[0],
         "Java": (re.search(r'"(.*?)"', java.stderr) or ["", "unknown"])[1],
         "Spark": version("pyspark"),
@@ -33,7 +33,7 @@ def describe() -> Mapping[str, str]:
 
 
 def is_quiet(described: Mapping[str, str]) -> bool:
-    """Whether the machine was, when it was described."""
+    """Return whether the machine was quiet when it was described."""
     return float(described[LOAD].split()[0]) <= QUIET
 
 

@@ -1,12 +1,12 @@
 """``make bench-nexmark``: Nexmark's queries in Epochal and in Structured Streaming, over the same files.
 
-python -m benchmarks.nexmark                                         all, and their section of RESULTS.md
+python -m benchmarks.nexmark                                         all; writes their section of RESULTS.md
 python -m benchmarks.nexmark q1 q18 --events 20000 --rounds 1        some, printed only
 
-Each round runs a query in Epochal, in Structured Streaming with RocksDB and in it with state in memory, one after the
-other, each in a session of its own over state of its own; with state in memory in the first round only. Rows end in
-Parquet files, of an epoch or a micro-batch all or none. A sink that keeps no rows would compare less: Structured
-Streaming's never leave the JVM then, while what writes Epochal's is in Python.
+Each round runs a query in Epochal, in Structured Streaming with RocksDB and, in the first round only, in Structured
+Streaming with state in memory, one after the other, each with its own session and state. All write their rows to
+Parquet files, atomically for each epoch or micro-batch. A sink that drops rows would not be a fair comparison, because
+Structured Streaming's rows would never leave the JVM, while Epochal's sinks are in Python.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from epochal.pipeline.definitions import SourceDefinition
 MEASURED = ("q1", "q2", "q4", "q5", "q7", "q8", "q9", "q11", "q16", "q18", "q20")
 EVENTS, EPOCHS, ROUNDS = 1_000_000, 6, 2
 WARM = 3
-"""So many epochs of each run are not counted: a JVM learns its code in them."""
+"""Number of first epochs of a run that are not counted, because the JVM warms up."""
 FILES_AN_EPOCH = 2
 """One for each core."""
 LIMIT_SECONDS = 900.0
-"""Of one query, in so many rounds as there are usually."""
+"""Timeout for one query in the default number of rounds."""
 OURS, ROCKSDB, IN_MEMORY = "Epochal", "Structured Streaming, RocksDB", "Structured Streaming, in memory"
 AT_LEAST, MEDIAN_AT_LEAST = 1.0, 2.0
-"""Times as fast as Structured Streaming with RocksDB: each query, and the median of all."""
+"""Minimum speed relative to Structured Streaming with RocksDB: of each query, and of their median."""
 CHART = "nexmark"
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
@@ -69,7 +69,7 @@ class Measured:
 
     @property
     def ratios(self) -> list[float]:
-        """How many times as fast as Structured Streaming with RocksDB, in each round."""
+        """Speed relative to Structured Streaming with RocksDB in each round."""
         return [ours / theirs for ours, theirs in zip(self.rates[OURS], self.rates.get(ROCKSDB, ()), strict=False)]
 
     def rate(self, engine: str) -> float:
@@ -77,7 +77,7 @@ class Measured:
 
 
 class Parameters(nexmark.Parameters):
-    """The queries' own, but for the source: the files that all engines read."""
+    """Parameters of the queries, with the files that all engines read as source."""
 
     folder: str
     schema_text: str
@@ -90,28 +90,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.nexmark", description=__doc__.splitlines()[0])
     parser.add_argument("queries", nargs="*", metavar="QUERY", help=f"some of {', '.join(MEASURED)}; default: all")
     parser.add_argument("--events", type=int, default=EVENTS, help="an epoch")
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"a run, of which the first {WARM} are not counted")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"epochs of a run; the first {WARM} are not counted")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--alone", help=argparse.SUPPRESS)  # the folder of a process that runs one query
     options = parser.parse_args()
     if unknown := set(options.queries) - set(MEASURED):
-        parser.error(f"{', '.join(sorted(unknown))} is not measured; measured are {', '.join(MEASURED)}")
+        parser.error(f"unknown query {', '.join(sorted(unknown))}; known queries: {', '.join(MEASURED)}")
     if options.epochs <= WARM:
-        parser.error(f"--epochs has to be above {WARM}")
+        parser.error(f"--epochs must be above {WARM}")
     if options.alone:
         _run_alone(options.queries[0], Path(options.alone), options)
         return 0
     machine = describe()
     chosen = options.queries or MEASURED
-    there = [query for query in chosen if has_pipeline(query)]
+    available = [query for query in chosen if has_pipeline(query)]
     folder = Path(tempfile.mkdtemp(prefix="epochal-bench-nexmark-"))
     try:
         write_events(folder / "input", options.events, options.epochs)
-        results = [found for query in there if (found := _run_in_process(query, folder, options)) is not None]
+        results = [found for query in available if (found := _run_in_process(query, folder, options)) is not None]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     console.print(_table(results))
-    if len(results) < len(there):
+    if len(results) < len(available):
         return 1
     if not options.queries:
         chart = charts.bar_chart(
@@ -121,7 +121,7 @@ def main() -> int:
             [each.query for each in results],
             {name: [each.rate(name) for each in results] for name in (OURS, ROCKSDB, IN_MEMORY)},
         )
-        missing = [query for query in MEASURED if query not in there]
+        missing = [query for query in MEASURED if query not in available]
         write_section("bench-nexmark", _markdown(results, missing, machine, options, f"charts/{chart.name}"))
     return 0
 
@@ -136,7 +136,7 @@ def has_pipeline(query: str) -> bool:
 
 
 def write_events(folder: Path, events: int, epochs: int) -> None:
-    """``epochs`` times ``FILES_AN_EPOCH`` files below ``folder``, in the order of their times."""
+    """Write ``epochs`` times ``FILES_AN_EPOCH`` files to ``folder``, in the order of their times."""
     folder.mkdir(parents=True)
     source = nexmark.source(events=events * epochs).make()
     assert isinstance(source, NexmarkSource)
@@ -147,11 +147,11 @@ def write_events(folder: Path, events: int, epochs: int) -> None:
             source.rows(spark, number * share, (number + 1) * share).coalesce(1).write.parquet(str(written))
             (part,) = written.glob("*.parquet")
             file = part.rename(folder / f"{number:05}.parquet")
-            os.utime(file, (number, number))  # both engines take the oldest first
+            os.utime(file, (number, number))  # both engines read the oldest file first
 
 
 def run(query: str, folder: Path, events_an_epoch: int, epochs: int, rounds: int) -> Measured:
-    """All rounds of one query over the files below ``folder``."""
+    """Run all rounds of one query over the files in ``folder``."""
     engines: dict[str, Callable[[Path], list[float]]] = {OURS: partial(_ours, query, folder / "input", epochs)}
     if query in QUERIES:
         engines[ROCKSDB] = partial(_theirs, query, folder / "input", structured_streaming.ROCKSDB)
@@ -181,7 +181,7 @@ def _theirs(query: str, source: Path, state: Mapping[str, str], work: Path) -> l
 
 
 def _run_in_process(query: str, folder: Path, options: argparse.Namespace) -> Measured | None:
-    """A fresh JVM, nothing warm from the query before."""
+    """Run a query in a new JVM, so that earlier queries do not warm it up."""
     numbers = [f"--{name}={getattr(options, name)}" for name in ("events", "epochs", "rounds")]
     command = [sys.executable, "-m", "benchmarks.nexmark", query, *numbers, "--alone", str(folder)]
     started, limit = time.monotonic(), LIMIT_SECONDS * max(1, options.rounds / ROUNDS)
@@ -258,8 +258,8 @@ def _markdown(
 
 Written by `make bench-nexmark` on {today}. Events a second, with {options.events:,} in each
 of the {options.epochs} epochs or micro-batches of a run: the median of those after the first {WARM}, and of
-{options.rounds} rounds, in which the engines take turns; with state in memory of one. Each ratio is of one round. All
-write what comes out to Parquet files, of an epoch or a micro-batch all or none.
+{options.rounds} rounds, in which the engines alternate; with state in memory in one round. Each ratio is of one round.
+All write their output to Parquet files, atomically for each epoch or micro-batch.
 
 | {" | ".join(_HEADER)} |
 |---|{"---:|" * (len(_HEADER) - 1)}

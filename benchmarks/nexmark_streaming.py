@@ -1,6 +1,6 @@
-"""Nexmark's queries in Structured Streaming, as far as it can express them with its DataFrame API.
+"""Nexmark's queries in Structured Streaming, where its DataFrame API can express them.
 
-The answers are those of the oracles. Where a query has windows its rows come once they are complete, as with Epochal.
+The results equal those of the oracles. Windowed queries emit complete windows, as in Epochal.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 DELAY = "1 second"
-"""Of the watermarks, in both engines; the events of the benchmark come in the order of their times."""
+"""Delay of the watermarks in both engines. The events of the benchmark are in time order."""
 
 Mode = Literal["append", "update"]
 Query = tuple[Mode, Callable[[DataFrame], DataFrame]]
 
 CANNOT: Mapping[str, str] = {
-    "q4": "an average of highest bids that still rise is an aggregate over another one, which update mode refuses",
+    "q4": "an average of changing highest bids aggregates another aggregate, which update mode refuses",
     "q9": "the best row of a join, without a window, is an aggregate after a join, which update mode refuses",
     "q16": "count(DISTINCT ..) is refused on streams",
 }
-"""Why a query is not compared. Functions per key could answer these; how those compare is a measure of its own."""
+"""Reasons why a query is not compared. Functions per key could compute it, and are measured separately."""
 
 
 def events(spark: SparkSession, folder: Path, schema: StructType, files_an_epoch: int) -> DataFrame:
-    """A micro-batch takes as many files as an epoch."""
+    """Read the events; a micro-batch has as many files as an epoch."""
     return spark.readStream.schema(schema).option("maxFilesPerTrigger", files_an_epoch).parquet(str(folder))
 
 
@@ -62,7 +62,7 @@ def _q5(events: DataFrame) -> DataFrame:
 def _q7(events: DataFrame) -> DataFrame:
     bids = _bids(events).withWatermark("dateTime", DELAY)
     highest = bids.groupBy(F.window("dateTime", "10 seconds").alias("within")).agg(F.max("price").alias("highest"))
-    # A stream may have one event time: here the window's, so that the time of the bid becomes a column as any other.
+    # A stream can have one event time, here that of the window, so the time of the bid becomes an ordinary column.
     at = F.expr("timestamp_micros(unix_micros(dateTime))").alias("dateTime")
     windowed = bids.select("auction", "bidder", "price", at, "extra", F.window("dateTime", "10 seconds"))
     highest_in_window = windowed.join(highest, F.expr("price = highest AND within = window"))
@@ -115,7 +115,7 @@ QUERIES: Mapping[str, Query] = {
 
 
 def answer_seconds(events: DataFrame, query: str, work: Path) -> list[float]:
-    """Run it to the end of the files, into Parquet files. Seconds per micro-batch with rows, as Spark reports them."""
+    """Run a query over all files and write Parquet files. Returns Spark's seconds of each micro-batch with rows."""
     mode, frame = QUERIES[query]
     writer = _into_files(frame(events).writeStream.outputMode(mode), mode, work / "output")
     running = writer.option("checkpointLocation", str(work / "checkpoint")).trigger(availableNow=True).start()
@@ -125,7 +125,7 @@ def answer_seconds(events: DataFrame, query: str, work: Path) -> list[float]:
 
 
 def _into_files(writer: DataStreamWriter, mode: Mode, folder: Path) -> DataStreamWriter:
-    """Structured Streaming's own sink of files takes no updates: then a batch has a folder, written over in a retry."""
+    """Structured Streaming's file sink refuses updates: then each batch writes a folder, replaced by a retry."""
     if mode == "append":
         return writer.format("parquet").option("path", str(folder))
 

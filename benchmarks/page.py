@@ -1,4 +1,4 @@
-"""How figures are shown: as a chart, as tables of their numbers, and in ``RESULTS.md``."""
+"""Output of figures: charts, tables of their numbers, and parts of ``RESULTS.md``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.figure import Figure, Moment, Points
 
 
 def draw(figure: Figure, folder: Path) -> Path:
-    """The chart's file, in ``folder``. Needs the extra ``figures``."""
+    """Draw the chart into ``folder`` and return its path. Requires the extra ``figures``."""
     return charts.line_panels(
         folder / f"{figure.name}.svg",
         figure.title,
@@ -25,7 +25,7 @@ def draw(figure: Figure, folder: Path) -> Path:
 
 
 def markdown(figure: Figure, chart: Path, measured: str) -> str:
-    """Its part of the page; ``measured`` says when, and on what."""
+    """Part of the page for a figure. ``measured``: sentence about date and machine."""
     header, *rows = lines(figure)
     table = [f"| {' | '.join(cells)} |" for cells in (header, *rows)]
     table.insert(1, "|" + "---:|" * len(header))
@@ -51,7 +51,7 @@ def printed(figure: Figure) -> Table:
 
 
 def lines(figure: Figure) -> Iterator[list[str]]:
-    """The header, then a line for each x; over time, one for each moment and the beginning, with what came of it."""
+    """The header and a line for each x; over time, a line for the beginning and for each moment."""
     columns = [(f"{label} ({panel.y})", points) for panel in figure.panels for label, points in panel.series.items()]
     if figure.moments:
         yield [figure.x, "from then on", *(f"{name}, before the next" for name, _ in columns)]

@@ -1,7 +1,7 @@
-"""The Python stage of plain Spark jobs: it passes rows on.
+"""The Python stage of plain Spark jobs, which returns its rows.
 
-A module of its own, as workers import the one that a function is of, with all that it imports, and look through that
-after every task.
+A separate module, because workers import the module of a function with all of its imports, and garbage collection after
+every task scans them.
 """
 
 from __future__ import annotations

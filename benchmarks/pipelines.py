@@ -1,4 +1,4 @@
-"""The pipelines that are measured: a count and a sum per key, as an aggregate and as a Python function."""
+"""The measured pipelines: a count and a sum per key, as an aggregate and as a Python function."""
 
 from __future__ import annotations
 

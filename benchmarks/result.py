@@ -1,4 +1,4 @@
-"""What a measure says: numbers, what was to be reached, and how it was measured."""
+"""Results of a measure: the number, the target, and how it was measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Result:
-    """One line of the table. ``reached`` is ``None`` where nothing was asked for."""
+    """One line of the table. ``reached`` is ``None`` without a target."""
 
     measure: str
     reach: str
@@ -27,17 +27,17 @@ class Result:
 
 
 def at_most(measure: str, value: float, limit: float, unit: str, how: str = "", digits: int = 2) -> Result:
-    """Good when ``value`` is no larger than ``limit``."""
+    """A result with a maximum as target."""
     return Result(measure, f"at most {limit:g} {unit}", f"{value:,.{digits}f} {unit}", value <= limit, how)
 
 
 def at_least(measure: str, value: float, limit: float, unit: str, how: str = "", digits: int = 2) -> Result:
-    """Good when ``value`` is no smaller than ``limit``."""
+    """A result with a minimum as target."""
     return Result(measure, f"at least {limit:,g} {unit}", f"{value:,.{digits}f} {unit}", value >= limit, how)
 
 
 def number(measure: str, value: float, unit: str, how: str = "", digits: int = 2) -> Result:
-    """A number that others are compared with."""
+    """A result without a target."""
     return Result(measure, "", f"{value:,.{digits}f} {unit}", None, how)
 
 
@@ -48,9 +48,9 @@ def in_turns(
     most: float | None = None,
     least: float | None = None,
 ) -> Result:
-    """Two sides that were measured in the same turns: the median turn's ratio, with the least and the greatest.
+    """Median, least and greatest ratio of two sides that were measured in the same turns.
 
-    ``most``, ``least``: what is asked of the median.
+    ``most``, ``least``: target for the median.
     """
     ratios = [one / other for one, other in zip(longer, shorter, strict=True)]
     how = f"{min(ratios):.2f} to {max(ratios):.2f} in {len(ratios)} turns"

@@ -1,9 +1,9 @@
-"""``make bench``: every measure in a process of its own, one after the other; then ``RESULTS.md``.
+"""``make bench``: run every measure in a separate process, one after the other, and write ``RESULTS.md``.
 
 python -m benchmarks.run                    all
 python -m benchmarks.run aggregate fork     some, printed only
 python -m benchmarks.run event_time --rounds 3
-python -m benchmarks.run --descriptions     nothing: writes the baselines' descriptions into RESULTS.md, keeps numbers
+python -m benchmarks.run --descriptions     none: update the descriptions of baselines in RESULTS.md, keep the numbers
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ MEASURES = (
     "hdfs",
 )
 IN_TURNS = ("event_time", "planning", "programs", "warm_drivers")
-"""Those whose rounds may be more, or fewer, than they say themselves."""
+"""Measures with a configurable number of rounds."""
 LIMIT_SECONDS = 1800
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
@@ -73,8 +73,10 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__.splitlines()[0])
     parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"some of {', '.join(MEASURES)}; default: all")
-    parser.add_argument("--rounds", type=int, help=f"of what runs in turns: {', '.join(IN_TURNS)}")
-    parser.add_argument("--descriptions", action="store_true", help="measure nothing: describe the present baselines")
+    parser.add_argument("--rounds", type=int, help=f"number of rounds of {', '.join(IN_TURNS)}")
+    parser.add_argument(
+        "--descriptions", action="store_true", help="measure nothing; update the descriptions of the baselines"
+    )
     parser.add_argument("--alone", help=argparse.SUPPRESS)  # the folder of a process that runs one measure
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
@@ -83,11 +85,11 @@ def main() -> int:
             write_section(command, updated(read_section(command), baselines))
         return 0
     if unknown := set(options.measures) - set(MEASURES):
-        parser.error(f"there is no measure {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
+        parser.error(f"unknown measure {', '.join(sorted(unknown))}; known measures: {', '.join(MEASURES)}")
     if options.rounds is not None and options.rounds < 1:
-        parser.error("--rounds has to be 1 or more")
+        parser.error("--rounds must be 1 or more")
     if options.rounds is not None and options.measures and not set(options.measures) & set(IN_TURNS):
-        parser.error(f"--rounds is for {', '.join(IN_TURNS)}")
+        parser.error(f"--rounds applies to {', '.join(IN_TURNS)} only")
     if options.alone:
         return _run_alone(options.measures[0], Path(options.alone), options.rounds)
     chosen = options.measures or list(MEASURES)
@@ -115,7 +117,7 @@ def main() -> int:
 
 
 def _run_in_process(name: str, rounds: int | None) -> list[Result] | None:
-    """A fresh JVM, nothing warm from the measure before."""
+    """Run a measure in a new JVM, so that earlier measures do not warm it up."""
     folder = Path(tempfile.mkdtemp(prefix=f"epochal-bench-{name}-"))
     log = folder / "log"
     with log.open("wb") as output:
@@ -132,7 +134,7 @@ def _run_in_process(name: str, rounds: int | None) -> list[Result] | None:
         console.print(f"[red]{name} took longer than {LIMIT_SECONDS * (rounds or 1)} s")
         return None
     finally:
-        process.terminate()  # it then stops whatever it has started
+        process.terminate()  # the process then stops its child processes
         process.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -160,12 +162,12 @@ def _markdown(results: list[Result], described: Mapping[str, str], failed: list[
         f"| {result.measure} | {result.measured} | {result.reach} | {result.verdict} | {result.how} |"
         for result in results
     )
-    not_measured = f"\n**Not measured**, as they failed: {', '.join(failed)}.\n" if failed else ""
+    not_measured = f"\n**Not measured** (failed): {', '.join(failed)}.\n" if failed else ""
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     return f"""Written by `make bench` on {today}. All numbers are from one run on one machine,
-{run}. Ratios travel better than seconds.
+{run}. Ratios depend less on the machine than seconds.
 {not_measured}
-| measure | measured | to reach | | how |
+| measure | measured | target | | how |
 |---|---:|---:|---|---|
 {rows}
 

@@ -26,7 +26,7 @@ def running_control_plane(folder: Path) -> Iterator[tuple[ControlPlane, Client]]
 def submit(
     client: Client, name: str, parameters: dict[str, Any], configuration: dict[str, Any] | None = None
 ) -> ApplicationHandle:
-    """Create it and wait until it has committed an epoch."""
+    """Create an application and wait for its first committed epoch."""
     artifact = client.artifacts.upload(ARTIFACT)
     client.applications.create(name, artifact.sha256, parameters=parameters, configuration=configuration)
     application = client.application(name)
@@ -35,7 +35,7 @@ def submit(
 
 
 def head(application: ApplicationHandle) -> int:
-    """The number of the latest committed epoch; 0 when there is none."""
+    """Number of the latest committed epoch, or 0."""
     found = application.get().head
     return found.epoch if found else 0
 
@@ -51,7 +51,7 @@ def has_key(application: ApplicationHandle, key: int) -> bool:
 def wait_for(
     condition: Callable[[], bool], what: str, pause: float = 0.1, patience_seconds: float = PATIENCE_SECONDS
 ) -> float:
-    """Seconds until ``condition()``. Raises ``EpochalError`` when it takes too long."""
+    """Wait for ``condition()`` and return the seconds. Raises ``EpochalError`` after the timeout."""
     started = time.monotonic()
     while not condition():
         if time.monotonic() - started > patience_seconds:

@@ -1,8 +1,8 @@
-"""``make scale``: what grows with keys, operators, subtasks, tables, epochs, applications and look-ups.
+"""``make scale``: costs by number of keys, operators, subtasks, tables, epochs, applications and look-ups.
 
-python -m benchmarks.scale                    all, each into its part of RESULTS.md once it is measured
+python -m benchmarks.scale                    all, each written to its part of RESULTS.md when measured
 python -m benchmarks.scale keys history       some
-python -m benchmarks.scale --quick            in their smallest size, to see that they work; printed only
+python -m benchmarks.scale --quick            the smallest size as a check; printed only
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ RUNS = FigureRuns(
     },
     """## Scale
 
-Written by `make scale`: what grows with what. [docs/operations/scale.md](../docs/operations/scale.md) says what
-follows from it.""",
+Written by `make scale`: costs by size. [docs/operations/scale.md](../docs/operations/scale.md) describes the
+consequences.""",
     limit_seconds=900,
 )
 

@@ -1,9 +1,9 @@
-"""Drivers without Spark, many in one process: the real client, heartbeats and questions for directives, and an epoch of
-two rows each second, whose files are really written.
+"""Drivers without Spark, many in one process: the real client, heartbeats and requests for directives, and an epoch of
+two rows each second with real files.
 
     python -m benchmarks.scripted_drivers
 
-It reads one line of JSON, :class:`Orders`, prints one, :class:`Answer`, and is heard until its input ends.
+Reads one line of JSON, :class:`Orders`, prints one, :class:`Answer`, and sends heartbeats until its input ends.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ INTERVAL_SECONDS = 1.0
 
 
 class Line(BaseModel):
-    """The line of snapshots of one application, from its first one on."""
+    """The snapshots of one application, from the first one on."""
 
     application: str
     branch: str
@@ -48,7 +48,7 @@ class Line(BaseModel):
 
 
 class Orders(BaseModel):
-    """``seconds`` from ``begin`` on (Unix time) are measured; what comes before warms up."""
+    """``seconds`` from ``begin`` on (Unix time) are measured; the time before is for warming up."""
 
     control_planes: list[str]
     store: str
@@ -59,7 +59,7 @@ class Orders(BaseModel):
 
 
 class Answer(BaseModel):
-    """``committed_after``: by epoch, seconds since it was due. Of calls, seconds until they were answered."""
+    """``committed_after``: seconds from the due time of each epoch to its commit. The other lists: seconds of calls."""
 
     committed_after: list[float] = []
     calls: list[float] = []
@@ -67,8 +67,8 @@ class Answer(BaseModel):
     ended: list[str] = []
 
 
-class _Heard(HttpCatalog):
-    """Notes how long heartbeats take."""
+class _TimedCatalog(HttpCatalog):
+    """Records the duration of heartbeats."""
 
     heartbeats: list[float]
 
@@ -81,12 +81,12 @@ class _Heard(HttpCatalog):
 
 class ScriptedDriver:
     def __init__(self, orders: Orders, line: Line, place: float) -> None:
-        """``place``: when within a second its epochs are due."""
+        """``place``: offset of its epochs within a second."""
         self._orders, self._line = orders, line
         self._due = time.time() + place
         self._store = SnapshotStore(orders.store)
         self._answer = Answer()
-        self._http = _Heard(orders.control_planes, line.token, line.execution, 1)
+        self._http = _TimedCatalog(orders.control_planes, line.token, line.execution, 1)
         self._http.heartbeats = self._answer.heartbeats
         self._catalog = HeartbeatingCatalog(
             self._http, lambda error: self._answer.ended.append(str(error)), listen=self._http.listen
@@ -111,10 +111,10 @@ class ScriptedDriver:
                 self._answer.committed_after.append(time.time() - self._due)
                 self._answer.calls += calls
             late = max(0.0, time.time() - self._due)
-            self._due += INTERVAL_SECONDS * (1 + late // INTERVAL_SECONDS)  # what was missed is not made up for
+            self._due += INTERVAL_SECONDS * (1 + late // INTERVAL_SECONDS)  # missed epochs are not made up for
 
     def _epoch(self, parent: ManifestReference) -> tuple[ManifestReference, list[float]]:
-        """Its reference, and how long each call took."""
+        """Write and commit an epoch. Returns its reference and the seconds of each call."""
         number, calls = parent.epoch + 1, []
         began = time.perf_counter()
         self._catalog.open_epoch(number, parent.key)
@@ -136,7 +136,7 @@ def write_epoch(
     number: int,
     parent: ManifestReference | None,
 ) -> ManifestReference:
-    """A snapshot of two rows."""
+    """Write a snapshot of two rows."""
     manifest = Manifest(
         application=line.application,
         branch=line.branch,

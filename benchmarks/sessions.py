@@ -1,4 +1,4 @@
-"""Spark sessions for the baselines: what a careful user would set, and nothing that holds them back."""
+"""Spark sessions for the baselines, with the settings of a careful user."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SETTINGS = {
 
 @contextmanager
 def session(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A local session on two cores; its files are below ``folder``."""
+    """A local session on two cores with its files in ``folder``."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("benchmark")
     places = {"spark.local.dir": str(folder / "local"), "spark.sql.warehouse.dir": str(folder / "warehouse")}

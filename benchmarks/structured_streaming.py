@@ -1,4 +1,4 @@
-"""Spark's own Structured Streaming on the same input: what Epochal is compared with.
+"""Spark's Structured Streaming on the same input, as a baseline.
 
 Settings are those of a careful user: as many shuffle partitions as cores, no adaptive execution, and changelog
 checkpoints for RocksDB.
@@ -22,7 +22,7 @@ ROCKSDB = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
-    # Uploads the changes of a micro-batch instead of all files: what Spark's guide recommends for large state.
+    # Uploads the changes of a micro-batch instead of all files, as Spark's guide recommends for large state.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
 IN_MEMORY = {
@@ -35,13 +35,13 @@ PROCESSED = "key long, rows long, total long"
 
 
 def aggregate(spark: SparkSession, folder: Path, checkpoint: Path) -> list[float]:
-    """Count and sum per key, one file a micro-batch. Seconds per micro-batch, as Spark itself reports them."""
+    """Count and sum per key, one file for each micro-batch. Returns Spark's seconds of each micro-batch."""
     counted = _stream(spark, folder).groupBy("key").agg(F.count("*").alias("rows"), F.sum("value").alias("total"))
     return _run(counted, checkpoint)
 
 
 class CountRows(StatefulProcessor):
-    """The keyed Python function of the comparison over rows: a count and a sum in one value state."""
+    """The keyed Python function over rows: a count and a sum in one value state."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("state", "rows long, total long")
@@ -58,7 +58,7 @@ class CountRows(StatefulProcessor):
 
 
 class CountFrames(StatefulProcessor):
-    """The same over pandas frames."""
+    """The keyed Python function over pandas frames."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("state", "rows long, total long")
@@ -95,7 +95,7 @@ def process_frames(spark: SparkSession, folder: Path, checkpoint: Path) -> list[
 
 
 def batch(spark: SparkSession, folder: Path) -> list[float]:
-    """The same aggregation of each file as a batch, without any state. Seconds per file."""
+    """The same aggregation of each file as a batch without state. Seconds per file."""
     took = []
     for file in sorted(folder.glob("*.parquet")):
         started = time.perf_counter()

@@ -1,1 +1,1 @@
-"""Two commits on one machine: what ``make bench-compare`` measures of each, by turns, and what it keeps of that."""
+"""Comparison of two commits on one machine for ``make bench-compare``: measures, verdicts, history."""

@@ -1,4 +1,4 @@
-"""Another commit beside this checkout: a work tree with an environment that runs its code with the same libraries."""
+"""Checkout of another commit: a work tree and an environment that runs its code with the same libraries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOCK = "requirements.lock"
 
 @dataclass(frozen=True)
 class Checkout:
-    """``python`` imports Epochal from ``folder``. ``commit`` is a full hash; ``changed``: with changes on top of it."""
+    """``python`` imports Epochal from ``folder``. ``commit``: full hash; ``changed``: with uncommitted changes."""
 
     folder: Path
     python: Path
@@ -35,13 +35,13 @@ class Checkout:
 
 
 def this_checkout(root: Path = ROOT) -> Checkout:
-    """What it found before, and has not been committed, is no change of it."""
+    """This checkout. Uncommitted results in the history do not count as changes."""
     changes = _git(root, "status", "--porcelain", "--", ".", f":!{HISTORY.relative_to(ROOT)}")
     return Checkout(root, Path(sys.executable), commit_of("HEAD", root), bool(changes))
 
 
 def commit_name() -> str:
-    """This checkout's, for people; ``unknown`` where there are no files of Git's, or no Git."""
+    """Name of this checkout for people; ``unknown`` without a Git repository or without Git."""
     try:
         return this_checkout().name
     except (EnvironmentProblem, OSError):
@@ -49,16 +49,16 @@ def commit_name() -> str:
 
 
 def commit_of(reference: str, root: Path = ROOT) -> str:
-    """Raises ``EnvironmentProblem`` where there is no such commit."""
-    asked = ("rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}")
-    return _git(root, *asked, otherwise=f"There is no commit {reference!r}.")
+    """Full hash of a commit. Raises ``EnvironmentProblem`` if it does not exist."""
+    arguments = ("rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}")
+    return _git(root, *arguments, otherwise=f"There is no commit {reference!r}.")
 
 
 @contextmanager
 def other_checkout(reference: str, root: Path = ROOT, *, own_benchmarks: bool = False) -> Iterator[Checkout]:
-    """The commit in a folder that is removed at the end, with the benchmarks of ``root``: one way to measure both.
+    """Check the commit out into a temporary folder, with the benchmarks of ``root`` to measure both commits alike.
 
-    ``own_benchmarks``: the commit keeps its benchmarks. They have to measure the same.
+    ``own_benchmarks``: the commit keeps its benchmarks, which must measure the same quantities.
 
     Raises ``EnvironmentProblem``.
     """
@@ -81,9 +81,9 @@ def same_libraries(one: Checkout, other: Checkout) -> bool:
 
 
 def _environment(folder: Path) -> Path:
-    """An environment whose libraries are this one's, and whose Epochal is that of ``folder``: its Python.
+    """Create an environment with the libraries of this one and Epochal from ``folder``. Returns its Python.
 
-    Only the path file of an environment's own packages is read, so that this environment's Epochal is not found.
+    It does not read the path files of this environment's packages, so that this environment's Epochal is not found.
     """
     environment = folder / ".venv"
     _run(sys.executable, "-m", "venv", "--without-pip", str(environment))
@@ -91,7 +91,7 @@ def _environment(folder: Path) -> Path:
     packages = Path(_run(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))
     (packages / "libraries.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     if (archive := Path(sys.prefix) / "var").is_dir():
-        (environment / "var").symlink_to(archive)  # Spark's classes
+        (environment / "var").symlink_to(archive)  # class archive of Spark
     install = ("install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(folder))
     _run(sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), *install)
     found = _run(str(python), "-c", "import epochal; print(epochal.__file__)")
@@ -105,7 +105,7 @@ def _git(root: Path, *arguments: str, otherwise: str | None = None) -> str:
 
 
 def _run(*command: str, otherwise: str | None = None) -> str:
-    """Raises ``EnvironmentProblem`` with ``otherwise``, or what the command has said."""
+    """Raises ``EnvironmentProblem`` with ``otherwise`` or the output of the command."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
     if done.returncode:
         raise EnvironmentProblem(otherwise or f"{' '.join(command[:4])} .. failed:\n{done.stdout}{done.stderr}")

@@ -1,7 +1,7 @@
 """The history of comparisons: a line of JSON for each, oldest first, which is committed with the code.
 
-Numbers of different days or machines say little; each line has those of two commits from one run, and the ratios
-between them. So a commit that is slower than the one it was compared with stays to be seen.
+Numbers of different days or machines are not comparable. Each line has the numbers of two commits from one run, so that
+a slower commit stays visible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HISTORY = Path(__file__).parents[1] / "history.jsonl"
 
 @dataclass(frozen=True)
 class Comparison:
-    """``on``: the day. ``commit`` was compared with ``against``, on ``machine``."""
+    """``on``: the date. ``commit`` was compared with ``against`` on ``machine``."""
 
     on: str
     commit: str
@@ -34,14 +34,14 @@ def add(comparison: Comparison, file: Path = HISTORY) -> None:
 
 
 def comparisons(file: Path = HISTORY) -> list[Comparison]:
-    """Oldest first; none where there is no file."""
+    """All comparisons, oldest first; empty if the file is missing."""
     lines = file.read_text().splitlines() if file.exists() else []
     found = [json.loads(line) for line in lines]
     return [Comparison(**{**each, "found": [Compared(**one) for one in each["found"]]}) for each in found]
 
 
 def said(compared: Compared) -> list[str]:
-    """For people: the quantity, the medians of both, the least and the greatest ratio of their times, the verdict."""
+    """Cells for people: the quantity, both medians, the least and greatest ratio of times, the verdict."""
     costs = compared.costs
     return [
         compared.name,

@@ -1,4 +1,4 @@
-"""What two checkouts are compared by, each run in a process of its own, in the checkout that it measures.
+"""Measures for comparing two checkouts. Each runs in a separate process, in the measured checkout.
 
 python -m benchmarks.comparison.measures aggregate FOLDER       writes the numbers to a file in the folder
 """
@@ -21,7 +21,7 @@ BULK_EPOCHS, SMALL_EPOCHS, LOOKUP_SECONDS = 8, 60, 8
 
 @dataclass(frozen=True)
 class Quantity:
-    """``rate``: more of it is better; else less."""
+    """``rate``: larger values are better; otherwise smaller values."""
 
     name: str
     unit: str
@@ -52,8 +52,8 @@ def small(folder: Path) -> Numbers:
 
 
 def look_ups(folder: Path) -> Numbers:
-    """By key over HTTP, from a control plane whose application commits an epoch each second."""
-    answers = lookups.asked(folder, LOOKUP_SECONDS)
+    """Look-ups by key over HTTP, while the application commits an epoch each second."""
+    answers = lookups.measured(folder, LOOKUP_SECONDS)
     return {POINTS: answers.points_a_second, BATCHES: answers.batch_keys_a_second}
 
 

@@ -1,4 +1,4 @@
-"""What the rounds of a comparison say: pure."""
+"""Verdicts from the rounds of a comparison."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from statistics import median
 from typing import Literal
 
 LIMIT = 1.1
-"""A regression is more than a tenth."""
+"""Ratio of times above which a quantity counts as slower."""
 
 Said = Literal["slower", "faster", "as fast", "cannot be told"]
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One quantity, in rounds that each measured both: ``before`` of the other commit, ``now`` of this one."""
+    """One quantity in several rounds: ``before`` of the other commit, ``now`` of this one."""
 
     name: str
     unit: str
@@ -25,16 +25,16 @@ class Compared:
 
     @property
     def costs(self) -> Sequence[float]:
-        """By round how much this commit takes of what the other takes, as time: above 1 it is slower."""
+        """Ratio of times in each round; above 1 this commit is slower."""
         pairs = zip(self.before, self.now, strict=True)
         return [before / now if self.rate else now / before for before, now in pairs]
 
     @property
     def said(self) -> Said:
-        """Slower or faster by more than a tenth in the median round, and in all rounds on that side of 1.
+        """Slower or faster if the median ratio exceeds the limit and all rounds are on the same side of 1.
 
-        Where rounds contradict one another so much, it cannot be told: other work took part of the machine. Nor can it
-        where there was one round alone, which may have been disturbed.
+        Undecided if rounds contradict each other, because other processes used the machine, or if there was only one
+        round, which may have been disturbed.
         """
         costs, middle = self.costs, median(self.costs)
         if middle > LIMIT:

@@ -1,1 +1,1 @@
-"""One module per measure; each has ``run(folder) -> list[Result]`` and is run in a process of its own."""
+"""One module for each measure with a function ``run(folder) -> list[Result]``, called in a separate process."""

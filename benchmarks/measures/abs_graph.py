@@ -1,10 +1,9 @@
-"""What snapshots cost a graph of six operators and three shuffles, by the interval asked for (ABS 5, figure 6).
+"""Cost of snapshots for a graph of six operators and three shuffles, by requested interval (ABS 5, figure 6).
 
 The graph of the paper's evaluation: a source, a map, three keyed aggregates with a full shuffle each, a sink. Rows
-arrive at one rate all the time. Three ways to run it: Spark jobs of the same shape one after the other, without state
-and without snapshots; epochs that wait for all commits before (the synchronous snapshots of the paper); epochs whose
-commits follow (asynchronous). An epoch is the unit of work here, so that an interval shorter than an epoch's own time
-is asked for and not achieved.
+arrive at a constant rate. It runs in three ways: as Spark jobs of the same shape without state and snapshots; as epochs
+that wait for all previous commits (the synchronous snapshots of the paper); as epochs whose commits follow later
+(asynchronous). An epoch is the unit of work, so that intervals shorter than the time of an epoch are not achieved.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from benchmarks.sessions import session
 from epochal import Pipeline
 from epochal.connectors import files
 
-ASKED_SECONDS = (0.1, 0.5, 2.0)
+REQUESTED_SECONDS = (0.1, 0.5, 2.0)
 ROWS, KEYS = 20_000, 50_000
 EVERY_SECONDS = 0.2
-"""A file of so many rows so often: 100,000 rows a second."""
+"""A file of ``ROWS`` rows every ``EVERY_SECONDS``: 100,000 rows a second."""
 LASTS_SECONDS, EPOCHS_AT_LEAST = 6, 4
-"""Rows arrive for so long, or so many times the interval that is asked for."""
+"""Rows arrive for ``LASTS_SECONDS``, or for ``EPOCHS_AT_LEAST`` requested intervals if this is longer."""
 WARM_FILES = 5
 
 Commit = Literal["asynchronous", "synchronous"]
@@ -44,7 +43,7 @@ Commit = Literal["asynchronous", "synchronous"]
 
 @dataclass(frozen=True)
 class Epoch:
-    """Its rows; when it began and when its results were to be seen, in seconds of the clock of arrivals."""
+    """Number of rows, begin, and time at which the results were visible, in seconds of the clock of arrivals."""
 
     rows: int
     began: float
@@ -56,19 +55,19 @@ class Run:
     """One way to run the graph at one interval."""
 
     way: str
-    asked: float
+    requested: float
     achieved: float
-    """Seconds between the beginnings of two epochs, median."""
+    """Median seconds between the beginnings of two epochs."""
     throughput: float
-    """Rows a second, from the first row's arrival until the last one was to be seen."""
+    """Rows a second, from the arrival of the first row until the last one was visible."""
     latency: float
-    """Seconds from a row's arrival until it was to be seen, median."""
+    """Median seconds from the arrival of a row until it was visible."""
     slowest: float
-    """The same, 99 of 100 rows were faster."""
+    """The 99th percentile of the latency."""
 
 
 def graph(folder: Path, output: Path) -> Pipeline:
-    """Six operators, three shuffles. An aggregate reads the values that the one before has changed."""
+    """Six operators, three shuffles. An aggregate reads the changed values of the previous one."""
     pipeline = Pipeline("benchmark")
     rows = pipeline.read("rows", files.source(str(folder), format="parquet", schema=inputs.SCHEMA))
     mapped = rows.with_columns(amount="value * 3 + 1")
@@ -81,22 +80,22 @@ def graph(folder: Path, output: Path) -> Pipeline:
     return pipeline
 
 
-def lasts(asked: float) -> float:
-    """Seconds for which rows arrive."""
-    return max(LASTS_SECONDS, EPOCHS_AT_LEAST * asked)
+def lasts(requested: float) -> float:
+    """Seconds during which rows arrive."""
+    return max(LASTS_SECONDS, EPOCHS_AT_LEAST * requested)
 
 
 def run(folder: Path) -> list[Result]:
-    prepared = inputs.write_files(folder / "prepared", round(lasts(max(ASKED_SECONDS)) / EVERY_SECONDS), ROWS, KEYS)
+    prepared = inputs.write_files(folder / "prepared", round(lasts(max(REQUESTED_SECONDS)) / EVERY_SECONDS), ROWS, KEYS)
     runs: list[Run] = []
     with session(folder / "plain") as spark:
-        for asked in ASKED_SECONDS:
-            runs.append(_plain(spark, prepared, folder / f"plain-{asked}", asked))
+        for requested in REQUESTED_SECONDS:
+            runs.append(_plain(spark, prepared, folder / f"plain-{requested}", requested))
     settings = engine.configuration(folder / "epochal")
     with engine.engine_session(settings) as spark:
-        for asked in ASKED_SECONDS:
+        for requested in REQUESTED_SECONDS:
             for commit in ("asynchronous", "synchronous"):
-                runs.append(_epochs(spark, prepared, folder / f"{commit}-{asked}", asked, commit))
+                runs.append(_epochs(spark, prepared, folder / f"{commit}-{requested}", requested, commit))
     _draw(runs)
     long = f"{LASTS_SECONDS} s, or {EPOCHS_AT_LEAST} intervals"
     how = f"{ROWS / EVERY_SECONDS:,.0f} rows/s for {long}; charts/abs-throughput.svg, charts/abs-latency.svg"
@@ -104,18 +103,18 @@ def run(folder: Path) -> list[Result]:
 
 
 def _results(one: Run, how: str) -> Iterator[Result]:
-    name = f"ABS graph, {one.way}, every {one.asked:g} s asked for"
+    name = f"ABS graph, {one.way}, every {one.requested:g} s requested"
     yield number(f"{name}: achieved", one.achieved, "s", how)
     yield number(f"{name}: throughput", one.throughput, "rows/s", digits=0)
     yield number(f"{name}: latency, p50", one.latency, "s", f"p99 {one.slowest:.2f} s")
 
 
 def _compared(runs: Sequence[Run]) -> Iterator[Result]:
-    """What the paper's figure 6 is about: the same interval with either kind of snapshot."""
-    of = {(one.way, one.asked): one for one in runs}
-    for asked in ASKED_SECONDS:
-        ours, theirs = (of[f"{kind} snapshots", asked] for kind in ("asynchronous", "synchronous"))
-        name = f"{ASYNCHRONOUS_TO_SYNCHRONOUS}, every {asked:g} s asked for"
+    """Ratios for figure 6 of the paper: the same interval with either kind of snapshot."""
+    of = {(one.way, one.requested): one for one in runs}
+    for requested in REQUESTED_SECONDS:
+        ours, theirs = (of[f"{kind} snapshots", requested] for kind in ("asynchronous", "synchronous"))
+        name = f"{ASYNCHRONOUS_TO_SYNCHRONOUS}, every {requested:g} s requested"
         yield number(f"{name}: throughput", ours.throughput / theirs.throughput, "times")
         yield number(f"{name}: latency, p50", ours.latency / theirs.latency, "times")
 
@@ -124,22 +123,26 @@ def _draw(runs: Sequence[Run]) -> None:
     ways = list(dict.fromkeys(one.way for one in runs))
 
     def series(value: Callable[[Run], float]) -> dict[str, list[tuple[float, float]]]:
-        return {way: [(one.asked, value(one)) for one in runs if one.way == way] for way in ways}
+        return {way: [(one.requested, value(one)) for one in runs if one.way == way] for way in ways}
 
-    asked = "interval asked for (s)"
+    requested = "interval requested (s)"
     charts.line_chart(
-        "abs-throughput", "Six operators, three shuffles", asked, "rows/s", series(lambda r: r.throughput)
+        "abs-throughput", "Six operators, three shuffles", requested, "rows/s", series(lambda r: r.throughput)
     )
     charts.line_chart(
-        "abs-latency", "Six operators, three shuffles", asked, "latency, median (s)", series(lambda r: r.latency)
+        "abs-latency", "Six operators, three shuffles", requested, "latency, median (s)", series(lambda r: r.latency)
     )
     charts.line_chart(
-        "abs-achieved", "Six operators, three shuffles", asked, "interval achieved (s)", series(lambda r: r.achieved)
+        "abs-achieved",
+        "Six operators, three shuffles",
+        requested,
+        "interval achieved (s)",
+        series(lambda r: r.achieved),
     )
 
 
 class Arrivals:
-    """Moves prepared files into a folder, one every :data:`EVERY_SECONDS`, and knows when each came."""
+    """Moves prepared files into a folder, one every :data:`EVERY_SECONDS`, and records the times."""
 
     def __init__(self, prepared: Path, folder: Path, seconds: float) -> None:
         folder.mkdir(parents=True)
@@ -164,7 +167,7 @@ class Arrivals:
             os.rename(arriving, self._folder / file.name)
 
 
-def _measured(way: str, asked: float, arrivals: Arrivals, epochs: Sequence[Epoch]) -> Run:
+def _measured(way: str, requested: float, arrivals: Arrivals, epochs: Sequence[Epoch]) -> Run:
     latencies: list[float] = []
     ends = list(accumulate(epoch.rows // ROWS for epoch in epochs))
     for epoch, end in zip(epochs, ends, strict=True):
@@ -174,18 +177,18 @@ def _measured(way: str, asked: float, arrivals: Arrivals, epochs: Sequence[Epoch
     total = epochs[-1].visible - arrivals.times[0]
     return Run(
         way,
-        asked,
-        float(median(beginnings)) if len(beginnings) else asked,
+        requested,
+        float(median(beginnings)) if len(beginnings) else requested,
         arrivals.rows / total,
         median(latencies),
         percentile(latencies, 0.99),
     )
 
 
-def _epochs(spark: SparkSession, prepared: Path, folder: Path, asked: float, commit: Commit) -> Run:
-    """Epochs at ``asked`` seconds while rows arrive; the first of a session are not counted."""
-    settings = engine.configuration(folder, epoch_interval_seconds=asked, commit=commit)
-    warm = Arrivals(prepared, folder / "input", lasts(asked))
+def _epochs(spark: SparkSession, prepared: Path, folder: Path, requested: float, commit: Commit) -> Run:
+    """Run epochs every ``requested`` seconds while rows arrive; the first epochs of a session do not count."""
+    settings = engine.configuration(folder, epoch_interval_seconds=requested, commit=commit)
+    warm = Arrivals(prepared, folder / "input", lasts(requested))
     pipeline = graph(folder / "input", folder / "output")
     for file in sorted(prepared.iterdir())[:WARM_FILES]:
         shutil.copyfile(file, folder / "input" / f"-{file.name}")
@@ -197,13 +200,13 @@ def _epochs(spark: SparkSession, prepared: Path, folder: Path, asked: float, com
         for record in records
         if record.committed_at is not None and record.rows_in
     ]
-    return _measured(f"{commit} snapshots", asked, warm, epochs)
+    return _measured(f"{commit} snapshots", requested, warm, epochs)
 
 
-def _plain(spark: SparkSession, prepared: Path, folder: Path, asked: float) -> Run:
-    """Spark jobs of the same shape over what has arrived, at ``asked`` seconds: no state, no snapshot."""
+def _plain(spark: SparkSession, prepared: Path, folder: Path, requested: float) -> Run:
+    """Run Spark jobs of the same shape over the arrived rows, without state and snapshots."""
     _job(spark, sorted(prepared.iterdir())[:WARM_FILES])
-    arrivals = Arrivals(prepared, folder / "input", lasts(asked))
+    arrivals = Arrivals(prepared, folder / "input", lasts(requested))
     arrivals.start()
     seen: set[Path] = set()
     epochs: list[Epoch] = []
@@ -214,8 +217,8 @@ def _plain(spark: SparkSession, prepared: Path, folder: Path, asked: float) -> R
             _job(spark, new)
             seen.update(new)
             epochs.append(Epoch(len(new) * ROWS, began, time.time()))
-        time.sleep(max(0.0 if new else 0.02, began + asked - time.time()))
-    return _measured("no snapshots", asked, arrivals, epochs)
+        time.sleep(max(0.0 if new else 0.02, began + requested - time.time()))
+    return _measured("no snapshots", requested, arrivals, epochs)
 
 
 def _job(spark: SparkSession, chosen: Sequence[Path]) -> None:

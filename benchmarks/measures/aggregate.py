@@ -1,7 +1,7 @@
 """A keyed count and sum of a million rows an epoch over 200,000 keys, with a durable snapshot after each epoch.
 
-Beside it, in turns and in the same JVM, what Spark takes for it: a batch without state, and Structured Streaming with
-either of its state stores. A ratio is of one turn; the first turn, in which the JVM learns its code, is not counted.
+It alternates, in the same JVM, with a Spark batch without state and Structured Streaming with either of its state
+stores. Each ratio is of one turn. The first turn, in which the JVM warms up, is not counted.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from epochal.contracts.configuration import Configuration
 
 ROWS, KEYS = 1_000_000, 200_000
 TURNS, EPOCHS, COLD = 3, 5, 2
-"""Of each turn so many epochs, of which the first are not counted: an attempt, or a query, begins cold."""
+"""Number of turns, epochs of each turn, and first epochs that are not counted, because attempts begin cold."""
 WARM = 3
 HOW = f"{ROWS:,} rows over {KEYS:,} keys a file, a file an epoch; median of the last {EPOCHS - COLD} of each turn"
 
 OURS, BATCH, ROCKSDB, IN_MEMORY = "Epochal", "batch", "RocksDB", "in memory"
 Way = Callable[[Path], list[float]]
-"""Seconds of an epoch for each file that has come into the folder since the last time."""
+"""Seconds of an epoch for each new file in the folder."""
 
 
 def run(folder: Path) -> list[Result]:
@@ -37,14 +37,14 @@ def run(folder: Path) -> list[Result]:
         number("keyed aggregate: the same in Spark batch, no state", median(seconds[BATCH]), "s/epoch"),
         number("keyed aggregate: Structured Streaming, RocksDB", median(seconds[ROCKSDB]), "s/epoch", "update mode"),
         number("keyed aggregate: Structured Streaming, in memory", median(seconds[IN_MEMORY]), "s/epoch"),
-        in_turns("keyed aggregate: of the batch's time", seconds[OURS], seconds[BATCH], most=1.4),
+        in_turns("keyed aggregate / the same in Spark batch", seconds[OURS], seconds[BATCH], most=1.4),
         in_turns("keyed aggregate: faster than RocksDB by", seconds[ROCKSDB], seconds[OURS], least=2),
         in_turns("keyed aggregate: faster than Spark's state in memory by", seconds[IN_MEMORY], seconds[OURS]),
     ]
 
 
 def seconds(folder: Path, source: Path, files: int) -> float:
-    """Of an epoch of Epochal's, the median of those of ``files`` that count."""
+    """Median seconds of Epochal's epochs over ``files`` files, without the first."""
     settings = engine.configuration(folder)
     with engine.engine_session(settings) as spark:
         times = engine.run_epochs(pipelines.aggregate(source), spark, folder, settings, files)
@@ -79,7 +79,7 @@ def _ways(spark: SparkSession, folder: Path, settings: Configuration) -> Mapping
 
 
 def _in_turns(folder: Path, ways: Mapping[str, Way], listed: Sequence[Path]) -> dict[str, list[float]]:
-    """By way the median epoch of each turn that counts; who begins changes with the turn."""
+    """Median epoch of each counted turn, by way; their order alternates."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(TURNS + 1):
         for name in list(ways)[:: 1 if turn % 2 else -1]:

@@ -1,7 +1,7 @@
-"""How fast a backup's files are copied, checked and listed, against ``cp -r`` of the same store on the same disk.
+"""Rate at which a backup copies, checks and lists files, compared with ``cp -r`` of the same store on the same disk.
 
-``cp -r`` checks nothing and leaves what it has copied to the operating system; a backup is on the disk when it ends.
-Therefore there is a second number, of ``cp -r`` with ``sync`` behind it.
+``cp -r`` checks nothing and does not sync; a backup is on the disk when it ends. Therefore a second number compares
+with ``cp -r`` followed by ``sync``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run(folder: Path) -> list[Result]:
             shutil.rmtree(target)
             subprocess.run(["sync"], check=True)
     rates = {name: total / median(taken) / 1e6 for name, taken in seconds.items()}
-    how = f"{total / 1e9:.2f} GB in {len(files)} files, medians of {ROUNDS} rounds, by turns"
+    how = f"{total / 1e9:.2f} GB in {len(files)} files, medians of {ROUNDS} alternating rounds"
     return [
         number("backup: rate", rates["backup"], "MB/s", f"{how}; with checksums, synced"),
         number("backup: cp -r", rates["cp"], "MB/s", "unchecked, not synced"),
@@ -55,7 +55,7 @@ def run(folder: Path) -> list[Result]:
 
 
 def _fill(store: SnapshotStore) -> list[ToCopy]:
-    """As a store is: some bases, many deltas; nothing in them that compresses."""
+    """Fill the store with some bases and many deltas whose contents do not compress."""
     random.seed(12)
     files = []
     sizes = [(f"main/bases/base-{index}", LARGE_BYTES) for index in range(LARGE_FILES)]
@@ -81,7 +81,7 @@ def _cp(source: Path, target: Path, sync: bool = False) -> None:
 
 def _back_up(store: SnapshotStore, place: Path, files: list[ToCopy]) -> None:
     backups = Backups(str(place))
-    copied = copy_all(store, backups.files, files, {}, lambda said: None, _POINT)
+    copied = copy_all(store, backups.files, files, {}, lambda message: None, _POINT)
     if copied.problems:
         raise RuntimeError(copied.problems[0])
     backups.write_part("measured", "files", copied.files)

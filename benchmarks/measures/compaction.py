@@ -1,7 +1,7 @@
-"""What compaction costs epochs: the same input on a million keys of state, with bases every few epochs and without.
+"""Cost of compaction for epochs: the same input on a million keys of state, with and without bases every few epochs.
 
-The two take turns in one session, so that whatever else the machine does meets both alike. All epochs count, also those
-beside which bases are being written.
+The two alternate in one session, so that other load of the machine affects both alike. All epochs count, including
+those during which bases are written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from benchmarks.result import Result, at_most, number
 KEYS, TOUCHED = 1_000_000, 50_000
 TURNS, EPOCHS_A_TURN, COLD_EPOCHS = 5, 12, 2
 EVERY_EPOCHS = 10
-"""Half of the state's bytes changed since: when the default policy writes bases of a state like this."""
+"""After this number of epochs half of the bytes have changed, and the default policy would write bases."""
 
 
 def run(folder: Path) -> list[Result]:
@@ -38,7 +38,7 @@ def run(folder: Path) -> list[Result]:
     if not written:
         raise RuntimeError("no base was written")
     means = {way: mean(values) * 1000 for way, values in seconds.items()}
-    how = f"{TOUCHED:,} rows an epoch on {KEYS:,} keys; mean of {len(seconds['with'])}, both taking turns"
+    how = f"{TOUCHED:,} rows an epoch on {KEYS:,} keys; mean of {len(seconds['with'])}, alternating"
     return [
         number("epoch with compaction", means["with"], "ms", f"{how}; {written} files of bases", digits=0),
         number("epoch without compaction", means["without"], "ms", how, digits=0),

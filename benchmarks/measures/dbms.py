@@ -1,7 +1,7 @@
-"""How fast rows are upserted into PostgreSQL, beside COPY and one upsert by hand; and the commit of a small epoch.
+"""Rate of upserts into PostgreSQL, compared with COPY and one upsert by hand; and the commit of a small epoch.
 
-Both take turns over the same rows, in memory, until the database has committed them; for the sink this includes its
-write-ahead log and the fence.
+Both alternate over the same rows in memory and are measured until the database has committed them. For the sink this
+includes its write-ahead log and the fence.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def run(folder: Path) -> list[Result]:
                     way(rows)
         small = [sink.epoch(batches(turn, SMALL_ROWS, KEYS))[1] for turn in range(SMALL_EPOCHS)]
         sink.backend.close()
-    # The first turn fills the tables, the others update them.
+    # The first turn fills the tables, the others update the rows.
     commit_rate, whole_rate, bare_rate = (ROWS / percentile(taken[1:], 0.5) for taken in (commits, whole, bare))
-    how = f"E5 alone: fence, COPY, upsert; {ROWS:,} updates of {KEYS:,} keys in an epoch; p50 of {TURNS} turns"
+    how = f"E5 only: fence, COPY, upsert; {ROWS:,} updates of {KEYS:,} keys in an epoch; p50 of {TURNS} turns"
     by_hand = "the same rows, Arrow to CSV; COPY into an unlogged staging table, one upsert in the order of the keys"
     return [
         at_least("DBMS sink, PostgreSQL upserts", commit_rate, 100_000, "rows/s", how, digits=0),
@@ -78,7 +78,7 @@ def run(folder: Path) -> list[Result]:
 
 
 class Sink:
-    """``dbms.sink`` without Spark: what its one task and the driver do in an epoch."""
+    """``dbms.sink`` without Spark: the work of its one task and of the driver in an epoch."""
 
     def __init__(self, server: PostgresqlServer, folder: Path) -> None:
         (folder / "password").write_text(server.password)
@@ -92,7 +92,7 @@ class Sink:
         self._epoch = 0
 
     def epoch(self, rows: Sequence[pa.RecordBatch]) -> tuple[float, float]:
-        """Seconds of T1 to T3, and of E5."""
+        """Run one epoch. Returns the seconds of T1 to T3 and of E5."""
         self._epoch += 1
         scope = self._scope(self._epoch)
         started = time.perf_counter()
@@ -109,9 +109,9 @@ class Sink:
 
 
 def copy_and_upsert(session: psycopg.Connection[tuple[object, ...]], rows: Sequence[pa.RecordBatch]) -> None:
-    """The fastest way by hand that was found, for a user who needs no exactly-once delivery.
+    """The fastest program found without exactly-once delivery.
 
-    An unlogged staging table, kept and truncated; COPY of one batch after the other, so that the server reads while
+    An unlogged staging table that is truncated; COPY of one batch after the other, so that the server reads while
     the next one is encoded; one upsert in the order of the keys, which touches each page of the index once.
     """
     with session.cursor() as cursor:
@@ -126,7 +126,7 @@ def copy_and_upsert(session: psycopg.Connection[tuple[object, ...]], rows: Seque
 
 
 def batches(seed: int, rows: int, keys: int) -> list[pa.RecordBatch]:
-    """Rows of distinct keys in no order, as Spark's tasks bring them."""
+    """Rows of distinct keys in random order, as from Spark's tasks."""
     chance = np.random.default_rng(seed)
     ids = chance.permutation(keys)[:rows]
     table = pa.table(

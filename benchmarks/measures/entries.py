@@ -1,8 +1,8 @@
 """The key/value store of the SDG paper, called over HTTP: a control plane, PostgreSQL, a driver with Spark and the
-callers, all on this machine, each a process of its own. Calls are answered when their epoch has committed.
+callers, all on this machine in separate processes. Calls are answered when their epoch has committed.
 
-PostgreSQL syncs what it commits. What each process takes of the cores is said beside: on machines of their own none
-would take from the others.
+PostgreSQL syncs its commits. The cores that each process used are listed, because in production they would run on
+several machines.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ pipeline.program(KeyValueStore).serve()
 """
 CONNECTIONS = 40
 WARM_SECONDS, SECONDS = 60, 15
-"""A JVM goes on learning its code for more than a minute: before that a rate is of how cold it was."""
+"""A JVM warms up for more than a minute; earlier rates are not representative."""
 CALLERS, CALLS_OF_EACH, PAUSE_SECONDS = 4, 25, 1.0
-"""Of single calls: each caller waits for its answer, and then at random for up to so long."""
+"""Maximum of the random pause of a caller between an answer and its next single call."""
 CALLS_A_SECOND, EPOCHS = 20_000, 2.0
 
 
@@ -55,7 +55,7 @@ def run(folder: Path) -> list[Result]:
         cores = {name: (after[name] - before[name]) / found["seconds"] for name in after}
         loaded = Singles.made(plane, application)
     shares = ", ".join(f"{name} {share:.2f}" for name, share in cores.items())
-    how = f"{CONNECTIONS} connections, requests of {MOST_CALLS:,}, puts and gets by turns; cores: {shares}"
+    how = f"{CONNECTIONS} connections, requests of {MOST_CALLS:,}, alternating puts and gets; cores: {shares}"
     return [
         at_least("calls answered after commit", found["calls"] / found["seconds"], CALLS_A_SECOND, "/s", how, digits=0),
         number("a request of 1,000 calls, p50", found["p50"], "s", f"epochs of {epochs:.2f} s (median)"),
@@ -82,18 +82,18 @@ def running_store(folder: Path) -> Iterator[tuple[ControlPlane, PostgresqlServer
 
 
 def batches(plane: ControlPlane, seconds: float, name: str) -> dict[str, float]:
-    """Raises ``RuntimeError`` where a call was not answered, or wrongly."""
+    """Run the callers. Raises ``RuntimeError`` if a call has a wrong answer or none."""
     arguments = [plane.url, _token(plane), seconds, CONNECTIONS, name]
     command = [sys.executable, "-m", "benchmarks.callers", *map(str, arguments)]
     found = dict(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout))
     if found["failures"]:
-        raise RuntimeError(f"{found['failures']:.0f} requests of {MOST_CALLS:,} calls were not answered as they should")
+        raise RuntimeError(f"{found['failures']:.0f} requests of {MOST_CALLS:,} calls had wrong answers or none")
     return found
 
 
 @dataclass(frozen=True)
 class Singles:
-    """Seconds of each single call, and the median of the epochs' meanwhile."""
+    """Seconds of each single call, and the median seconds of the epochs during the calls."""
 
     seconds: Sequence[float]
     epoch: float
@@ -133,7 +133,7 @@ def _call_singly(plane: ControlPlane, chance: random.Random, seconds: list[float
 
 
 def epochs_of(application: ApplicationHandle, first: int = 0) -> float:
-    """The median of the seconds from the opening of an epoch to its commit, of the latest fifty from ``first`` on."""
+    """Median seconds from the opening of an epoch to its commit, of the latest 50 from ``first`` on."""
     found = [each for each in application.epochs.list(50, "committed") if each.epoch >= first]
     return median((each.committed_at - each.started_at).total_seconds() for each in found if each.committed_at)
 
@@ -144,7 +144,7 @@ def _head(application: ApplicationHandle) -> int:
 
 
 def cpu_of_all(plane: ControlPlane, server: PostgresqlServer, application: ApplicationHandle) -> dict[str, float]:
-    """User and system time since they began, by what they are."""
+    """User and system time of the processes by their role."""
     driver = process_id(str(application.executions.list(1)[0].attempts[-1].process))
     inside = [child for child in children(plane.process.pid) if _is_internal(child)]
     return {

@@ -1,8 +1,8 @@
-"""Windows, joins of streams, duplicates and timers, each beside what it is compared with, in turns.
+"""Windows, joins of streams, duplicates and timers, each alternating with its baseline.
 
-Event time goes on by five minutes an epoch. Whatever takes part in a comparison runs the same files in the same JVM,
-one after the other, and goes on in each turn where it stopped; a ratio is of one turn. The first turn, in which state
-is loaded and the JVM learns its code, is not counted, nor is the first epoch of each turn, as an attempt begins cold.
+Event time advances by five minutes in each epoch. The sides of a comparison run the same files in the same JVM, one
+after the other, and continue in each turn where they stopped; a ratio is of one turn. The first turn, in which state is
+loaded and the JVM warms up, is not counted, nor is the first epoch of each turn, because an attempt begins cold.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ SPAN = 5 * MINUTE
 START = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 DELAY = "10 seconds"
 TURNS, COLD = 2, 1
-"""Of each turn the first epoch is not counted."""
+"""Number of turns, and of first epochs in each that are not counted."""
 ROWS, KEYS, EPOCHS = 1_000_000, 200_000, 3
-"""Of the windows of Epochal's alone: rows of an epoch, and epochs of a turn."""
+"""For windows in Epochal only: rows and keys of an epoch, and epochs of a turn."""
 SESSION_ROWS, SESSION_KEYS, JOINED_ROWS, JOINED_KEYS, LONG_EPOCHS = 250_000, 50_000, 60_000, 48_000, 2
-"""Of what RocksDB takes far longer for."""
+"""Smaller sizes for comparisons in which RocksDB is much slower."""
 LOADED, LOADED_ROWS, PROBE_ROWS = 5, 1_000_000, 250_000
-"""Epochs that bring five million keys into state; and of rows with keys of these."""
+"""Number and rows of the epochs that load five million keys, and rows of epochs with loaded keys."""
 TIMERS, A_MINUTE_LATER = 1_000_000, datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 STREAMED = ROCKSDB | {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
-"""No micro-batch after the last file, which nothing here would count."""
+"""Without micro-batches after the last file, which would not be counted."""
 
 Run = Callable[[Sequence[Path], SparkSession, Path, int], list[float]]
-"""Seconds of each of so many epochs, or micro-batches, of the files that have come into folders; its own folder."""
+"""Called with input folders, session, working folder and number of epochs. Returns the seconds of each epoch."""
 
 
 class Side:
-    """One way to run a query over prepared files. Each turn goes on where the one before has stopped."""
+    """One way to run a query over prepared files. Each turn continues where the previous one stopped."""
 
     def __init__(self, run: Run, *sources: Path) -> None:
         self._run = run
@@ -59,7 +59,7 @@ class Side:
         self._taken = 0
 
     def turn(self, spark: SparkSession, folder: Path, epochs: int) -> float:
-        """The median epoch, without the first. Raises ``RuntimeError`` where an epoch is not a file of each source."""
+        """Median epoch without the first. Raises ``RuntimeError`` if an epoch has not read one file of each source."""
         arrived = []
         for place, listed in enumerate(self._listed):
             arrived.append(folder / f"arrived-{place}")
@@ -107,14 +107,14 @@ def _both(ours: Callable[[Stream], Stream], theirs: Callable[[DataFrame], DataFr
 
 
 def _longer(name: str, most: float, first: Sequence[float], second: Sequence[float]) -> Iterator[Result]:
-    """How much longer the second takes: at most so many times."""
-    how = f"{ROWS:,} rows of {KEYS:,} keys an epoch; beside {median(first):.2f} s"
+    """Ratio of the second to the first, with a maximum."""
+    how = f"{ROWS:,} rows of {KEYS:,} keys an epoch; compared with {median(first):.2f} s"
     yield number(f"{name}: an epoch", median(second), "s", how)
     yield in_turns(name, second, first, most=most)
 
 
 def _faster(name: str, ours: Sequence[float], theirs: Sequence[float]) -> Iterator[Result]:
-    """How many times as fast as Structured Streaming with RocksDB: at least two."""
+    """Speed relative to Structured Streaming with RocksDB, with a minimum of two."""
     yield number(f"{name}: an epoch", median(ours), "s", f"Structured Streaming, RocksDB: {median(theirs):.2f} s")
     yield in_turns(f"{name}: faster", theirs, ours, least=2)
 
@@ -122,7 +122,7 @@ def _faster(name: str, ours: Sequence[float], theirs: Sequence[float]) -> Iterat
 def _in_turns(
     spark: SparkSession, work: Path, sides: Sequence[Side], first: int, epochs: int, *, turns: int
 ) -> list[list[float]]:
-    """Of each side the seconds of each turn that counts; who begins changes. ``first``: epochs that come before."""
+    """Seconds of each counted turn by side, in alternating order. ``first``: number of epochs before the turns."""
     seconds: list[list[float]] = [[] for _ in sides]
     for turn in range(turns + 1):
         for which in range(len(sides))[:: -1 if turn % 2 else 1]:
@@ -222,7 +222,7 @@ def _batches(frame: DataFrame, work: Path) -> list[float]:
 
 
 class OneTimer(KeyedProcess):
-    """Of each key one timer, a minute after its first row."""
+    """Sets one timer for each key, a minute after its first row."""
 
     output = "key bigint"
 
@@ -247,7 +247,7 @@ def _timers(spark: SparkSession, folder: Path) -> list[Result]:
 
 
 def _written(folder: Path, epochs: int, rows: int, keys: int, seed: int = 1) -> Path:
-    """A file an epoch: keys drawn evenly, times within the epoch's five minutes, in their order."""
+    """Write a file for each epoch: uniformly distributed keys, ascending times within its five minutes."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(seed)
     for epoch in range(epochs):
@@ -257,7 +257,7 @@ def _written(folder: Path, epochs: int, rows: int, keys: int, seed: int = 1) -> 
 
 
 def _loaded(folder: Path, probes: int) -> Path:
-    """Files with a million keys each, and then some with rows of keys that have come."""
+    """Write files with a million new keys each, then files with rows of these keys."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(5)
     for epoch in range(LOADED + probes):

@@ -1,4 +1,4 @@
-"""A fork and a rollback copy no byte of state: they take as long on a thousand keys as on ten million."""
+"""Forks and rollbacks copy no state: their time does not depend on the number of keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from epochal.client.applications import ApplicationHandle
 
 SIZES = (1_000, 2_000_000)
 TIMES = 7
-"""The first of each is left out."""
+"""Number of forks and rollbacks; the first one is not counted."""
 
 
 def run(folder: Path) -> list[Result]:
@@ -22,7 +22,7 @@ def run(folder: Path) -> list[Result]:
     with running_control_plane(folder) as (_, client):
         for keys in SIZES:
             name = f"keys-{keys}"
-            # Two epochs at least, so that there is something to go back to.
+            # At least two epochs, so that a rollback is possible.
             records = min(250_000, keys // 2)
             settings = {"max_records_per_epoch": records, "epoch_interval_seconds": 0.0}
             application = submit(client, name, {"keys": keys, "bound": keys}, settings)
@@ -30,8 +30,8 @@ def run(folder: Path) -> list[Result]:
             wait_for(partial(_stopped, application), f"the end of {name}")
             forks[keys] = _forks(client, name)
             rollbacks[keys] = _rollbacks(application)
-    fork = f"the request that makes the application and its branch; median of {TIMES - 1}"
-    rollback = f"plan and confirmed request, by turns to the first epoch and the last; median of {TIMES - 1}"
+    fork = f"the request that creates the application and its branch; median of {TIMES - 1}"
+    rollback = f"plan and confirmed request, alternating between the first and the last epoch; median of {TIMES - 1}"
     return [
         *(number(f"fork at {keys:,} keys", value, "ms", fork, digits=0) for keys, value in forks.items()),
         at_most("fork, slowest", max(forks.values()), 300, "ms", digits=0),

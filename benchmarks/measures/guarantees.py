@@ -1,6 +1,6 @@
-"""What less than exactly once saves: the same rows by each delivery into PostgreSQL and Kafka, in turns.
+"""Cost of delivery guarantees: the same rows by each guarantee into PostgreSQL and Kafka, alternating.
 
-A sink without Spark: two tasks, each a process as Spark's Python workers are, write (T1 to T3), then this process
+Sinks run without Spark: two tasks in separate processes, as Spark's Python workers, write (T1 to T3), then this process
 commits (E5).
 """
 
@@ -61,7 +61,7 @@ def run(folder: Path) -> list[Result]:
 
 
 def compared(what: str, define: Define, deliveries: Sequence[Delivery], rows: int, folder: Path) -> list[Result]:
-    """All deliveries take turns; the first, which fills tables and connects, is not counted."""
+    """Measure all deliveries in alternation; the first turn, which fills tables and connects, is not counted."""
     with ExitStack() as stack:
         sinks = {each: stack.enter_context(Sink(define(each), each, folder / what)) for each in deliveries}
         taken: Mapping[Delivery, list[tuple[float, float]]] = {each: [] for each in deliveries}
@@ -84,7 +84,7 @@ def compared(what: str, define: Define, deliveries: Sequence[Delivery], rows: in
 
 
 class Sink:
-    """The sink of one delivery, with the processes that its tasks run in."""
+    """The sink of one delivery, with the processes of its tasks."""
 
     def __init__(self, definition: SinkDefinition, delivery: Delivery, folder: Path) -> None:
         self._backend = definition.make(SinkPlace(delivery, SnapshotStore(str(folder / delivery)), delivery))
@@ -101,7 +101,7 @@ class Sink:
             process.shutdown()
 
     def epoch(self, turn: int, rows: int) -> tuple[float, float]:
-        """Seconds of T1 to T3 of all tasks, and of E5."""
+        """Run one epoch. Returns the seconds of T1 to T3 of all tasks and of E5."""
         self._epoch += 1
         scope, backend = self._scope(self._epoch), cloudpickle.dumps(self._backend)  # type: ignore[no-untyped-call]
         numbered = list(enumerate(self._processes))
@@ -122,12 +122,12 @@ class Sink:
 
 
 def prepare(turn: int, subtask: int, rows: int) -> None:
-    """The rows are there when the task begins."""
+    """Create the rows before the measured task begins."""
     batches(turn, subtask, rows)
 
 
 def write(pickled: bytes, task: TaskScope, turn: int, rows: int) -> Handle:
-    """One task of an epoch, in a process of its own."""
+    """Run one task of an epoch in this worker process."""
     backend: SinkBackend = cloudpickle.loads(pickled)
     transaction = backend.start(task)
     for batch in batches(turn, task.subtask, rows):
@@ -137,7 +137,7 @@ def write(pickled: bytes, task: TaskScope, turn: int, rows: int) -> Handle:
 
 @cache
 def batches(turn: int, subtask: int, rows: int) -> list[pa.RecordBatch]:
-    """A task's share of the rows, whose keys no other task has, in no order."""
+    """The rows of a task in random order. Tasks have disjoint keys."""
     chance = np.random.default_rng((turn, subtask))
     ids = chance.permutation(rows // TASKS) * TASKS + subtask
     columns: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The HDFS sink beside the bare ``hdfs`` client that writes the same bytes; and the commit of a small epoch."""
+"""The HDFS sink compared with the bare ``hdfs`` client and the same bytes; and the commit of a small epoch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(folder: Path) -> list[Result]:
 
 
 def same_bytes(server: HdfsServer) -> list[Result]:
-    """Wide rows, whose way into Parquet costs little."""
+    """Compare with wide rows, which are cheap to encode as Parquet."""
     sink, bare = Sink(server), Bare(server)
     rows = wide(WIDE_ROWS)
     sink.epoch(rows)
@@ -44,13 +44,13 @@ def same_bytes(server: HdfsServer) -> list[Result]:
     cpu = "{:.2f} s of this process's CPU, {:.2f} s of the servers'".format
     return [
         number("HDFS sink", our_rate, "MB/s", f"{how}; one task, no Spark; p50 of {TURNS} turns; {cpu(*ours.cpu)}", 0),
-        number("bare hdfs client", bare_rate, "MB/s", f"the same bytes, in memory already; {cpu(*theirs.cpu)}", 0),
+        number("bare hdfs client", bare_rate, "MB/s", f"the same bytes, prepared in memory; {cpu(*theirs.cpu)}", 0),
         in_turns("HDFS sink / bare hdfs client", theirs.turns, ours.turns, least=0.85),
     ]
 
 
 def same_rows(server: HdfsServer) -> list[Result]:
-    """Narrow rows, of which Parquet is the greater work: beside pyarrow and the bare client, by hand."""
+    """Compare with pyarrow and the bare client for narrow rows, whose encoding dominates."""
     sink, bare = Sink(server), Bare(server)
     rows = narrow(NARROW_ROWS)
     ours, theirs = taken_in_turns(server, lambda: sink.epoch(rows), lambda: bare.write(parquet(rows)))
@@ -58,7 +58,7 @@ def same_rows(server: HdfsServer) -> list[Result]:
     how = f"{NARROW_ROWS:,} rows of four columns an epoch, from the first row to the end of the commit"
     return [
         number("HDFS sink, narrow rows", our_rate, "rows/s", how, digits=0),
-        number("pyarrow and the bare hdfs client", bare_rate, "rows/s", "the same Parquet, made by hand", digits=0),
+        number("pyarrow and the bare hdfs client", bare_rate, "rows/s", "the same Parquet, written by hand", digits=0),
         in_turns("HDFS sink / pyarrow and the bare hdfs client", theirs.turns, ours.turns, least=0.8),
     ]
 
@@ -73,7 +73,7 @@ def small_commits(server: HdfsServer) -> list[Result]:
 
 
 class Sink:
-    """``hdfs.sink`` without Spark: what its tasks and the driver do in an epoch."""
+    """``hdfs.sink`` without Spark: the work of its tasks and of the driver in an epoch."""
 
     def __init__(self, server: HdfsServer, tasks: int = 1) -> None:
         self.path = f"{server.create_folder()}/out"
@@ -84,7 +84,7 @@ class Sink:
         self._epoch = 0
 
     def epoch(self, rows: Sequence[pa.RecordBatch]) -> float:
-        """One epoch, T1 to E5; seconds of E5 alone."""
+        """Run one epoch, T1 to E5. Returns the seconds of E5."""
         self._epoch += 1
         scope = self._scope(self._epoch)
         handles: list[Handle] = []
@@ -107,7 +107,7 @@ class Sink:
 
 
 class Bare:
-    """The ``hdfs`` client by hand, for a user who needs no exactly-once delivery: one request for each file."""
+    """The ``hdfs`` client without exactly-once delivery: one request for each file."""
 
     def __init__(self, server: HdfsServer) -> None:
         self.client = InsecureClient(server.url, user=server.user)
@@ -121,12 +121,12 @@ class Bare:
 
 @dataclass
 class Taken:
-    """What each turn of one side took."""
+    """Times of one side by turn."""
 
     turns: list[float] = field(default_factory=list)
     """In seconds."""
     cpu_of_turns: list[tuple[float, float]] = field(default_factory=list)
-    """In seconds of this process, and of the servers."""
+    """CPU seconds of this process and of the servers."""
 
     @property
     def seconds(self) -> float:
@@ -139,7 +139,7 @@ class Taken:
 
 
 def taken_in_turns(server: HdfsServer, ours: Callable[[], object], theirs: Callable[[], object]) -> list[Taken]:
-    """By turns, who begins changes; the first turn warms the servers up and is not counted."""
+    """Measure both in alternating order; the first turn warms the servers up and is not counted."""
     found = {ours: Taken(), theirs: Taken()}
     for turn in range(TURNS + 1):
         for work in (ours, theirs)[:: -1 if turn % 2 else 1]:
@@ -156,7 +156,7 @@ def cpu_of(server: HdfsServer) -> float:
 
 
 def wide(rows: int) -> list[pa.RecordBatch]:
-    """Documents that do not compress, each with its number."""
+    """Numbered documents that do not compress."""
     chance = np.random.default_rng(7)
     ends = np.arange(rows + 1, dtype=np.int32) * PAYLOAD_BYTES
     data = [None, pa.py_buffer(ends), pa.py_buffer(chance.bytes(rows * PAYLOAD_BYTES))]
@@ -168,7 +168,7 @@ def wide(rows: int) -> list[pa.RecordBatch]:
 
 
 def narrow(rows: int) -> list[pa.RecordBatch]:
-    """Readings of sensors: numbers that repeat, and numbers that do not."""
+    """Sensor readings: columns with and without repeated numbers."""
     chance = np.random.default_rng(7)
     table = pa.table(
         {
@@ -183,7 +183,7 @@ def narrow(rows: int) -> list[pa.RecordBatch]:
 
 
 def parquet(rows: Sequence[pa.RecordBatch]) -> bytes:
-    """As the sink's files are."""
+    """Encode rows with the options of the sink's files."""
     buffer = BytesIO()
     pq.write_table(pa.Table.from_batches(rows), buffer, compression="zstd", row_group_size=ROW_GROUP)
     return buffer.getvalue()

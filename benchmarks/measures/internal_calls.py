@@ -1,4 +1,4 @@
-"""Calls of drivers: what one costs the process that answers them, and so how many applications it can hold."""
+"""Cost of driver calls for the process that answers them, and the number of applications that it can serve."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ DRIVERS, THREADS = 50, 8
 EPOCHS, WARM_EPOCHS = 20, 2
 CALLS_OF_AN_EPOCH = 3
 HEARTBEATS = 0.5
-"""And questions for directives: so many a second, each, of every driver."""
+"""Heartbeats, and as many requests for directives, of each driver a second."""
 ACTIVE = 50
 
 
 class ScriptedDriver:
-    """Epochs without anything in them, one after the other."""
+    """Runs empty epochs one after the other."""
 
     def __init__(self, url: str, database: str, name: str) -> None:
         rows = standalone_catalog(database, name, "a" * 64)
@@ -44,7 +44,7 @@ class ScriptedDriver:
         self._epoch = 0
 
     def epochs(self, count: int) -> int:
-        """Half as many heartbeats with them; the number of calls."""
+        """Run epochs with half as many heartbeats. Returns the number of calls."""
         for _ in range(count):
             parent = EpochKey(self._branch, self._epoch) if self._epoch else None
             self._epoch += 1
@@ -80,9 +80,14 @@ def _measured(kind: str, database: str, data: Path) -> list[Result]:
     return [
         at_most(f"CPU of an internal call, {kind}", each * 1000, 1.5, "ms", how),
         at_least(
-            f"active applications of 1 s epochs for one core, {kind}", held, ACTIVE, "", "derived from that", digits=0
+            f"active applications of 1 s epochs for one core, {kind}",
+            held,
+            ACTIVE,
+            "",
+            "derived from the CPU of a call",
+            digits=0,
         ),
-        number(f"memory of the internal process, {kind}", memory, "MB", "after that", digits=0),
+        number(f"memory of the internal process, {kind}", memory, "MB", "after these calls", digits=0),
     ]
 
 
@@ -98,7 +103,7 @@ def _internal(database: str, data: Path) -> Iterator[tuple[str, int]]:
 
 
 def _seconds(process: int) -> float:
-    """Of processor time, in user code and in the kernel."""
+    """User and system time of a process."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

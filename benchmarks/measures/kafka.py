@@ -1,8 +1,8 @@
-"""Kafka on one broker: the sink beside a bare idempotent producer, the source beside bare consumers, a small commit.
+"""Kafka on one broker: the sink compared with an idempotent producer, the source with consumers, a small commit.
 
 The producer and the sink have the same batches, linger time, buffers, acknowledgements and compression (none), and
-take turns. Both are measured from the first row, in memory, until all records are acknowledged; for the sink this
-includes its write-ahead log and the transaction.
+alternate. Both are measured from the first row in memory until all records are acknowledged. For the sink this includes
+its write-ahead log and the transaction.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def sink(server: KafkaServer, folder: Path) -> list[Result]:
     how = f"{ROWS:,} records of {RECORD_BYTES} bytes an epoch, {PARTITIONS} partitions; p50 of {TURNS} turns"
     batching = f"acks all, linger {PRODUCER['linger.ms']} ms, batches of {LARGEST_BATCH:,} bytes, uncompressed"
     return [
-        at_least("Kafka sink, exactly once", commit_rate, 150_000, "records/s", f"E5 alone; {how}", digits=0),
+        at_least("Kafka sink, exactly once", commit_rate, 150_000, "records/s", f"E5 only; {how}", digits=0),
         number("Kafka sink, from the first row to the commit", whole_rate, "records/s", "one task, no Spark", digits=0),
         number("bare idempotent producer", bare_rate, "records/s", f"the same records; {batching}", digits=0),
         in_turns("Kafka sink, from the first row / bare idempotent producer", bare[1:], whole[1:], least=0.6),
@@ -80,7 +80,7 @@ def sink(server: KafkaServer, folder: Path) -> list[Result]:
 
 
 def source(server: KafkaServer, folder: Path) -> list[Result]:
-    """In alternating rounds over the same records; each begins with epochs in which a JVM learns its code."""
+    """Measure alternating rounds over the same records; each begins with epochs in which the JVM warms up."""
     text, json = (filled(server, make) for make in (record, json_record))
     counted = Pipeline("benchmark")
     records = counted.read("records", kafka.source(server.bootstrap, text, "string", metadata=["key"]))
@@ -111,7 +111,7 @@ def source(server: KafkaServer, folder: Path) -> list[Result]:
 
 
 def filled(server: KafkaServer, value: Callable[[int], bytes]) -> str:
-    """A topic with the records of all epochs."""
+    """Create a topic with the records of all epochs."""
     topic = server.create_topic(PARTITIONS)
     producer = Producer({"bootstrap.servers": server.bootstrap})
     for number_ in range(READ_ROWS * READ_EPOCHS):
@@ -127,7 +127,7 @@ def bounds(ratios: Sequence[float]) -> str:
 
 
 class Sink:
-    """``kafka.sink`` without Spark: what its one task and the driver do in an epoch."""
+    """``kafka.sink`` without Spark: the work of its one task and of the driver in an epoch."""
 
     def __init__(self, server: KafkaServer, folder: Path) -> None:
         definition = kafka.sink(server.bootstrap, server.create_topic(PARTITIONS), format="raw")
@@ -136,7 +136,7 @@ class Sink:
         self._epoch = 0
 
     def epoch(self, values: Sequence[bytes]) -> tuple[float, float]:
-        """Seconds of T1 to T3, and of E5."""
+        """Run one epoch. Returns the seconds of T1 to T3 and of E5."""
         self._epoch += 1
         scope = self._scope(self._epoch)
         batches = pa.table({"value": pa.array(values, pa.binary())}).to_batches(max_chunksize=BATCH_ROWS)
@@ -163,14 +163,14 @@ PRODUCER = {
     "queue.buffering.max.kbytes": 262_144,
     "delivery.report.only.error": True,
 }
-"""As the sink's producer, but for transactions."""
+"""Settings of the sink's producer, without transactions."""
 
 
 def produce(producer: Producer, topic: str, values: Sequence[bytes]) -> None:
-    """The best that a user would write who needs no exactly-once delivery across failures of the process.
+    """The best program found without exactly-once delivery across failures of the process.
 
-    One producer for all turns, as the sink has one, and a call of ``produce`` for each record: ``produce_batch`` was
-    tried and is not faster.
+    One producer for all turns, as in the sink, and a call of ``produce`` for each record, because ``produce_batch`` is
+    not faster.
     """
     send = producer.produce
     for value in values:
@@ -211,7 +211,7 @@ while found < expected:
 
 
 def consume(server: KafkaServer, topic: str) -> float:
-    """Seconds of a process for each partition, as Spark has a Python worker for each; without their start."""
+    """Seconds of one process for each partition, as Spark's Python workers, without their start."""
     expected = READ_ROWS * READ_EPOCHS // PARTITIONS
     processes = [
         subprocess.Popen(
@@ -241,7 +241,7 @@ def record(number: int) -> bytes:
 
 
 def json_record(number: int) -> bytes:
-    """About as long as a :func:`record`."""
+    """A JSON record of about the length of :func:`record`."""
     text = b'{"id": %d, "name": "name %d", "amount": %d.25, "city": "city-%d", "flag": true}'
     return text % (number, number % 977, number % 9973, number % 50)
 

@@ -1,7 +1,7 @@
-"""A catalog of 100,000 epochs: how soon its control plane is ready, and what pages of lists and of the lineage take.
+"""A catalog of 100,000 epochs: start of its control plane, and times of pages of lists and of the lineage.
 
-Measured with a row for each epoch, as after 100,000 epochs that are all retained, and again when they were folded. The
-rows are written straight to the catalog (SQLite); the control plane is a process of its own, asked over HTTP.
+Measured with a row for each epoch, as after 100,000 retained epochs, and again after folding. The rows are written
+directly to the catalog (SQLite); the control plane is a separate process, queried over HTTP.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run(folder: Path) -> list[Result]:
         plane.process.stop()
         start = time.monotonic()
         plane.restart()
-        empty = number("start, empty", time.monotonic() - start, "s", "what the others are compared with")
+        empty = number("start, empty", time.monotonic() - start, "s", "baseline of the other starts")
         plane.process.stop()
         url = _catalog(plane)
         write_history(url, EPOCHS)
@@ -63,7 +63,9 @@ def run(folder: Path) -> list[Result]:
 def _measured(plane: ControlPlane, how: str) -> list[Result]:
     start = time.monotonic()
     plane.restart()
-    results = [at_most(f"start, {how}", time.monotonic() - start, 3, "s", f"{EPOCHS:,} epochs, from the command on")]
+    results = [
+        at_most(f"start, {how}", time.monotonic() - start, 3, "s", f"{EPOCHS:,} epochs, from the start of the command")
+    ]
     with client_of(plane) as client:
         for name, (path, query) in PAGES.items():
             milliseconds = median(_milliseconds(client, path, _encoded(plane, path, query)) for _ in range(TIMES))
@@ -98,7 +100,7 @@ def client_of(plane: ControlPlane) -> Iterator[httpx.Client]:
 
 
 def write_history(url: str, epochs: int) -> None:
-    """Of an application that has stopped, straight into the catalog."""
+    """Write the history of a stopped application directly to the catalog."""
     catalog = standalone_catalog(url, NAME, ARTIFACT)
     branch = catalog.begin_attempt().branch
     database = Database(url, keeps_events=False)

@@ -21,7 +21,7 @@ PATH = "/v1/applications/counts/state/counts"
 
 @dataclass(frozen=True)
 class Answers:
-    """What the load generator says of point and of batch look-ups; ``committed``: epochs during the former."""
+    """Results of the load generator for point and batch look-ups; ``committed``: epochs during the point look-ups."""
 
     point: Mapping[str, float]
     batch: Mapping[str, float]
@@ -36,8 +36,8 @@ class Answers:
         return self.batch["requests"] * BATCH / self.batch["seconds"]
 
 
-def asked(folder: Path, seconds: int = SECONDS) -> Answers:
-    """Look-ups of each kind for so many seconds. Raises ``RuntimeError`` where one has failed."""
+def measured(folder: Path, seconds: int = SECONDS) -> Answers:
+    """Run look-ups of each kind for ``seconds``. Raises ``RuntimeError`` if one fails."""
     with running_control_plane(folder) as (plane, client):
         application = submit(client, "counts", {"keys": KEYS, "rate": RATE})
         wait_for(lambda: has_key(application, KEYS - 1), "every key")
@@ -60,9 +60,9 @@ def asked(folder: Path, seconds: int = SECONDS) -> Answers:
 
 
 def run(folder: Path) -> list[Result]:
-    answers = asked(folder)
+    answers = measured(folder)
     how = (
-        f"{KEYS:,} keys; {RATE:,.0f} rows/s come in, {answers.committed} epochs committed meanwhile; "
+        f"{KEYS:,} keys; {RATE:,.0f} rows/s of input, {answers.committed} epochs committed during the measure; "
         "driver, control plane and load generator share the cores"
     )
     return [

@@ -1,8 +1,8 @@
-"""1,000 applications, of which 50 commit an epoch each second, on one control plane and PostgreSQL of this machine.
+"""1,000 applications, of which 50 commit an epoch each second, on one control plane and PostgreSQL on this machine.
 
-The control plane is a real ``epochal up``; replicas of all applications are there. The drivers have no Spark: they make
-the calls of real ones (an epoch's, heartbeats, questions for directives), and write real files of two rows. They take
-some of the machine's cores, which real drivers on machines of their own would not.
+The control plane is a real ``epochal up`` with replicas of all applications. The drivers have no Spark: they make the
+calls of real drivers (epochs, heartbeats, requests for directives) and write real files of two rows. They use cores of
+the same machine, unlike real drivers in production.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ PROCESSES = 2
 WARM_SECONDS = 15.0
 SCRAPE_EVERY_SECONDS, LOOK_UP_EVERY_SECONDS = 5.0, 0.1
 ON_TIME = 0.99
-"""So many epochs have to be committed within the second in which they were due."""
+"""Minimum share of epochs that are committed within the second in which they are due."""
 ARTIFACT = "a" * 64
 
 
 @dataclass(frozen=True)
 class Load:
-    """So many applications are ``registered``; those that are ``active`` commit for so many ``seconds``."""
+    """Number of ``registered`` applications, and of ``active`` ones, which commit for ``seconds``."""
 
     registered: int
     active: int
@@ -60,7 +60,7 @@ FULL = Load(1_000, 50, 30.0)
 
 @dataclass(frozen=True)
 class Found:
-    """``replicas``: seconds until those of all applications had answered; ``restarts`` of drivers."""
+    """``replicas``: seconds until the replicas of all applications answered; ``restarts``: of drivers."""
 
     load: Load
     replicas: float
@@ -70,7 +70,7 @@ class Found:
 
     @property
     def late(self) -> list[float]:
-        """Seconds since it was due, when an epoch was committed."""
+        """Seconds from the due time of each epoch to its commit."""
         return [late for answer in self.answers for late in answer.committed_after]
 
 
@@ -90,18 +90,18 @@ def measure(folder: Path, load: Load) -> Found:
         with control_plane(folder, {"EPOCHAL_DATABASE_URL": url}) as plane:
             store = plane.home / "store"
             lines = _register(url, SnapshotStore(str(store)), load.registered)
-            reached = _replicas_are_there(plane, lines)
+            reached = _wait_for_replicas(plane, lines)
             with _drivers(url, plane, store, lines[: load.active], load.seconds) as (processes, begin):
                 measured = _measure(plane, server, begin, load)
                 answers = [_answer_of(process) for process in processes]
                 restarts = _restarts(url, load.active) + sum(len(answer.ended) for answer in answers)
-                plane.process.stop()  # before its drivers go
+                plane.process.stop()  # before its drivers end
             return Found(load, reached, measured, answers, restarts)
 
 
 @dataclass
 class Measured:
-    """CPU in cores, by what uses it; seconds of each scrape and look-up."""
+    """Used cores by process; seconds of each scrape and look-up."""
 
     cores: dict[str, float] = field(default_factory=dict)
     scrapes: list[float] = field(default_factory=list)
@@ -117,30 +117,30 @@ def _results(found: Found) -> list[Result]:
     what = f"{load.registered:,} applications, {load.active} active"
     on_time = sum(after <= 1.0 for after in late) / (load.active * load.seconds)
     cores, all_of_it = os.cpu_count() or 1, sum(measured.cores.values())
-    # Each of the two processes of a control plane has one interpreter, and so one core.
+    # Each of the two processes of a control plane uses one core at most, because it has one interpreter.
     held = load.active / max(all_of_it / cores, measured.cores["internal process"], measured.cores["control plane"])
     shares = ", ".join(f"{name} {cores:.2f}" for name, cores in measured.cores.items())
     return [
         at_least(
             "epochs committed within their second", on_time, ON_TIME, "", f"{what}; {len(late):,} epochs", digits=4
         ),
-        number("an epoch committed after, p99", percentile(late, 0.99) * 1e3, "ms", what, digits=0),
+        number("delay of a commit, p99", percentile(late, 0.99) * 1e3, "ms", what, digits=0),
         number("calls of drivers, p50", median(calls) * 1e3, "ms", f"{len(calls):,} calls that write", digits=1),
         number("calls of drivers, p99", percentile(calls, 0.99) * 1e3, "ms", digits=1),
         number("heartbeats, p99", percentile(beats, 0.99) * 1e3, "ms", f"{len(beats):,}", digits=1),
-        at_most("cores for it", all_of_it, cores, "cores", shares),
-        number("active applications that one control plane holds", held, "", f"derived: {cores} cores", digits=0),
+        at_most("cores used", all_of_it, cores, "cores", shares),
+        number("active applications that one control plane can serve", held, "", f"derived: {cores} cores", digits=0),
         number(
             "/metrics", median(measured.scrapes) * 1e3, "ms", f"{measured.bytes_of_a_scrape / 1e6:.2f} MB", digits=0
         ),
-        number("a look-up meanwhile, p50", median(measured.lookups) * 1e3, "ms", digits=1),
-        number("a look-up meanwhile, p99", percentile(measured.lookups, 0.99) * 1e3, "ms", digits=1),
+        number("a look-up during this load, p50", median(measured.lookups) * 1e3, "ms", digits=1),
+        number("a look-up during this load, p99", percentile(measured.lookups, 0.99) * 1e3, "ms", digits=1),
         number("memory of the control plane", measured.megabytes, "MB", "both processes", digits=0),
     ]
 
 
 def _register(url: str, store: SnapshotStore, registered: int) -> list[Line]:
-    """Applications that have run and been stopped, with an epoch each."""
+    """Register stopped applications with one epoch each."""
     moment = datetime.now(UTC)
     by = {"created_at": moment, "created_by": "benchmark"}
     over = {"started_at": moment, "ended_at": moment}
@@ -225,7 +225,7 @@ def _register(url: str, store: SnapshotStore, registered: int) -> list[Line]:
     return lines
 
 
-def _replicas_are_there(plane: ControlPlane, lines: Sequence[Line]) -> float:
+def _wait_for_replicas(plane: ControlPlane, lines: Sequence[Line]) -> float:
     with _client(plane) as client:
 
         def answered(line: Line) -> bool:
@@ -272,7 +272,7 @@ def _drivers(
 
 
 def _launched(database: Database, lines: Sequence[Line], process: int) -> None:
-    """They are to run, and have been launched: the control plane sees the process of each of these attempts."""
+    """Record the applications as launched, with this process as the process of each attempt."""
     reference = ProcessReference(identity=str(LocalProcess.find(process)), machine=this_machine())
     executions, begins = [line.execution for line in lines], {"started_at": datetime.now(UTC), "ended_at": None}
     with database.writing() as session:
@@ -295,9 +295,9 @@ def _measure(plane: ControlPlane, server: PostgresqlServer, begin: float, load: 
     looking.start()
     with _client(plane) as client:
         while time.monotonic() < began + load.seconds:
-            asked = time.perf_counter()
+            started = time.perf_counter()
             answer = client.get("/metrics", timeout=60).raise_for_status()
-            measured.scrapes.append(time.perf_counter() - asked)
+            measured.scrapes.append(time.perf_counter() - started)
             measured.bytes_of_a_scrape = len(answer.content)
             time.sleep(max(0.0, min(SCRAPE_EVERY_SECONDS, began + load.seconds - time.monotonic())))
     over.set()
@@ -314,9 +314,9 @@ def _look_up(plane: ControlPlane, over: threading.Event, seconds: list[float], r
         place = 0
         while not over.wait(LOOK_UP_EVERY_SECONDS):
             place = (place + 7) % registered
-            asked = time.perf_counter()
+            started = time.perf_counter()
             client.get(_path(f"application-{place}")).raise_for_status()
-            seconds.append(time.perf_counter() - asked)
+            seconds.append(time.perf_counter() - started)
 
 
 def _path(application: str) -> str:
@@ -329,7 +329,7 @@ def _client(plane: ControlPlane) -> httpx.Client:
 
 
 def _restarts(url: str, active: int) -> int:
-    """Attempts beyond the first, and those that are over."""
+    """Number of attempts after the first, and of attempts that have ended."""
     database = Database(url, keeps_events=False)
     with database.reading() as session:
         running = select(func.count()).where(Attempt.state == "running")
@@ -340,11 +340,11 @@ def _restarts(url: str, active: int) -> int:
 
 
 def _cpu_seconds_of_all(plane: ControlPlane, server: PostgresqlServer) -> dict[str, float]:
-    """User and system time since they began, by what they are."""
+    """User and system time of the processes by their role."""
     return {
         "control plane": cpu_seconds(plane.process.pid),
         "internal process": sum(map(cpu_seconds, children(plane.process.pid))),
-        # Of processes of connections that are over, too: their parent has waited for them.
+        # Includes ended processes of connections, for which their parent has waited.
         "PostgreSQL": sum(
             cpu_seconds(process, waited_for=True) for process in children(server.process.pid, itself=True)
         ),

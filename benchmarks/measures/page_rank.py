@@ -1,7 +1,7 @@
-"""PageRank of 100,000 links (``examples/loops``): seconds a hop until the ranks settle, which networkx then confirms.
+"""PageRank of 100,000 links (``examples/loops``): seconds of a hop until the ranks converge, compared with networkx.
 
-The graph is a random one, as no package that is there ships one of this size: that of Barabási and Albert, in which
-pages with many links are linked more often. Each edge is a link either way, so that every page has links.
+The graph is random (Barabási and Albert), in which pages with many links are linked more often. Each edge is a link in
+both directions, so that every page has links.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from examples.loops.page_rank import DAMPING, Parameters, build
 
 PAGES, LINKS_OF_A_NEW_PAGE = 10_005, 5
 MOST_SECONDS, MOST_OFF = 1.0, 1e-3
-"""A hop; and how much a rank may differ, where all of them add up to the number of pages."""
+"""Maximum seconds of a hop; maximum difference of a rank, where all ranks add up to the number of pages."""
 
 
 def run(folder: Path) -> list[Result]:
@@ -39,7 +39,7 @@ def run(folder: Path) -> list[Result]:
     what = f"{graph.number_of_edges():,} links of {len(graph):,} pages, a random graph (Barabási-Albert)"
     how = f"{what}; {len(hops)} hops, {max(messages):,} messages in the largest, {max(hops):.2f} s the longest"
     return [
-        at_most("PageRank, a hop until the ranks have settled: mean", sum(hops) / len(hops), MOST_SECONDS, "s", how),
+        at_most("PageRank, a hop until the ranks have converged: mean", sum(hops) / len(hops), MOST_SECONDS, "s", how),
         number("PageRank, a hop: median", median(hops), "s"),
         at_most("PageRank, rank furthest from networkx", off, MOST_OFF, "", "of ranks that are 1 on average", digits=7),
     ]

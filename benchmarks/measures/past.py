@@ -1,7 +1,7 @@
-"""The past of a state of a million keys: a look-up at an old epoch, a key's history, the difference of neighbours.
+"""Queries on past state of a million keys: look-ups at an old epoch, history of a key, difference of two epochs.
 
-The snapshots are written straight to a store, as the engine's tasks write them: so the files are what an application's
-would be, and nothing else runs beside the measure.
+The snapshots are written directly to a store by the functions of the engine's tasks, so that the files equal those of
+an application and no other process disturbs the measure.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from epochal.state.table import Column, StateKind, StateTable
 
 KEYS, CHANGES, DELTAS, EPOCHS = 1_000_000, 10_000, 50, 1_000
 SMALL_CHANGES = 1_000
-"""Of an epoch in the long history."""
+"""Changes of an epoch in the long history."""
 PARALLELISM, GROUPS = 2, 128
 LOOKUPS, COLD = 40, 7
 TABLE = StateTable(
@@ -59,7 +59,7 @@ class Line:
         self._bases: tuple[BaseFile, ...] = ()
 
     def epoch(self, keys: np.ndarray) -> None:
-        """One epoch that changes these keys."""
+        """Write one epoch that changes these keys."""
         key = EpochKey("main", len(self.references) + 1)
         routes = pa.array(np.char.add("route-", keys.astype(str)))
         columns = pa.table({"route": routes}, schema=TABLE.key_schema)
@@ -134,7 +134,7 @@ def _lookups(line: Line) -> list[Result]:
     how = f"{KEYS:,} keys, base and {DELTAS} deltas of {CHANGES:,} changes; median, without HTTP"
     return [
         at_most("look-up at an old epoch, warm", median(warm) * 1000, 20, "ms", how, digits=1),
-        at_most("look-up at an old epoch, cold", median(cold) * 1000, 300, "ms", "nothing kept in memory", digits=0),
+        at_most("look-up at an old epoch, cold", median(cold) * 1000, 300, "ms", "without caches", digits=0),
     ]
 
 
@@ -150,7 +150,7 @@ def _differences(line: Line) -> list[Result]:
     for _ in range(COLD):
         forget()
         times.append(seconds(compare))
-    how = f"{CHANGES:,} changes at {KEYS:,} keys, nothing kept in memory; median of {COLD}"
+    how = f"{CHANGES:,} changes at {KEYS:,} keys, without caches; median of {COLD}"
     return [
         at_most("diff of neighbouring epochs", median(times), 1, "s", how),
         number("diff of neighbouring epochs, warm", seconds(compare), "s"),
@@ -178,7 +178,7 @@ def _scans(line: Line) -> list[Result]:
         first.append(time.perf_counter() - started)
     again = seconds(lambda: page(last))
     forget()
-    how = f"{KEYS:,} keys, base and {DELTAS} deltas of {CHANGES:,} changes, pages of 500, nothing kept in memory"
+    how = f"{KEYS:,} keys, base and {DELTAS} deltas of {CHANGES:,} changes, pages of 500, without caches"
     return [
         at_most("scan at an old epoch, first page", median(first), 0.3, "s", f"{how}; median of {COLD}"),
         number("scan at an old epoch, next page", again * 1000, "ms", digits=1),
@@ -201,7 +201,7 @@ def _histories(line: Line) -> list[Result]:
     for _ in range(3):
         forget()
         times.append(seconds(history))
-    how = f"{EPOCHS:,} epochs of {SMALL_CHANGES:,} changes, nothing kept in memory; median of 3"
+    how = f"{EPOCHS:,} epochs of {SMALL_CHANGES:,} changes, without caches; median of 3"
     return [at_most("history of a key", median(times), 2, "s", how)]
 
 
@@ -212,7 +212,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def forget() -> None:
-    """Nothing is kept in memory of what was read before, but by the operating system."""
+    """Clear all caches except that of the operating system."""
     row_groups.forget()
     scans.forget()
     store._manifests.clear()

@@ -1,9 +1,8 @@
-"""Small epochs beside plain Spark jobs of their shapes, in turns: one operator and a sink, two and two, and verbs.
+"""Small epochs compared with plain Spark jobs of the same shape: one operator and sink, two of each, and verbs.
 
-A turn is a few epochs of each shape, then as many plain jobs over the same files: the same scans and aggregations, and
-as many Python stages, which pass their rows on: one for each operator, whose sink is in it. Of each epoch the calls
-into the JVM are counted, too. What another process does in the same seconds falls on both sides; a ratio is of one
-turn, and the first turns are not counted.
+A turn is a few epochs of each shape, then as many plain jobs over the same files, with the same scans and aggregations
+and one Python stage for each operator, which returns its rows. The calls of an epoch into the JVM are counted as well.
+The sides alternate, so that other load affects both. A ratio is of one turn; the first turns are not counted.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from epochal.connectors import files
 from epochal.contracts.configuration import Configuration
 
 TURNS, COLD_TURNS, EPOCHS, COLD = 4, 2, 7, 2
-"""Of each turn so many epochs, of which the first are not counted: an attempt begins cold."""
+"""Epochs of each turn, and first epochs that are not counted, because an attempt begins cold."""
 ROWS, KEYS, MOST = 1_000, 500, 1.25
 
 
 @dataclass(frozen=True)
 class Shape:
-    """``keys``: of each operator, which has a sink of its own. ``verbs``: between the source and the operators."""
+    """``keys``: key of each operator, which has its own sink. ``verbs``: number between source and operators."""
 
     name: str
     keys: tuple[str, ...]
@@ -49,7 +48,7 @@ class Shape:
         return pipeline
 
     def job(self, spark: SparkSession, file: Path) -> None:
-        """What Spark cannot do without, for the same answer: nothing is kept and nothing written."""
+        """Run the minimal Spark job with the same result, without storing or writing rows."""
         rows = spark.read.schema(inputs.SCHEMA).parquet(str(file))
         branches = [_plain(rows, key) for key in self.keys]
         reduce(DataFrame.unionAll, branches).collect()
@@ -64,7 +63,7 @@ SHAPES = (
 
 @dataclass
 class Measured:
-    """Of one shape by turn: milliseconds of the median epoch and job, and calls into the JVM of an epoch."""
+    """Results of one shape by turn: milliseconds of the median epoch and job, and calls of an epoch into the JVM."""
 
     epochs: list[float] = field(default_factory=list)
     jobs: list[float] = field(default_factory=list)
@@ -97,13 +96,14 @@ def _epochs(
 
 def _results(shape: Shape, found: Measured) -> Iterator[Result]:
     epochs, jobs = found.epochs[COLD_TURNS:], found.jobs[COLD_TURNS:]
-    how = f"{ROWS:,} rows an epoch, trigger to prepared; {found.calls[-1]} calls into the JVM, with an attempt's start"
+    calls = f"{found.calls[-1]} calls into the JVM, including the start of an attempt"
+    how = f"{ROWS:,} rows an epoch, trigger to prepared; {calls}"
     yield number(f"small epoch, {shape.name}", median(epochs), "ms", how, digits=0)
     yield number(
-        f"its plain Spark job, {shape.name}",
+        f"plain Spark job, {shape.name}",
         median(jobs),
         "ms",
-        "a Python stage for each operator, which passes rows on",
+        "a Python stage for each operator, which returns its rows",
         digits=0,
     )
     yield in_turns(f"small epoch / plain Spark job, {shape.name}", epochs, jobs, most=MOST)

@@ -1,7 +1,7 @@
 """A keyed Python function, called once per key, on the data of the aggregate.
 
-Beside it, in turns and in the same JVM, the two interfaces of PySpark for such a function, on a smaller input: over
-rows (``transformWithState``) and over pandas frames (``transformWithStateInPandas``). All are compared per row, and the
+It alternates, in the same JVM, with PySpark's two interfaces for such a function on a smaller input: over rows
+(``transformWithState``) and over pandas frames (``transformWithStateInPandas``). All are compared per row, and the
 ratio is to the faster of the two in each turn.
 """
 
@@ -19,14 +19,14 @@ from epochal.contracts.configuration import Configuration
 
 ROWS, KEYS = 1_000_000, 200_000
 SMALLER = 20
-"""PySpark's own is measured on an input this many times smaller, or it would take hours."""
+"""Divisor of the input for PySpark's interfaces, which would take hours otherwise."""
 TURNS, COLD = 2, 1
 OURS, OVER_ROWS, OVER_FRAMES = "Epochal", "transformWithState", "transformWithStateInPandas"
 EPOCHS = {OURS: 4, OVER_ROWS: 3, OVER_FRAMES: 3}
-"""Of each turn so many files, of which the first is not counted: an attempt, or a query, begins cold."""
+"""Files of each turn, the first of which is not counted, because attempts and queries begin cold."""
 
 Way = Callable[[Path], list[float]]
-"""Seconds of an epoch for each file that has come into the folder since the last time."""
+"""Seconds of an epoch for each new file in the folder."""
 
 
 def run(folder: Path) -> list[Result]:
@@ -69,7 +69,7 @@ def _ways(spark: SparkSession, folder: Path, settings: Configuration) -> Mapping
 
 
 def _in_turns(folder: Path, ways: Mapping[str, Way], listed: Mapping[str, Sequence[Path]]) -> dict[str, list[float]]:
-    """By way the median epoch of each turn; who begins changes with the turn."""
+    """Median epoch of each turn, by way; their order alternates."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(TURNS):
         for name in list(ways)[:: -1 if turn % 2 else 1]:

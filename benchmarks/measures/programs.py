@@ -1,8 +1,8 @@
-"""Programs translated from a class, each beside the pipeline that somebody would write by hand, in turns.
+"""Programs translated from a class, each alternating with a pipeline written by hand.
 
-Both take the same files in one session, one after the other: the key/value store of ``examples/sdg`` beside a
-``process()`` that does the same for all calls of a key, the word count beside ``explode(split(..))`` before a
-``process()`` that counts. A ratio is of one turn; the first, in which a JVM learns its code, is not counted.
+Both read the same files in one session, one after the other: the key/value store of ``examples/sdg`` and a
+``process()`` for all calls of a key; the word count and ``explode(split(..))`` before a ``process()`` that counts. A
+ratio is of one turn; the first turn, in which the JVM warms up, is not counted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from examples.sdg.key_value_store import KeyValueStore
 from examples.sdg.word_count import WordCount
 
 TURNS, EPOCHS, COLD = 2, 4, 2
-"""Of each turn so many epochs, of which the first two are not counted: an attempt begins cold."""
+"""Epochs of each turn, the first two of which are not counted, because an attempt begins cold."""
 MOST = 1.5
 CALLS, KEYS, VALUE = 200_000, 200_000, "v" * 90
 LINES, WORDS, WORDS_OF_A_LINE = 20_000, 10_000, 10
@@ -37,7 +37,7 @@ Build = Callable[[Path], Pipeline]
 
 
 class Store(KeyedProcess):
-    """``put`` and ``get`` of a key, in the order of their calls."""
+    """Executes ``put`` and ``get`` of a key in the order of the calls."""
 
     stored = ValueState("value string")
     output = "key string, at long, value string"
@@ -55,7 +55,7 @@ class Store(KeyedProcess):
 
 
 class Count(KeyedProcess):
-    """How often a word has come in a window."""
+    """Counts a word in a window."""
 
     counted = ValueState("times long")
     output = "word string"
@@ -82,7 +82,7 @@ def run(folder: Path, turns: int = TURNS) -> list[Result]:
 def _compared(
     spark: SparkSession, folder: Path, turns: int, name: str, how: str, source: Path, by_hand: Build, program: Build
 ) -> Iterator[Result]:
-    """The seconds of the median epoch of each turn, and how much longer; who begins changes with the turn."""
+    """Seconds of the median epoch and ratio by turn; the order of the sides alternates."""
     settings = engine.configuration(folder)
     seconds: dict[Build, list[float]] = {by_hand: [], program: []}
     for turn in range(turns + 1):
@@ -90,8 +90,8 @@ def _compared(
             times = engine.run_epochs(build(source), spark, folder / build.__name__, settings, EPOCHS)
             seconds[build].append(median(epoch.seconds for epoch in times[COLD:]))
     first, second = (found[1:] for found in seconds.values())
-    beside = f"{how}; by hand {median(first):.2f} s"
-    yield number(f"{name}, translated from a class: an epoch", median(second), "s", beside)
+    how_compared = f"{how}; by hand {median(first):.2f} s"
+    yield number(f"{name}, translated from a class: an epoch", median(second), "s", how_compared)
     yield in_turns(f"{name}, translated from a class / by hand", second, first, most=MOST)
 
 
@@ -142,7 +142,7 @@ def _lines(pipeline: Pipeline, source: Path) -> Stream:
 
 
 def _write_calls(folder: Path, epoch: int) -> None:
-    """Puts and gets by turns, of keys drawn evenly."""
+    """Write alternating puts and gets of uniformly distributed keys."""
     names = pa.array([f"key-{key}" for key in np.random.default_rng(epoch).integers(0, KEYS, CALLS)])
     at = pa.array(np.arange(CALLS, dtype=np.int64) + epoch * CALLS)
     for remainder, name in enumerate(("put", "get")):
@@ -154,7 +154,7 @@ def _write_calls(folder: Path, epoch: int) -> None:
 
 
 def _write_lines(folder: Path, epoch: int) -> None:
-    """A second's lines; few words are most of the text."""
+    """Write the lines of one second; few words make up most of the text."""
     words = np.random.default_rng(epoch).zipf(1.3, (LINES, WORDS_OF_A_LINE)) % WORDS
     at = epoch * WINDOW_MILLISECONDS + np.arange(LINES, dtype=np.int64) * WINDOW_MILLISECONDS // LINES
     _write(

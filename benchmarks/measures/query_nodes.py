@@ -1,9 +1,8 @@
-"""Look-ups of a query node: beside a busy driver; then per second of CPU, one worker against a bare app that answers
-the same bytes, and two workers against one; and batches in both forms.
+"""Look-ups of a query node: during a busy driver; then per CPU second, one worker compared with a bare app that returns
+the same bytes, and two workers compared with one; and batches in both formats.
 
-CPU is that of the workers alone, by the kernel's accounts: the load generator, the driver and whatever else runs on the
-machine takes cores, but not what is counted. Each is measured in turn, several times; what is said is the least and the
-greatest ratio.
+Only the CPU time of the workers counts, from /proc: the load generator, the driver and other processes use cores as
+well. The sides alternate in several rounds; the results are the least and the greatest ratio.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from epochal.testing.servers.control_plane import COMMAND, ControlPlane
 
 ROUNDS, SECONDS, WARM_SECONDS = 3, 3, 1
 CONNECTIONS, BATCH_CONNECTIONS = 32, 2
-"""Of each worker."""
+"""Connections for each worker."""
 TARGET, BARE_TARGET = 0.9, 0.85
 P99_MILLISECONDS = 8
 KEYS_A_SECOND = {"batch": 400_000, "columns": 800_000}
@@ -43,22 +42,22 @@ def run(folder: Path) -> list[Result]:
         wait_for(lambda: has_key(application, KEYS - 1), "every key")
         with query_node(plane, folder, 1) as node:
             before = head(application)
-            beside = [Asked.of(node, plane, "point") for _ in range(ROUNDS)]
+            with_driver = [Measured.of(node, plane, "point") for _ in range(ROUNDS)]
             committed = head(application) - before
         client.operations.wait(client.applications.stop("counts"))
         rates: dict[int, list[float]] = {0: [], 1: [], 2: []}
-        batches: dict[str, list[Asked]] = {kind: [] for kind in KEYS_A_SECOND}
+        batches: dict[str, list[Measured]] = {kind: [] for kind in KEYS_A_SECOND}
         with query_node(plane, folder, 1) as node, bare_app(node, plane) as bare, query_node(plane, folder, 2) as two:
             for _ in range(ROUNDS):
-                for workers, asked in enumerate((bare, node, two)):
-                    rates[workers].append(Asked.of(asked, plane, "point").per_cpu_second)
+                for workers, measured in enumerate((bare, node, two)):
+                    rates[workers].append(Measured.of(measured, plane, "point").per_cpu_second)
                 for kind, found in batches.items():
-                    found.append(Asked.of(node, plane, kind))
+                    found.append(Measured.of(node, plane, kind))
     of_bare = [one / bare for bare, one in zip(rates[0], rates[1], strict=True)]
     of_one = [two / one for one, two in zip(rates[1], rates[2], strict=True)]
     how = f"{KEYS:,} keys, {CONNECTIONS} connections for each worker; {{:.2f}} to {{:.2f}} in {ROUNDS} rounds"
     return [
-        *_beside_a_driver(beside, committed),
+        *_with_busy_driver(with_driver, committed),
         number("look-ups per CPU second, one query worker", sum(rates[1]) / ROUNDS, "/s", digits=0),
         at_least(
             "look-ups per CPU second, one query worker against a bare app of the same bytes",
@@ -79,15 +78,15 @@ def run(folder: Path) -> list[Result]:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the load generator says, and the CPU seconds of the workers meanwhile."""
+class Measured:
+    """Results of the load generator, and CPU seconds of the workers during the load."""
 
     answers: Mapping[str, float]
     cpu_seconds: float
 
     @classmethod
-    def of(cls, node: QueryNode, plane: ControlPlane, kind: str) -> Asked:
-        """Raises ``RuntimeError`` where a look-up has failed."""
+    def of(cls, node: QueryNode, plane: ControlPlane, kind: str) -> Measured:
+        """Run the load generator. Raises ``RuntimeError`` if a look-up fails."""
         token = (plane.home / "admin.token").read_text().strip()
         connections = (CONNECTIONS if kind == "point" else BATCH_CONNECTIONS) * len(node.workers)
 
@@ -112,26 +111,24 @@ class Asked:
         return self.answers["requests"] / self.cpu_seconds
 
 
-def _beside_a_driver(rounds: list[Asked], committed: int) -> list[Result]:
-    p99 = sorted(asked.answers["p99"] * 1000 for asked in rounds)
+def _with_busy_driver(rounds: list[Measured], committed: int) -> list[Result]:
+    p99 = sorted(measured.answers["p99"] * 1000 for measured in rounds)
     how = (
-        f"{CONNECTIONS} connections, one worker; a driver that takes in {RATE:,.0f} rows/s has committed {committed} "
-        f"epochs meanwhile; {p99[0]:.1f} to {p99[-1]:.1f} ms in {ROUNDS} rounds"
+        f"{CONNECTIONS} connections, one worker; a driver that reads {RATE:,.0f} rows/s has committed {committed} "
+        f"epochs in this time; {p99[0]:.1f} to {p99[-1]:.1f} ms in {ROUNDS} rounds"
     )
     return [
         number(
-            "look-ups of a query node beside a busy driver", median(each.per_second for each in rounds), "/s", digits=0
+            "look-ups of a query node with a busy driver", median(each.per_second for each in rounds), "/s", digits=0
         ),
-        at_most(
-            "look-ups of a query node beside a busy driver, p99", median(p99), P99_MILLISECONDS, "ms", how, digits=1
-        ),
+        at_most("look-ups of a query node with a busy driver, p99", median(p99), P99_MILLISECONDS, "ms", how, digits=1),
     ]
 
 
-def _batches(kinds: Mapping[str, list[Asked]]) -> Iterator[Result]:
+def _batches(kinds: Mapping[str, list[Measured]]) -> Iterator[Result]:
     for kind, rounds in kinds.items():
-        rates = sorted(asked.per_second * BATCH for asked in rounds)
-        cpu = median(asked.per_cpu_second * BATCH for asked in rounds)
+        rates = sorted(measured.per_second * BATCH for measured in rounds)
+        cpu = median(measured.per_cpu_second * BATCH for measured in rounds)
         form = "JSON" if kind == "batch" else "Arrow"
         how = (
             f"{BATCH:,} keys a request, {BATCH_CONNECTIONS} connections, one worker; {rates[0]:,.0f} to "
@@ -144,7 +141,7 @@ def _batches(kinds: Mapping[str, list[Asked]]) -> Iterator[Result]:
 
 @contextmanager
 def bare_app(node: QueryNode, plane: ControlPlane) -> Iterator[QueryNode]:
-    """:mod:`benchmarks.bare` with an answer of a node's."""
+    """Start :mod:`benchmarks.bare` with an answer of the node."""
     token = (plane.home / "admin.token").read_text().strip()
     answer = httpx.get(f"{node.url}{PATH}/keys/{KEYS // 2}", headers={"Authorization": f"Bearer {token}"})
     answer.raise_for_status()
@@ -165,13 +162,13 @@ class QueryNode:
         self.workers = workers
 
     def cpu_seconds(self) -> float:
-        """User and system time of the workers, since they began."""
+        """User and system time of the workers."""
         return sum(cpu_seconds(worker) for worker in self.workers)
 
 
 @contextmanager
 def query_node(plane: ControlPlane, folder: Path, workers: int) -> Iterator[QueryNode]:
-    """Beside the control plane, on its catalog and store."""
+    """Start a query node on the catalog and store of the control plane."""
     home = folder / f"query-{workers}"
     home.mkdir(exist_ok=True)
     places = {"EPOCHAL_HOME": str(home), "EPOCHAL_DATABASE_URL": f"sqlite:///{plane.home / 'catalog.sqlite'}"}
@@ -181,11 +178,11 @@ def query_node(plane: ControlPlane, folder: Path, workers: int) -> Iterator[Quer
         [str(part) for part in command], env=plane.environment | places, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        said = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
+        started = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
         try:
-            with Client(said["url"]) as client:
+            with Client(started["url"]) as client:
                 wait_for(client.ready, "the query node")
-            yield QueryNode(said["url"], _workers(process.pid))
+            yield QueryNode(started["url"], _workers(process.pid))
         finally:
             process.send_signal(signal.SIGTERM)
 

@@ -1,4 +1,4 @@
-"""Rescaling 2 -> 4 -> 3 with a million keys while epochs go on: the longest gap between two, and the rate after it."""
+"""Rescaling 2 -> 4 -> 3 with a million keys while epochs run: the longest gap between epochs, and the rate after it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(folder: Path) -> list[Result]:
             after = _more(application, EPOCHS)
             gaps.append(_gap(application, first))
         usual = median(before)
-        how = "from the epoch before to the first one with the other parallelism, as their commits"
+        how = "from the commit of the previous epoch to that of the first epoch with the new parallelism"
         return [
             number("epochs before", usual, "s", f"{SLICE:,} rows each, {KEYS:,} keys, median"),
             at_most("pause of a rescale", max(gaps) / usual, 2.0, "epochs", how),
@@ -41,14 +41,14 @@ def run(folder: Path) -> list[Result]:
 
 
 def _rescaled(client: Client, application: ApplicationHandle, parallelism: int) -> int:
-    """The first epoch with the other parallelism."""
+    """Rescale the application. Returns the first epoch with the new parallelism."""
     operation = client.operations.wait(application.versions.rescale(parallelism))
     assert operation.result is not None
     return int(operation.result["epoch"])
 
 
 def _more(application: ApplicationHandle, epochs: int) -> list[float]:
-    """Seconds between the commits of so many further epochs."""
+    """Wait for ``epochs`` more epochs. Returns the seconds between their commits."""
     first = head(application)
     wait_for(lambda: head(application) >= first + epochs, f"{epochs} further epochs")
     return _seconds(_commits(application, epochs))

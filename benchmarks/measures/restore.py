@@ -1,4 +1,4 @@
-"""Restoring state into empty local stores, from bases alone: two subtasks at once, a process each, as executors do."""
+"""Restoring state from bases into empty local stores: two subtasks concurrently in separate processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(folder: Path) -> list[Result]:
     bases = tuple(_bases(store))
     written = time.perf_counter() - started
     chain = Chain(HEAD, bases, ())
-    how = f"{KEYS:,} keys, {len(bases)} files, {SUBTASKS} subtasks at once"
+    how = f"{KEYS:,} keys, {len(bases)} files, {SUBTASKS} concurrent subtasks"
     return [
         *(
             at_least(
@@ -48,12 +48,12 @@ def run(folder: Path) -> list[Result]:
             )
             for kind in BACKENDS
         ),
-        number("restore: writing the bases before it", KEYS / written / 1e6, "M/s", "sort, encode, sync", digits=2),
+        number("restore: writing of the bases", KEYS / written / 1e6, "M/s", "sort, encode, sync", digits=2),
     ]
 
 
 def _seconds(store: SnapshotStore, kind: str, folder: Path, chain: Chain) -> float:
-    """Until all subtasks have their rows."""
+    """Seconds until all subtasks have their rows."""
     with ProcessPoolExecutor(SUBTASKS, mp_context=get_context("spawn")) as processes:
         list(processes.map(_ready, range(SUBTASKS)))
         started = time.perf_counter()
@@ -66,7 +66,7 @@ def _seconds(store: SnapshotStore, kind: str, folder: Path, chain: Chain) -> flo
 def _bases(store: SnapshotStore) -> Iterator[BaseFile]:
     keys = np.arange(KEYS, dtype=np.int64)
     groups = key_groups(pa.table({"key": keys}), pa.schema([pa.field("key", pa.int64())]), GROUPS)
-    order = np.argsort(groups, kind="stable")  # within a group keys rise already
+    order = np.argsort(groups, kind="stable")  # keys are already ascending within a group
     keys, groups = keys[order], groups[order]
     for index in range(RANGES):
         part = KeyGroupRange(index * GROUPS // RANGES, (index + 1) * GROUPS // RANGES - 1)
@@ -77,12 +77,12 @@ def _bases(store: SnapshotStore) -> Iterator[BaseFile]:
 
 
 def _ready(_: int) -> None:
-    """The process has started and imported what it needs; each takes one of these."""
+    """Called once in each process, which has then started and imported its modules."""
     time.sleep(1)
 
 
 def _restore(url: str, kind: str, cache: str, chain: Chain, subtask: int) -> None:
-    """Of one subtask, which then sees its rows."""
+    """Restore one subtask and check that it has its rows."""
     epoch = EpochScope("benchmark", EpochKey("main", 2), 1, HEAD)
     scope = StateTaskScope(epoch, "counts", subtask, SUBTASKS, GROUPS, (COUNTS,), {COUNTS.id: chain})
     transaction = BACKENDS[kind]("counts", SnapshotStore(url), cache).start(scope)

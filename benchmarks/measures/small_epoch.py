@@ -1,7 +1,7 @@
-"""How soon a small epoch is decided: one operator, one sink, warm, from the trigger to prepared.
+"""Time of a small epoch from the trigger to prepared: one operator, one sink, warm.
 
-Beside it, the least that Spark takes for a job of that shape: the same file, the same aggregation, and a Python stage
-that passes its rows on and does nothing else.
+Compared with the minimal Spark job of the same shape: the same file, the same aggregation, and a Python stage that
+returns its rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from epochal.contracts.configuration import Configuration
 
 EPOCHS, ROWS, KEYS, WARM = 80, 1_000, 500, 40
 INTERVAL_SECONDS = 0.5
-"""Long enough that the epoch before is committed: what is measured is one epoch, not a backlog."""
+"""Long enough for the commit of the previous epoch, so that epochs do not queue."""
 
 
 def run(folder: Path) -> list[Result]:
@@ -35,10 +35,10 @@ def run(folder: Path) -> list[Result]:
         at_most("small epoch, p50", percentile(milliseconds, 0.5), 200, "ms", how, digits=0),
         number("small epoch, p99", percentile(milliseconds, 0.99), "ms", digits=0),
         number(
-            "small epoch, Spark's own part, p50",
+            "small epoch, Spark's part, p50",
             percentile(plain, 0.5),
             "ms",
-            "a plain job of the same shape: scan, aggregation, a Python stage that passes rows on",
+            "a plain job of the same shape: scan, aggregation, a Python stage that returns its rows",
             digits=0,
         ),
     ]
@@ -49,7 +49,7 @@ def configuration(folder: Path) -> Configuration:
 
 
 def epochs(folder: Path, source: Path, count: int, spark: SparkSession, settings: Configuration) -> list[float]:
-    """Milliseconds of each, from its trigger to prepared."""
+    """Milliseconds of each epoch from its trigger to prepared."""
     pipeline = pipelines.aggregate_to_files(source, folder / "output")
     times = engine.run_epochs(pipeline, spark, folder / "epochal", settings, count)
     return [time.seconds * 1000 for time in times]

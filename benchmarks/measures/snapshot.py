@@ -1,7 +1,7 @@
-"""What the snapshot of an epoch costs: the share of its time that goes into sorting, encoding and syncing its deltas.
+"""Cost of the snapshot of an epoch: the share of its time for sorting, encoding and syncing the deltas.
 
-State cannot be switched to "no snapshot" (a task never changes state in place; the delta is how the next epoch sees the
-change), so the work itself is timed inside the tasks: the slowest subtask of each epoch, of that epoch's time.
+Snapshots cannot be switched off, because tasks never change state in place and the next epoch reads the delta.
+Therefore the work is timed within the tasks: the slowest subtask of each epoch, as a share of the epoch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FILES, ROWS, KEYS, WARM = 12, 1_000_000, 200_000, 3
 
 
 class TimedTransaction(DeltaTransaction):
-    """Notes in a file how long its pre-commit took."""
+    """Records the duration of its pre-commit in a file."""
 
     times: Path
 
@@ -37,7 +37,7 @@ class TimedTransaction(DeltaTransaction):
 
 
 class TimedBackend(HeapBackend):
-    """State whose transactions are timed."""
+    """A state backend with timed transactions."""
 
     def __init__(self, times: Path, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -69,5 +69,5 @@ def run(folder: Path) -> list[Result]:
     how = f"{ROWS:,} rows, {KEYS:,} keys an epoch: sort, encode and sync the deltas; median of {FILES - WARM}"
     return [
         number("snapshot: writing an epoch's deltas", median(deltas[WARM:]) * 1000, "ms", how, digits=0),
-        at_most("snapshot: of the epoch's time", median(shares[WARM:]), 3, "%", digits=1),
+        at_most("snapshot: share of the epoch's time", median(shares[WARM:]), 3, "%", digits=1),
     ]

@@ -1,7 +1,7 @@
-"""What 1, 10, 100 and 1,000 standing queries add to an epoch.
+"""Time that 1, 10, 100 and 1,000 standing queries add to an epoch.
 
-The same 100,000 events in every epoch, from a Parquet file; the pipeline counts them, and has standing queries beside.
-The queries differ in what they filter, group and aggregate, as those of many analysts do.
+Every epoch reads 100,000 events from a Parquet file; the pipeline counts them and has standing queries. The queries
+have different filters, groups and aggregates, as those of many analysts.
 """
 
 from __future__ import annotations
@@ -44,13 +44,11 @@ def run(folder: Path) -> list[Result]:
         events(file, epoch, ROWS)
     found = seconds_of_epochs(files)
     added = {asked: found[asked] - found[0] for asked in ASKED[1:]}
-    how = f"{ROWS:,} events an epoch; p50 of {EPOCHS - WARM} epochs, all in turns"
+    how = f"{ROWS:,} events an epoch; p50 of {EPOCHS - WARM} epochs, alternating"
     adds = ", ".join(f"{asked:,}: {seconds:.3f} s" for asked, seconds in added.items())
     return [
         number("an epoch without standing queries", found[0], "s", how),
-        at_most(
-            "what 1,000 standing queries add / what one adds", added[1_000] / added[1], 20, "times", adds, digits=1
-        ),
+        at_most("time added by 1,000 standing queries / by one", added[1_000] / added[1], 20, "times", adds, digits=1),
     ]
 
 
@@ -95,8 +93,8 @@ def events(path: Path, epoch: int, rows: int) -> None:
 
 
 def seconds_of_epochs(files: list[Path]) -> dict[int, float]:
-    """By the number of queries the median over the epochs after the first few. All take turns, so that what else the
-    machine does is the same for each."""
+    """Median epoch after the first few, by number of queries. The sizes alternate, so that other load of the machine
+    affects all alike."""
     configuration = Configuration(state_backend="heap", parallelism=2, epoch_interval_seconds=0)
     with ExitStack() as stack:
         runs = {asked: stack.enter_context(Harness(pipeline(), configuration=configuration)) for asked in ASKED}

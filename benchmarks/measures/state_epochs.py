@@ -1,7 +1,7 @@
-"""Epochs of one subtask without Spark: a view is opened, keys are looked up and changed, a delta is written.
+"""Epochs of one subtask without Spark: open a view, look up and change keys, write a delta.
 
-Heap and LMDB take turns, epoch by epoch, with the same keys. What is measured is the processor's time of the process,
-all threads; what is beside epochs (merging) is measured by itself, after each of them.
+Heap and LMDB alternate epoch by epoch with the same keys. Measured is the CPU time of all threads of the process.
+Merging, which runs in parallel with epochs, is measured separately after each epoch.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.state.access import TableAccess
 
 KEYS, CHANGED, FEW, EPOCHS, WARM = 500_000, 100_000, 10, 24, 4
-PARTS = ("view opened", "looked up", "delta written", "merging beside")
+PARTS = ("view opened", "looked up", "delta written", "merging")
 
 
 def run(folder: Path) -> list[Result]:
-    pa.set_cpu_count(1)  # as a task's worker has it
+    pa.set_cpu_count(1)  # as in the worker of a task
     keys = np.arange(KEYS, dtype=np.int64)
     rows = owned(pa.table({"key": keys, "rows": keys % 100, "total": keys * 3})).combine_chunks()
     chance = np.random.default_rng(1)
@@ -47,13 +47,13 @@ def run(folder: Path) -> list[Result]:
             chosen = rows.take(pa.array(chance.permutation(rows.num_rows)[:changed])).combine_chunks()
             for side in sides.values():
                 side.epoch(chosen)
-        how = f"a subtask with {rows.num_rows:,} keys of state, {changed:,} changed in an epoch; processor time"
+        how = f"a subtask with {rows.num_rows:,} keys of state, {changed:,} changed in an epoch; CPU time"
         for name, side in sides.items():
             seconds = np.array(side.seconds[WARM:])
-            told = zip(PARTS, [*np.median(seconds, axis=0)[:3].tolist(), float(seconds[:, 3].mean())], strict=True)
-            parts = ", ".join(f"{part} {1000 * took:.1f}" for part, took in told)
+            times = zip(PARTS, [*np.median(seconds, axis=0)[:3].tolist(), float(seconds[:, 3].mean())], strict=True)
+            parts = ", ".join(f"{part} {1000 * took:.1f}" for part, took in times)
             whole = float(seconds[:, :3].sum(axis=1).mean())
-            what = f"state in epochs, {name}: {changed:,} keys, without merging beside"
+            what = f"state in epochs, {name}: {changed:,} keys, without merging"
             results.append(number(what, 1000 * whole, "ms", f"{how}, mean; ms: {parts}", digits=1))
     for name, side in sides.items():
         restored = median(side.restored() for _ in range(3))
@@ -86,7 +86,7 @@ class _Side:
         self.seconds.append((opened, looked_up, written, merged))
 
     def restored(self) -> float:
-        """Of a process that has looked at nothing yet, on the same machine."""
+        """Seconds of the first view in a new process on the same machine."""
         for module in (heap, lmdb, recent):
             module.forget()
         started = time.process_time()

@@ -1,6 +1,6 @@
-"""Does an epoch cost more when there is more state? The same input on 1,000, 100,000 and 1,000,000 keys of state.
+"""Cost of an epoch by size of state: the same input on 1,000, 100,000 and 1,000,000 keys.
 
-The three sizes take turns in one session, so that whatever else the machine does meets all of them alike.
+The three sizes alternate in one session, so that other load of the machine affects all alike.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks.result import Result, at_most, number
 SIZES = (1_000, 100_000, 1_000_000)
 TURNS, EPOCHS_A_TURN, ROWS, TOUCHED = 4, 5, 10_000, 1_000
 COLD_EPOCHS = 2
-"""Of each turn: an attempt begins cold."""
+"""First epochs of each turn that are not counted, because an attempt begins cold."""
 
 
 def run(folder: Path) -> list[Result]:
@@ -36,9 +36,9 @@ def run(folder: Path) -> list[Result]:
                 if turn > 0:
                     seconds[keys] += [time.seconds for time in times[COLD_EPOCHS:]]
     medians = {keys: median(values) * 1000 for keys, values in seconds.items()}
-    how = f"{ROWS:,} rows over {TOUCHED:,} keys an epoch; median of {len(seconds[SIZES[0]])}, the sizes taking turns"
+    how = f"{ROWS:,} rows over {TOUCHED:,} keys an epoch; median of {len(seconds[SIZES[0]])}, alternating sizes"
     spread = max(medians.values()) / min(medians.values())
     return [
         *(number(f"epoch on {keys:,} keys of state", value, "ms", how, digits=0) for keys, value in medians.items()),
-        at_most("epoch by size of state: slowest of fastest", spread, 1.5, "times"),
+        at_most("epoch by size of state: slowest / fastest", spread, 1.5, "times"),
     ]

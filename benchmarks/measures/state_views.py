@@ -1,6 +1,6 @@
-"""Reads of state within a task: a subtask looks 100,000 keys up, and reads 20,000 keys' lists, in either local store.
+"""Reads of state within a task: a subtask looks up 100,000 keys and reads the lists of 20,000 keys in each store.
 
-The two stores take turns. What is measured is the processor's time of one process, as a task has it.
+The two stores alternate. Measured is the CPU time of one process, as in a task.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BACKENDS: dict[str, type[DeltaBackend]] = {"heap": HeapBackend, "LMDB": LmdbBack
 
 
 def run(folder: Path) -> list[Result]:
-    pa.set_cpu_count(1)  # as a task's worker has it
+    pa.set_cpu_count(1)  # as in the worker of a task
     keys = np.arange(KEYS, dtype=np.int64)
     counts = owned(pa.table({"key": keys, "rows": keys % 100, "total": keys * 3}))
     owners = keys[: LISTS * 4]
@@ -60,7 +60,7 @@ def run(folder: Path) -> list[Result]:
             if turn:
                 seconds.setdefault((name, "look-up"), []).append(looked_up)
                 seconds.setdefault((name, "lists"), []).append(read)
-    how = f"a subtask with {counts.num_rows:,} keys of state; processor time, median of {TURNS}"
+    how = f"a subtask with {counts.num_rows:,} keys of state; CPU time, median of {TURNS}"
     what = {"look-up": f"{LOOKED_UP:,} keys looked up", "lists": f"lists of {LISTS:,} keys, {ELEMENTS} elements each"}
     return [
         number(f"state in a task, {name}: {what[read]}", median(times) * 1000, "ms", how, digits=0)
@@ -69,7 +69,7 @@ def run(folder: Path) -> list[Result]:
 
 
 def _transaction(folder: Path, kind: type[DeltaBackend], counts: pa.Table, recent: pa.Table) -> StateTransaction:
-    """Over an epoch that has put these rows."""
+    """Start a transaction whose parent epoch has put these rows."""
     backend = kind("reads", SnapshotStore(str(folder / "store")), str(folder / "cache"))
     first, second = EpochKey("main", 1), EpochKey("main", 2)
 
@@ -89,7 +89,7 @@ def _transaction(folder: Path, kind: type[DeltaBackend], counts: pa.Table, recen
 
 
 def owned(rows: pa.Table) -> pa.Table:
-    """Those of the first subtask, with their key groups."""
+    """Rows of the first subtask, with their key groups."""
     groups = key_groups(rows, COUNTS.owner_schema, GROUPS)
     mine = pa.array(subtask_of(groups, SUBTASKS) == 0)
     return rows.append_column("_kg", pa.array(groups)).filter(mine)

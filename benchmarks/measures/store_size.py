@@ -1,6 +1,6 @@
-"""How large a store is against the live state, when every epoch touches a twentieth of it and the rest is collected.
+"""Size of a store relative to the live state, if every epoch changes 5 % of the keys and old epochs are collected.
 
-Live state is one set of bases at the head. The store is measured after each collection, and the largest counts.
+Live state is one set of bases at the head. The store is measured after each collection; the largest size counts.
 """
 
 from __future__ import annotations

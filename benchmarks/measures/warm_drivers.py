@@ -1,4 +1,4 @@
-"""With a warm driver, and without, by turns: a version is checked, an application begins, a driver is killed."""
+"""Check of a version, start of an application and kill of a driver, alternately with and without a warm driver."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from epochal.testing.servers.control_plane import ControlPlane, control_plane, p
 from epochal.wire.applications import AttemptAnswer
 
 TURNS = 1
-"""A turn waits for several minutes until drivers are warm: --rounds asks for more."""
+"""A turn waits several minutes until drivers are warm; --rounds runs more turns."""
 WARMING_SECONDS = 900
 PARAMETERS = {"keys": 10_000, "rate": 5_000.0}
 RESTART = {"backoff_seconds": 0.1, "backoff_limit_seconds": 0.1, "max_restarts": 2}
@@ -32,9 +32,9 @@ REACH = {
     "submit to first commit": (5.0, None),
     "first epoch of a driver": (1.0, None),
     "driver killed, to next commit": (4.0, 12.0),
-    "first epoch of a driver after one that was killed": (1.0, None),
+    "first epoch of a driver after a killed one": (1.0, None),
 }
-"""Seconds, with a warm driver and without."""
+"""Maximum seconds with and without a warm driver."""
 
 
 def run(folder: Path, turns: int = TURNS) -> list[Result]:
@@ -56,7 +56,7 @@ def run(folder: Path, turns: int = TURNS) -> list[Result]:
                 results.append(number(name, median(measured), "s", how, digits=1))
             else:
                 results.append(at_most(name, median(measured), limit, "s", how, digits=1))
-    how = f"median of {len(warmed)}, {min(warmed):.0f} to {max(warmed):.0f} s, from the start of a driver on"
+    how = f"median of {len(warmed)}, {min(warmed):.0f} to {max(warmed):.0f} s, from the start of the driver"
     return [*results, number("time until another driver is warm", median(warmed), "s", how, digits=0)]
 
 
@@ -67,7 +67,7 @@ def _plane(folder: Path, warm: bool) -> Iterator[tuple[ControlPlane, Client]]:
 
 
 def _turn(plane: ControlPlane, client: Client, warm: bool, warmed: list[float]) -> Iterator[tuple[str, float]]:
-    """An application, which is checked before its driver is killed."""
+    """Start an application, check a version of it, and kill its driver."""
     if warm:
         _wait_until_ready(plane)
     artifact = client.artifacts.upload(ARTIFACT)
@@ -86,7 +86,7 @@ def _turn(plane: ControlPlane, client: Client, warm: bool, warmed: list[float]) 
     yield "check through a control plane", time.monotonic() - began
     attempt = application.executions.list(limit=1)[0].attempts[-1]
     yield "driver killed, to next commit", _killed(application, attempt)
-    yield "first epoch of a driver after one that was killed", _first_epoch(application, attempt.number + 1)
+    yield "first epoch of a driver after a killed one", _first_epoch(application, attempt.number + 1)
     client.applications.stop(name)
 
 
@@ -97,19 +97,19 @@ def _killed(application: ApplicationHandle, attempt: AttemptAnswer) -> float:
 
 
 def _committed(application: ApplicationHandle, attempt: int) -> list[Epoch]:
-    """Of an attempt that has just begun, the newest first."""
+    """Committed epochs of a new attempt, newest first."""
     return [epoch for epoch in application.epochs.list(limit=100, state="committed") if epoch.attempt == attempt]
 
 
 def _first_epoch(application: ApplicationHandle, attempt: int) -> float:
-    """Seconds from the trigger to prepared."""
+    """Seconds of the first epoch from the trigger to prepared."""
     first = _committed(application, attempt)[-1]
     assert first.prepared_at is not None
     return (first.prepared_at - first.started_at).total_seconds()
 
 
 def _wait_until_ready(plane: ControlPlane) -> None:
-    """They wait themselves until the machine is quiet."""
+    """Wait for warm drivers, which wait until the machine is quiet."""
     deadline = time.monotonic() + WARMING_SECONDS
     while not _all_ready(plane):
         if time.monotonic() > deadline:

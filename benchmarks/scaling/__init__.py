@@ -1,1 +1,1 @@
-"""What grows with what: the figures of ``make scale``."""
+"""Figures of ``make scale``: costs by size."""

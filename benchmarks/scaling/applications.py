@@ -1,4 +1,4 @@
-"""By applications in the catalog, of which at most fifty commit an epoch each second: what a control plane needs."""
+"""Cost of a control plane by number of applications, of which at most 50 commit an epoch each second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""By epochs of history: pages of lists, of the lineage, metrics, and the start of a control plane and of an attempt."""
+"""Costs by epochs of history: pages of lists and lineage, metrics, start of a control plane and of an attempt."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def history(folder: Path, quick: bool) -> Figure:
             Panel("an attempt begins, ms", lines("catalog's part")),
             Panel("start, s", lines("control plane")),
         ],
-        "One application on SQLite, with a row for each epoch, as before they are folded into ranges. An attempt\n"
-        "begins with what it asks of the catalog; of files it reads those of its chain, whose length compaction\n"
-        "bounds.",
+        "One application on SQLite, with a row for each epoch, before they are folded into ranges. An attempt\n"
+        "begins with its requests to the catalog; it reads the files of its chain, whose length compaction\n"
+        "limits.",
     )
 
 
@@ -68,7 +68,7 @@ def _measure(folder: Path, epochs: int) -> dict[str, float]:
 
 
 def _milliseconds(work: Callable[[], object]) -> float:
-    """The median of some times."""
+    """Median milliseconds of several calls."""
     found = []
     for _ in range(ATTEMPTS):
         began = time.perf_counter()

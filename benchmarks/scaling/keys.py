@@ -1,4 +1,4 @@
-"""By keys of state: an epoch that changes 10,000 of them, the start of a driver, and the files."""
+"""Costs by keys of state: an epoch that changes 10,000 of them, the start of a driver, the size of files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STORES = ("heap", "lmdb")
 
 @dataclass(frozen=True)
 class Found:
-    """``first``, in seconds: the first epoch of a driver with its machine's cache; ``restored``: without one."""
+    """``first``: seconds of the first epoch of a driver with the cache of its machine; ``restored``: without it."""
 
     costs: list[EpochCost]
     first: float
@@ -68,10 +68,10 @@ def keys(folder: Path, quick: bool) -> Figure:
             panel("first epoch of a driver, s", "with the cache", "without"),
             panel("on disk, MB", "store", "cache"),
         ],
-        "Two subtasks of one aggregate, a count and a sum for each key (`bigint`), without Spark: what is measured is\n"
-        "Epochal's own part. The first epoch of a driver includes its recovery; without the cache of its machine it\n"
-        "reads all of its state from the store. The store holds all snapshots that are retained, the cache what the\n"
-        "tasks of this machine read.",
+        "Two subtasks of one aggregate, a count and a sum for each key (`bigint`), without Spark, so that\n"
+        "only Epochal's part is measured. The first epoch of a driver includes its recovery; without the cache of\n"
+        "its machine it reads all of its state from the store. The store holds all retained snapshots, the\n"
+        "cache the state that tasks of this machine read.",
     )
 
 
@@ -95,7 +95,7 @@ def _measure(folder: Path, keys: int, store: str, sizes: Sizes) -> Found:
         costs = [timed.epoch(chance.integers(0, keys, sizes.changes)) for _ in range(COLD_EPOCHS + sizes.epochs)]
     first = _first_epoch(simulated, chance.integers(0, keys, sizes.changes))
     cached = _bytes(simulated.cache)
-    shutil.rmtree(simulated.cache, ignore_errors=True)  # a store in memory has none
+    shutil.rmtree(simulated.cache, ignore_errors=True)  # the heap store has no cache
     restored = _first_epoch(simulated, chance.integers(0, keys, sizes.changes))
     found = Found(costs[COLD_EPOCHS:], first, restored, _bytes(folder / "store"), cached)
     shutil.rmtree(folder)
@@ -103,7 +103,7 @@ def _measure(folder: Path, keys: int, store: str, sizes: Sizes) -> Found:
 
 
 def _first_epoch(simulated: Simulated, keys: np.ndarray) -> float:
-    """Of a driver in a process of its own: this one has the state in memory. What was read before is not read again."""
+    """Seconds of the first epoch of a driver in a new process. Earlier slices are not read again."""
     taken = [ROWS.empty_table()] * len(simulated.rows.slices)
     beginning = replace(simulated, rows=replace(simulated.rows, slices=taken))
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
@@ -114,7 +114,7 @@ def _first_epoch(simulated: Simulated, keys: np.ndarray) -> float:
 
 def _timed_first_epoch(simulated: Simulated, keys: np.ndarray) -> float:
     with tempfile.TemporaryDirectory() as another, Simulated(Path(another)).attempt() as timed:
-        timed.epoch(keys)  # what is imported late is no part of the first epoch
+        timed.epoch(keys)  # so that late imports do not count in the first epoch
     started = time.perf_counter()
     with simulated.attempt() as timed:
         timed.epoch(keys)
@@ -122,5 +122,5 @@ def _timed_first_epoch(simulated: Simulated, keys: np.ndarray) -> float:
 
 
 def _bytes(folder: Path) -> int:
-    """On disk: holes of sparse files are none."""
+    """Bytes on disk, without holes of sparse files."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""By connections: point look-ups of a query node with one worker, and with two."""
+"""Point look-ups of a query node with one and two workers, by number of connections."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lookups(folder: Path, quick: bool) -> Figure:
 
 
 def _load(url: str, token: str, seconds: int, connections: int, keys: int) -> dict[str, float]:
-    """Raises ``RuntimeError`` where a look-up has failed."""
+    """Run the load generator. Raises ``RuntimeError`` if a look-up fails."""
     arguments = [url, token, seconds, connections, "point", PATH, keys]
     command = [sys.executable, "-m", "benchmarks.load", *map(str, arguments)]
     found = dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))

@@ -1,4 +1,4 @@
-"""By subtasks, with many tables: the manifest of an epoch, written and read."""
+"""Size and times of the manifest of an epoch, by subtasks and tables."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def manifests(folder: Path, quick: bool) -> Figure:
         "subtasks",
         True,
         [Panel(f"manifest, {y}", series) for y, series in lines.items()],
-        "Each subtask has changed each table: a file for each of both. Written with its hash, and synced; read and\n"
-        f"checked, as a driver does that recovers; median of {TIMES}.",
+        "Each subtask has changed each table, with one file each. Written with its hash and synced; read and\n"
+        f"checked, as by a recovering driver; median of {TIMES}.",
     )
 
 
 def _measure(folder: Path, subtasks: int, tables: int) -> tuple[float, float, float]:
-    """Kilobytes; milliseconds to write, and to read."""
+    """Kilobytes of the manifest, and milliseconds to write and to read it."""
     store = SnapshotStore(str(folder))
     written, read = [], []
     for epoch in range(1, TIMES + 1):
@@ -47,7 +47,7 @@ def _measure(folder: Path, subtasks: int, tables: int) -> tuple[float, float, fl
         reference = store.write_manifest(manifest)
         written.append(time.perf_counter() - began)
         stores._manifests.clear()
-        read.append(_seconds(lambda: store.read_manifest(reference)))  # noqa: B023  called at once
+        read.append(_seconds(lambda: store.read_manifest(reference)))  # noqa: B023  called immediately
     return len(manifest.encode()) / 1e3, median(written) * 1e3, median(read) * 1e3
 
 

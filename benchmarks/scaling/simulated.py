@@ -1,6 +1,6 @@
 """The real engine without Spark, timed: coordinator, tasks, state, snapshots, catalog. Its tasks run one by one.
 
-So what is measured is Epochal's own part, on one core, whatever the machine: the driver's, and each task's.
+Measures Epochal's part on one core, independent of the machine: the driver, and each task.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.kit.local_engine.sources import LocalRows, LocalSource
 
 ROWS = pa.schema([("key", pa.int64()), ("value", pa.int64())])
 COLD_EPOCHS = 2
-"""Of an attempt; they do not count."""
+"""Number of first epochs of an attempt that are not counted."""
 
 _AGGREGATIONS = (Aggregation("rows", F.count("*")), Aggregation("total", F.sum("value")))
 _KEY = (Column(name="key", type="bigint"),)
@@ -42,7 +42,7 @@ _KEY = (Column(name="key", type="bigint"),)
 
 @dataclass(frozen=True)
 class EpochCost:
-    """In seconds: the driver's own part, and each task's; ``manifest`` in bytes."""
+    """Seconds of the driver and of each task; ``manifest`` in bytes."""
 
     driver: float
     tasks: Sequence[float]
@@ -60,7 +60,7 @@ def median_of(costs: Sequence[EpochCost]) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class Simulated:
-    """An application of ``operators`` aggregates over one source; each of them has a subtask's task an epoch."""
+    """An application of ``operators`` aggregates over one source. An epoch has one task for each subtask."""
 
     folder: Path
     operators: int = 1
@@ -70,11 +70,11 @@ class Simulated:
 
     @contextmanager
     def attempt(self) -> Iterator[Timed]:
-        """The next one, which goes on where the last one stopped."""
+        """The next attempt, which continues where the previous one stopped."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        given = {} if self.state_backend is None else {"state_backend": self.state_backend}
+        backend = {} if self.state_backend is None else {"state_backend": self.state_backend}
         configuration = Configuration.model_validate(
-            {"parallelism": self.parallelism, "max_parallelism": 512, "tolerable_failed_epochs": 0, **given}
+            {"parallelism": self.parallelism, "max_parallelism": 512, "tolerable_failed_epochs": 0, **backend}
         )
         catalog = standalone_catalog(
             f"sqlite:///{self.folder / 'catalog.sqlite'}",
@@ -115,14 +115,14 @@ class Simulated:
 
 @dataclass(frozen=True)
 class Timed:
-    """An attempt that says what its epochs cost."""
+    """An attempt that returns the cost of its epochs."""
 
     running: LocalAttempt
     runner: _TimedRunner
     rows: LocalRows
 
     def epoch(self, keys: np.ndarray) -> EpochCost:
-        """Of a row for each of ``keys``."""
+        """Run an epoch with one row for each of ``keys``."""
         self.rows.slices.append(pa.table([pa.array(keys, pa.int64()), pa.array(np.ones(len(keys), np.int64))], ROWS))
         started = time.perf_counter()
         manifest = self.running.epoch()
@@ -133,7 +133,7 @@ class Timed:
 
 
 class _TimedRunner(EpochRunner):
-    """Notes how long the last job took, and each of its tasks."""
+    """Records the seconds of the last job and of each of its tasks."""
 
     def __init__(self, runner: EpochRunner) -> None:
         self._runner = runner

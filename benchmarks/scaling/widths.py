@@ -1,4 +1,4 @@
-"""By operators, and by subtasks: an epoch with Spark, and what of it is Epochal's driver."""
+"""Costs by operators and by subtasks: an epoch with Spark, and the part of Epochal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from epochal.connectors import files
 
 @dataclass(frozen=True)
 class Sizes:
-    """``widths``: how many operators, or subtasks; ``changes``: keys that an epoch changes, in each operator."""
+    """``widths``: numbers of operators or subtasks; ``changes``: keys that an epoch changes in each operator."""
 
     widths: tuple[int, ...]
     changes: int
@@ -37,8 +37,8 @@ def operators(folder: Path, quick: bool) -> Figure:
         "operators",
         simulated,
         _with_spark(folder / "spark", sizes, lambda width: (width, PARALLELISM)),
-        f"So many aggregates over one source of {sizes.changes:,} rows an epoch, each with {PARALLELISM} subtasks and\n"
-        "a state table of its own.",
+        f"Aggregates over one source of {sizes.changes:,} rows an epoch, each with {PARALLELISM} subtasks and\n"
+        "its own state table.",
     )
 
 
@@ -49,7 +49,7 @@ def subtasks(folder: Path, quick: bool) -> Figure:
         "subtasks",
         simulated,
         _with_spark(folder / "spark", sizes, lambda width: (1, width)),
-        f"One aggregate over {sizes.changes:,} rows an epoch, with so many subtasks on the cores of this machine.",
+        f"One aggregate over {sizes.changes:,} rows an epoch, with all subtasks on the cores of this machine.",
     )
 
 
@@ -83,7 +83,7 @@ def _simulated(simulated: Simulated, sizes: Sizes) -> list[EpochCost]:
 
 
 def _with_spark(folder: Path, sizes: Sizes, shape: Callable[[int], tuple[int, int]]) -> dict[int, float]:
-    """Seconds of an epoch by width; ``shape``: operators and subtasks."""
+    """Seconds of an epoch by width. ``shape`` returns the numbers of operators and subtasks."""
     epochs = COLD_EPOCHS + sizes.epochs
     rows = inputs.write_files(folder / "input", epochs, sizes.changes, sizes.changes)
     found = {}

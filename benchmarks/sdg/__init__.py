@@ -1,1 +1,1 @@
-"""Figures like those of section 6 of the SDG paper, each a function that measures and gives its series."""
+"""Figures like those of section 6 of the SDG paper. Each is a function that measures and returns a figure."""

@@ -1,4 +1,4 @@
-"""What checkpoints cost by size of state (figures 12 and 13 of the paper): with them, without, and their own part."""
+"""Cost of checkpoints by size of state (figures 12 and 13 of the paper): epochs with and without, and writing alone."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from benchmarks.sdg.key_value import COLD_EPOCHS
 
 @dataclass(frozen=True)
 class Sizes:
-    """``keys`` of state, at each of ``calls`` an epoch: ``epochs`` in each of ``turns``, the first of which does not
-    count, nor do the first two epochs of any."""
+    """``keys`` of state; numbers of ``calls`` an epoch; ``epochs`` of each of ``turns``. The first turn and the first
+    two epochs of each turn do not count."""
 
     keys: tuple[int, ...]
     calls: tuple[int, ...]
@@ -37,14 +37,14 @@ WITH, WITHOUT = "with checkpoints", "without"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Of one epoch, in seconds: writing its changes, in the slowest subtask, and all of it."""
+    """Seconds of one epoch: writing of the changes in the slowest subtask, and the whole epoch."""
 
     written: float
     epoch: float
 
 
 Found = Mapping[tuple[int, bool], Sequence[Checkpoint]]
-"""By calls an epoch, and whether there were checkpoints."""
+"""Results by calls an epoch and whether the state is durable."""
 
 
 def checkpoints(folder: Path, quick: bool) -> Figure:
@@ -78,11 +78,11 @@ def checkpoints(folder: Path, quick: bool) -> Figure:
                 },
             ),
         ],
-        "A keyed function that puts and gets by turns. Every epoch ends with a checkpoint, which holds its changes:\n"
-        "to write them is to sort, encode and sync them, in the slowest subtask. Without: its state has\n"
-        "`durable=False`, so that changes go unsynced into this machine's cache, and no snapshot has them. They are\n"
-        "still written, as the next epoch sees them so, and every 32 epochs a subtask merges its own; with\n"
-        "checkpoints a thread of the driver does so, beside the epochs.",
+        "A keyed function with alternating puts and gets. Every epoch ends with a checkpoint of its changes:\n"
+        "writing them means to sort, encode and sync them, in the slowest subtask. Without checkpoints the state has\n"
+        "`durable=False`, so that changes are written unsynced to the cache of this machine, and are in no snapshot.\n"
+        "The next epoch reads them there, and every 32 epochs a subtask merges its files; with checkpoints a thread\n"
+        "of the driver merges them, in parallel with the epochs.",
     )
 
 
@@ -97,7 +97,7 @@ def _epochs(calls: int, found: Mapping[int, Found]) -> Panel:
 
 
 def measure(folder: Path, keys: int, sizes: Sizes) -> Found:
-    """The epochs that count, of two stores of ``keys`` keys below ``folder``, which take turns."""
+    """Measure two stores of ``keys`` keys in ``folder``, which alternate. Returns the counted epochs."""
     settings = engine.configuration(folder)
     stores = {durable: folder / ("with" if durable else "without") for durable in (True, False)}
     found: dict[tuple[int, bool], list[Checkpoint]] = {each: [] for each in product(sizes.calls, stores)}
@@ -122,7 +122,7 @@ def measure(folder: Path, keys: int, sizes: Sizes) -> Found:
 
 
 def slowest(times: Path) -> list[float]:
-    """By epoch the seconds of the subtask that took longest, as ``TimedTransaction`` noted them."""
+    """Seconds of the slowest subtask of each epoch, as ``TimedTransaction`` recorded them."""
     found: dict[int, float] = {}
     for file in times.iterdir():
         epoch = int(file.name.partition("-")[0])

@@ -1,8 +1,7 @@
 """The key/value store of ``examples/sdg``, fed from files: throughput and time of an epoch, as in figures 5 and 6.
 
-An epoch takes one file of ``put`` and one of ``get``. It is what a call waits for: the rest of the epoch in which it
-came, and the next one, in which it is answered. The points take turns, so that what else the machine does meets all
-alike.
+An epoch reads one file of ``put`` and one of ``get``. A call waits for the end of the current epoch, and for the next
+one, which answers it. The points alternate, so that other load of the machine affects all alike.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from examples.sdg.key_value_store import KeyValueStore
 
 COLUMNS = {"put": "at long, key string, value string", "get": "at long, key string"}
 VALUE = "v" * 90
-"""With its number in front, of about 100 bytes."""
+"""A value is a number and this text, about 100 bytes."""
 COLD_EPOCHS = 2
-"""Of each turn: an attempt begins cold."""
+"""First epochs of each turn that are not counted, because an attempt begins cold."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """``keys`` of state at each point, ``calls`` an epoch, ``epochs`` a turn, of which the first two are not counted;
-    nor is the first of ``turns``, in which a JVM learns its code."""
+    """``keys`` of state at each point, ``calls`` an epoch, ``epochs`` of each turn. The first two epochs of a turn and
+    the first of ``turns``, in which the JVM warms up, are not counted."""
 
     calls: int
     turns: int
@@ -51,7 +50,7 @@ QUICK = Sizes(200, 2, 3, (10, 90), 500, (500, 2_000), 1_000)
 
 @dataclass(frozen=True)
 class Point:
-    """A store of ``keys`` keys that is called with ``reads`` of ``calls`` calls an epoch reading."""
+    """A store of ``keys`` keys with ``calls`` calls an epoch, ``reads`` of which read."""
 
     keys: int
     calls: int
@@ -88,7 +87,7 @@ def state_size(folder: Path, quick: bool) -> Figure:
 
 
 def measure(folder: Path, points: Mapping[float, Point], sizes: Sizes) -> dict[float, list[EpochTime]]:
-    """By point the epochs that count. Raises ``RuntimeError`` where an epoch has not had the calls that it should."""
+    """Counted epochs of each point. Raises ``RuntimeError`` if an epoch has a wrong number of calls."""
     settings = engine.configuration(folder)
     found: dict[float, list[EpochTime]] = {x: [] for x in points}
     with engine.engine_session(settings) as spark:
@@ -103,7 +102,7 @@ def measure(folder: Path, points: Mapping[float, Point], sizes: Sizes) -> dict[f
 
 
 def fill(folder: Path, keys: int, an_epoch: int, spark: SparkSession, settings: Configuration) -> None:
-    """A store below ``folder`` that has ``keys`` keys, by ``put`` alone."""
+    """Create a store in ``folder`` with ``keys`` keys by ``put``."""
     starts = range(0, keys, an_epoch)
     for number, start in enumerate(starts):
         numbers = np.arange(start, min(start + an_epoch, keys), dtype=np.int64)
@@ -114,7 +113,7 @@ def fill(folder: Path, keys: int, an_epoch: int, spark: SparkSession, settings: 
 def called(
     folder: Path, point: Point, turn: int, epochs: int, spark: SparkSession, settings: Configuration
 ) -> list[EpochTime]:
-    """The next ``epochs`` epochs of the store below ``folder``."""
+    """Run the next ``epochs`` epochs of the store in ``folder``."""
     random = np.random.default_rng(turn)
     for number in range(epochs):
         at = (turn * epochs + number) * point.calls + point.keys
@@ -123,12 +122,12 @@ def called(
         _write(folder, 1_000_000 + turn * epochs + number, parts, at)
     times = engine.run_epochs(pipeline(folder), spark, folder, settings, epochs)
     if wrong := [each.rows for each in times if each.rows != point.calls]:
-        raise RuntimeError(f"epochs have read {wrong} calls, and not {point.calls} each")
+        raise RuntimeError(f"epochs have read {wrong} calls instead of {point.calls} each")
     return times
 
 
 def pipeline(folder: Path) -> Pipeline:
-    """The example's class; one file of each kind an epoch."""
+    """Pipeline of the example's class that reads one file of each kind in an epoch."""
     pipeline = Pipeline("key-value-store")
     store = pipeline.program(KeyValueStore)
     for name, columns in COLUMNS.items():
@@ -139,7 +138,7 @@ def pipeline(folder: Path) -> Pipeline:
 
 
 def _write(folder: Path, number: int, keys: Mapping[str, np.ndarray], at: int) -> None:
-    """A file of each kind: the calls one microsecond after the other, puts and gets by turns."""
+    """Write a file of each kind: alternating puts and gets, one microsecond apart."""
     values: Mapping[str, Callable[[list[str]], dict[str, list[str]]]] = {
         "put": lambda names: {"value": [f"{name} {at} {VALUE}" for name in names]},
         "get": lambda names: {},

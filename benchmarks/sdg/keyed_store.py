@@ -1,6 +1,6 @@
-"""A key/value store as a keyed function, whose state is durable or not: programs' state always is.
+"""A key/value store as a keyed function with durable or undurable state. The state of programs is always durable.
 
-An epoch takes one file of calls, half of which write.
+An epoch reads one file of calls, half of which write.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCHEMA = "key string, value string"
 
 
 class Store(KeyedProcess):
-    """A row with a value is put; one without asks for it."""
+    """Puts the value of a row, or reads the key of a row without value."""
 
     values = ValueState("value string")
     output = "key string, value string"
@@ -42,7 +42,7 @@ class Store(KeyedProcess):
 
 
 class StoreInCaches(Store):
-    """The same, in no snapshot."""
+    """The same store with state that is not durable."""
 
     values = ValueState("value string", durable=False)
 
@@ -56,7 +56,7 @@ def pipeline(folder: Path, durable: bool) -> Pipeline:
 
 
 def fill(folder: Path, durable: bool, keys: int, an_epoch: int, spark: SparkSession, settings: Configuration) -> None:
-    """A store below ``folder`` that has ``keys`` keys."""
+    """Create a store in ``folder`` with ``keys`` keys."""
     starts = range(0, keys, an_epoch)
     for start in starts:
         numbers = np.arange(start, min(start + an_epoch, keys), dtype=np.int64)
@@ -74,21 +74,21 @@ def called(
     spark: SparkSession,
     settings: Configuration,
 ) -> list[EpochTime]:
-    """The next ``epochs`` epochs of the store below ``folder``, each of ``calls`` calls over all of its ``keys``.
+    """Run the next ``epochs`` epochs of the store in ``folder``, each with ``calls`` calls over all ``keys``.
 
-    Raises ``RuntimeError`` where an epoch has not had its calls.
+    Raises ``RuntimeError`` if an epoch has a wrong number of calls.
     """
     random = np.random.default_rng(seed)
     for number in range(epochs):
         _write(folder, random.integers(0, keys, calls, dtype=np.int64), seed * epochs + number, calls // 2)
     times = engine.run_epochs(pipeline(folder, durable), spark, folder, settings, epochs)
     if wrong := [each.rows for each in times if each.rows != calls]:
-        raise RuntimeError(f"epochs have read {wrong} calls, and not {calls} each")
+        raise RuntimeError(f"epochs have read {wrong} calls instead of {calls} each")
     return times
 
 
 def _write(folder: Path, keys: np.ndarray, at: int, puts: int) -> None:
-    """A file of calls, the first ``puts`` of which write, after those that are there."""
+    """Write the next file of calls; its first ``puts`` calls write."""
     (folder / "calls").mkdir(parents=True, exist_ok=True)
     names = [f"key-{key}" for key in keys]
     values = [f"{name} {at} {VALUE}" for name in names[:puts]] + [None] * (len(names) - puts)

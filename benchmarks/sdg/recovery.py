@@ -1,4 +1,4 @@
-"""Recovery m to n (figure 11 of the paper): what m subtasks have written is restored by n, whose caches are empty."""
+"""Recovery m to n (figure 11 of the paper): n subtasks with empty caches restore the state of m subtasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.sdg.key_value import Point
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of each way from ``before`` to ``after`` subtasks ``rounds`` recoveries, in turns, of ``keys`` keys each."""
+    """``rounds`` recoveries of ``keys`` keys from each of ``before`` to each of ``after`` subtasks, alternating."""
 
     keys: tuple[int, ...]
     before: tuple[int, ...]
@@ -28,15 +28,15 @@ FULL = Sizes((100_000, 500_000, 1_000_000), (1, 2), (1, 2), 3, 250_000)
 QUICK = Sizes((1_000,), (1, 2), (2,), 1, 1_000)
 CALLS = 1_000
 ONE_MACHINE = """one machine and one disk. In figure 11 of the paper two recovering nodes are faster than one, and two
-backup nodes with two recovering nodes are fastest, as each has a disk and processors of its own. That is not
-reproduced where 1 to 2 or 2 to 2 takes longer than 1 to 1: on one machine a second subtask reads from the same disk
+backup nodes with two recovering nodes are fastest, because each node has its own disk and processors. This is not
+reproduced if 1 to 2 or 2 to 2 takes longer than 1 to 1: on one machine a second subtask reads from the same disk
 and computes on the same cores, and costs the start of one more Python worker."""
-"""What follows for the result, on the page."""
+"""Explanation of the result on the page."""
 
 
 def recovery(folder: Path, quick: bool) -> Figure:
     sizes = QUICK if quick else FULL
-    # A JVM learns its code in the first recovery, of a few keys, which is not counted.
+    # The first recovery, of few keys, warms up the JVM and is not counted.
     seconds(folder / "warm", QUICK.keys[0], 1, QUICK)
     milliseconds: dict[str, list[tuple[float, float]]] = {}
     for before in sizes.before:
@@ -49,25 +49,25 @@ def recovery(folder: Path, quick: bool) -> Figure:
         "keys, of about 100 bytes each",
         True,
         [Panel("first epoch after a start, ms", milliseconds)],
-        f"State that m subtasks have written is restored by n into empty caches: the first epoch after a start, of\n"
+        f"State of m subtasks is restored by n subtasks into empty caches: the first epoch after a start, of\n"
         f"{CALLS:,} calls over all keys, with new Python workers in a JVM that runs already. Median of {sizes.rounds}. "
         f"All subtasks share\n{ONE_MACHINE}",
     )
 
 
 def seconds(folder: Path, keys: int, before: int, sizes: Sizes) -> dict[int, list[float]]:
-    """Of the first epochs after a start without caches, by the number of subtasks then; ``before`` have written it."""
+    """Seconds of first epochs after a start without caches, by number of subtasks; ``before`` wrote the state."""
     settings = engine.configuration(folder, parallelism=before)
     with engine.engine_session(settings) as spark:
         key_value.fill(folder, keys, sizes.filled_an_epoch, spark, settings)
-    # Sources know their files by path, so that each round begins with a copy in the same place.
+    # Sources identify files by path, so that each round begins with a copy at the same path.
     filled = folder.rename(folder.with_name(f"{folder.name}-filled"))
     found: dict[int, list[float]] = {after: [] for after in sizes.after}
     for _ in range(sizes.rounds):
         for after, those in found.items():
             shutil.copytree(filled, folder, ignore=shutil.ignore_patterns("cache", "local", "warehouse"))
             settings = engine.configuration(folder, parallelism=after)
-            # A session of its own: workers keep the state stores that they have opened.
+            # A new session for each round, because workers keep opened state stores.
             with engine.engine_session(settings) as spark:
                 times = key_value.called(folder, Point(keys, CALLS, CALLS // 2), 0, 1, spark, settings)
             those.append(times[0].seconds)

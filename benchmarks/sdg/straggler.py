@@ -1,8 +1,8 @@
 """Scale-out and a straggler over time (figure 10 of the paper), on a control plane with autoscaling.
 
-An application with one subtask takes a steady stream of rows. It is busy nearly all the time, so that the autoscaler
-gives it a second subtask, and it catches up. Then one of the two becomes slow, as on a less powerful machine. It is
-named a straggler; when the lag has grown, the autoscaler adds subtasks, which leaves the slow one fewer keys.
+An application with one subtask reads a steady stream of rows. It is busy nearly all the time, so that the autoscaler
+adds a second subtask, and it catches up. Then one of the two becomes slow, as on a less powerful machine, and is
+reported as a straggler. When the lag has grown, the autoscaler adds subtasks, so that the slow one has fewer keys.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ ARTIFACT = Path(__file__).with_name("waiting.py")
 NAME = "waiting"
 GREATEST, SLOW_SUBTASK = 4, 1
 FILES = 15
-"""An epoch takes so many at most, each with the rows of a second."""
+"""Maximum number of files of an epoch, each with the rows of one second."""
 PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """``rate``: rows a second, each of which waits for ``row_seconds``: one subtask is busy nearly all the time, two of
-    which one is slow by ``factor`` do not keep up, four of which one is slow do. ``steady_seconds``: of having caught
-    up, before something happens or all is over. ``caught_up_seconds``: of lag, at most; no less than an epoch takes.
-    ``lag_seconds``, ``cool_down_seconds``: of the policy."""
+    """``rate``: rows a second, each of which waits ``row_seconds``. One subtask is busy nearly all the time; two do not
+    keep up if one is slower by ``factor``; four do. ``steady_seconds``: time without lag before the next step.
+    ``caught_up_seconds``: maximum lag that counts as none, at least the time of an epoch. ``lag_seconds`` and
+    ``cool_down_seconds`` are settings of the autoscaling policy."""
 
     rate: int
     row_seconds: float
@@ -48,7 +48,7 @@ QUICK = Sizes(45, 0.02, 3, 1, 30, 6, 30)
 
 
 class Input:
-    """A file of ``rate`` rows; once it flows another one each second, until the end of the ``with`` block."""
+    """Writes a file of ``rate`` rows, and after ``flow`` one each second until the end of the ``with`` block."""
 
     def __init__(self, folder: Path, rate: int) -> None:
         self.folder = folder
@@ -99,14 +99,14 @@ def straggler(folder: Path, quick: bool) -> Figure:
         "time since the first epoch began, s",
         False,
         timeline.panels(),
-        f"{sizes.rate} rows a second come to an application that begins with one subtask. Each row waits for\n"
+        f"{sizes.rate} rows a second arrive at an application that begins with one subtask. Each row waits for\n"
         f"{sizes.row_seconds * 1000:g} ms, as for the answer of a service, so that subtasks do not share the cores of "
-        f"one machine; later subtask\n{SLOW_SUBTASK} waits {sizes.factor:g} times as long, as on a slower one. "
-        f"Autoscaling grows where subtasks were busy for 70 % of ten\nseconds, or the lag was more than "
+        f"one machine; later subtask\n{SLOW_SUBTASK} waits {sizes.factor:g} times as long, as on a slower machine. "
+        f"Autoscaling adds subtasks if they were busy for 70 % of ten\nseconds, or the lag was more than "
         f"{sizes.lag_seconds:g} s, to {GREATEST} subtasks at most. It counts time and lag in samples of ten\n"
-        f"seconds, and waits for {sizes.cool_down_seconds:g} s after a start or a change. A straggler is found by the "
-        "work of the last minute.\nIt is named, and not acted upon: the autoscaler adds subtasks because of busy time "
-        "or lag. In figure\n10 of the paper the runtime answers the straggler, with a new instance that shares its "
+        f"seconds, and waits for {sizes.cool_down_seconds:g} s after a start or a change. A straggler is detected by "
+        "the work of the last minute.\nIt is only reported: the autoscaler adds subtasks because of busy time "
+        "or lag. In figure\n10 of the paper the runtime starts a new instance that shares the straggler's "
         "work.",
         timeline.moments(moments),
     )
@@ -139,7 +139,7 @@ def _submitted(client: Client, folder: Path, sizes: Sizes) -> ApplicationHandle:
 
 
 def _watched(application: ApplicationHandle, input: Input, slow: Path, sizes: Sizes) -> list[Moment]:
-    """Let it all happen. Raises ``EpochalError`` where something that has to happen does not."""
+    """Run all steps. Raises ``EpochalError`` if an expected change does not occur."""
 
     def subtasks() -> int:
         return ([1] + [count for _, count in _timeline(application, input).rescaled])[-1]

@@ -1,4 +1,4 @@
-"""An application over time: how fast it takes its rows, how far behind it is, and with how many subtasks.
+"""An application over time: its rate, its lag and its number of subtasks.
 
 All times are seconds since 1970, by one clock.
 """
@@ -16,12 +16,12 @@ from benchmarks.figure import Moment, Panel, Points
 from epochal.contracts.catalog import EpochRecord
 
 STEP_SECONDS = 5.0
-"""Over which rates are averaged."""
+"""Seconds over which rates are averaged."""
 
 
 @dataclass(frozen=True)
 class Count:
-    """So many rows there were in all at a time."""
+    """Total number of rows at a time."""
 
     at: float
     rows: int
@@ -29,8 +29,8 @@ class Count:
 
 @dataclass(frozen=True)
 class Timeline:
-    """``arrivals``: of the rows, as they became available. ``epochs``: those that were committed, oldest first.
-    ``subtasks``: how many it began with."""
+    """``arrivals``: available rows over time. ``epochs``: committed epochs, oldest first. ``subtasks``: the initial
+    number."""
 
     arrivals: Sequence[Count]
     epochs: Sequence[EpochRecord]
@@ -42,14 +42,14 @@ class Timeline:
 
     @property
     def taken(self) -> Sequence[Count]:
-        """At each commit."""
+        """Processed rows at each commit."""
         at = [record.committed_at.timestamp() for record in self.epochs if record.committed_at is not None]
         rows = np.cumsum([record.rows_in or 0 for record in self.epochs]).tolist()
         return [Count(*each) for each in zip(at, rows, strict=True)]
 
     @property
     def rescaled(self) -> Sequence[tuple[float, int]]:
-        """When the first epoch with another number of subtasks began, and their number."""
+        """Begin of each first epoch with another number of subtasks, and the number."""
         return [
             (record.started_at.timestamp(), int(change.detail["parallelism"][1]))
             for record in self.epochs
@@ -58,7 +58,7 @@ class Timeline:
         ]
 
     def panels(self) -> list[Panel]:
-        """By seconds since the first epoch began."""
+        """Panels by seconds since the begin of the first epoch."""
         began, taken = self.began, self.taken
         lags = [(count.at, lag(self.arrivals, count.rows, count.at)) for count in taken]
         steps = [(began, self.subtasks), *self.rescaled, (taken[-1].at, 0)]
@@ -72,7 +72,7 @@ class Timeline:
         ]
 
     def moments(self, others: Sequence[Moment]) -> list[Moment]:
-        """``others``, by the clock, and when it was rescaled; by seconds since the first epoch began."""
+        """``others`` (with absolute times) and rescales, by seconds since the begin of the first epoch."""
         counts = [self.subtasks, *(count for _, count in self.rescaled)]
         rescaled = [
             Moment(at, f"{after} subtasks instead of {before}, by the autoscaler")
@@ -83,13 +83,13 @@ class Timeline:
 
 
 def lag(arrivals: Sequence[Count], taken: int, at: float) -> float:
-    """The seconds for which the oldest row has waited that is not among the first ``taken``; 0 where none waits."""
+    """Waiting time of the oldest row that is not among the first ``taken`` rows, or 0."""
     first = bisect_right(arrivals, taken, key=lambda count: count.rows)
     return max(0.0, at - arrivals[first].at) if first < len(arrivals) else 0.0
 
 
 def rates(counts: Sequence[Count], since: float, until: float) -> Points:
-    """Rows a second, over steps of ``STEP_SECONDS``, each at its middle; between two counts the rows come evenly."""
+    """Rows a second over steps of ``STEP_SECONDS``, each at its middle. Counts are interpolated linearly."""
     edges = np.arange(since, until, STEP_SECONDS)
     rows = np.interp(edges, [count.at for count in counts], [count.rows for count in counts])
     middles = (edges[:-1] + STEP_SECONDS / 2).tolist()

@@ -1,6 +1,6 @@
-"""The application that ``straggler`` submits: each row waits, as for the answer of a service, and no core is busy.
+"""The application that ``straggler`` submits. Each row waits, as for the answer of a service, and uses no core.
 
-So any number of subtasks run beside one another on a machine with few cores, and one of them can be on a slow machine.
+Thus many subtasks can run in parallel on a machine with few cores, and one of them can behave as on a slow machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from epochal.connectors import files
 
 
 class Waiting(KeyedProcess):
-    """From when the file ``slow`` is there, subtask ``slow_subtask`` waits ``factor`` times as long for each row."""
+    """Once the file ``slow`` exists, subtask ``slow_subtask`` waits ``factor`` times as long for each row."""
 
     slow = ""
     slow_subtask = 1
@@ -34,7 +34,7 @@ class Waiting(KeyedProcess):
 
 
 class Parameters(BaseModel):
-    """``input``: a folder of JSON files with a column ``event``, of which an epoch takes at most ``files``."""
+    """``input``: folder of JSON files with a column ``event``; ``files``: maximum number of files of an epoch."""
 
     input: str
     files: int

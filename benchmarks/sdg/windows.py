@@ -1,7 +1,7 @@
-"""Word count by size of window (figure 8 of the paper): each window is an epoch, as fine as its state is updated.
+"""Word count by size of window (figure 8 of the paper). Each window is an epoch, the unit of state updates.
 
-Lines come at a rate by their own time; they lie in files already, one for each window, so that an epoch takes as long
-as it needs. A window size is sustained where that is less than the window.
+Lines have a constant rate by event time. They are prepared in one file for each window, so that epochs run without
+waiting. A window size is sustained if an epoch takes less time than the window.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLD_EPOCHS = 3
 
 @dataclass(frozen=True)
 class Sizes:
-    """``windows`` in milliseconds; ``rate`` in lines a second; ``epochs``, of which the first three are not counted."""
+    """``windows`` in milliseconds; ``rate`` in lines a second; ``epochs``: the first three are not counted."""
 
     windows: tuple[int, ...]
     rate: int
@@ -59,14 +59,14 @@ def windows(folder: Path, quick: bool) -> Figure:
         "window, ms",
         True,
         [Panel("lines/s", {"processed": rates, "by their time": arriving}), Panel("time of an epoch, ms", latency)],
-        f"The class of `examples/sdg/word_count.py`, each window an epoch of its own: {sizes.rate:,} lines a second\n"
-        f"by their time, each with {WORDS_OF_A_LINE} of {WORDS:,} words. A window is sustained where more lines are\n"
-        "processed than come.",
+        f"The class of `examples/sdg/word_count.py`, each window is an epoch: {sizes.rate:,} lines a second\n"
+        f"of event time, each with {WORDS_OF_A_LINE} of {WORDS:,} words. A window is sustained if more lines are\n"
+        "processed than arrive.",
     )
 
 
 def measure(folder: Path, window: int, sizes: Sizes) -> Sequence[EpochTime]:
-    """The epochs that count. Raises ``RuntimeError`` where an epoch has not had the lines of one window."""
+    """Counted epochs. Raises ``RuntimeError`` if an epoch has not read the lines of exactly one window."""
     lines = sizes.rate * window // 1000
     random = np.random.default_rng(window)
     (folder / "lines").mkdir(parents=True)
@@ -79,12 +79,12 @@ def measure(folder: Path, window: int, sizes: Sizes) -> Sequence[EpochTime]:
     with engine.engine_session(settings) as spark:
         epochs = engine.run_epochs(pipeline(folder, window), spark, folder, settings, sizes.epochs)
     if wrong := [epoch.rows for epoch in epochs if epoch.rows != lines]:
-        raise RuntimeError(f"epochs have read {wrong} lines, and not the {lines} of a window each")
+        raise RuntimeError(f"epochs have read {wrong} lines instead of the {lines} of a window each")
     return epochs[COLD_EPOCHS:]
 
 
 def pipeline(folder: Path, window: int) -> Pipeline:
-    """The example's class, with windows of so many milliseconds; one file an epoch."""
+    """Pipeline of the example's class with windows of ``window`` milliseconds that reads one file in an epoch."""
     pipeline = Pipeline("word-count")
     words = pipeline.program(WordCount)
     columns = "line string, at bigint"

@@ -1,4 +1,4 @@
-"""A tree of snapshots written straight to a store, beside a model in plain Python of what each of them must hold."""
+"""A tree of snapshots written directly to a store, with a model in plain Python of the state of each."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ SESSIONS = StateTable(
 )
 
 Key = tuple[Any, ...]
-"""In the order of the address."""
+"""Columns in the order of the address."""
 Values = dict[str, Any] | None
 Rows = dict[Key, dict[str, Any]]
 
@@ -81,10 +81,10 @@ class Branch:
     models: dict[EpochKey, dict[str, Rows]] = field(default_factory=dict)
     bases: tuple[BaseFile, ...] = ()
     clock: StateClock | None = None
-    """What the operators' clocks show in the next epoch."""
+    """Clocks of the operators in the next epoch."""
 
     def epoch(self, *changes: tuple[StateTable, Key, Values]) -> ManifestReference:
-        """One epoch with these puts and deletes; names the bases that were made since the last."""
+        """Write an epoch with these puts and deletes that names the bases written since the previous epoch."""
         key = EpochKey(self.name, (self.head.epoch if self.head else 0) + 1)
         for table, full_key, values in changes:
             rows = self.state.setdefault(table.id, {})
@@ -169,9 +169,9 @@ class Branch:
             keys = pa.table({name: columns[name] for name in owner.names}, schema=owner)
             groups = key_groups(keys, owner, GROUPS)
             operations = ["delete" if values is None else "put" for values in last.values()]
-            every = pa.table({"_kg": groups, "_op": operations, **columns}, schema=table.delta_schema)
+            all_changes = pa.table({"_kg": groups, "_op": operations, **columns}, schema=table.delta_schema)
             for subtask in range(self.parallelism):
-                mine = every.filter(pa.array(groups % self.parallelism == subtask))
-                if mine.num_rows:
-                    written.append(write_delta(self.store, sort_changes(table, mine), at, subtask, self.parallelism))
+                own = all_changes.filter(pa.array(groups % self.parallelism == subtask))
+                if own.num_rows:
+                    written.append(write_delta(self.store, sort_changes(table, own), at, subtask, self.parallelism))
         return written

@@ -1,4 +1,4 @@
-"""Operations as a pure table: every state with every event, and whose claim may be taken over."""
+"""Operations as a pure table: every state with every event, and the leases that may be taken over."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize(("state", "event"), list(product((None, *State), Event)))
-def test_each_event_in_each_state(state: State | None, event: Event) -> None:
+def test_each_event_is_allowed_in_the_listed_states_only(state: State | None, event: Event) -> None:
     expected = ALLOWED[event.value].get(state)
     if expected is not None:
         assert advance(state, event) == expected
@@ -43,19 +43,19 @@ def test_each_event_in_each_state(state: State | None, event: Event) -> None:
         advance(state, event)
 
 
-def test_what_is_asked_to_be_cancelled_never_succeeds_and_what_has_ended_stays() -> None:
+def test_cancelling_operations_never_succeed_and_final_states_stay() -> None:
     assert (State.CANCELLING, Event.SUCCEED) not in TRANSITIONS
     assert all(after is state for (state, _), after in TRANSITIONS.items() if state in FINAL)
     assert FINAL | {State.RUNNING, State.CANCELLING} == set(State)
     assert {state.value for state in State} - {"cancelling"} == set(get_args(OperationState))
 
 
-def test_each_kind_is_carried_out_by_one_of_both() -> None:
+def test_each_kind_runs_in_the_background_or_in_the_driver() -> None:
     assert set(get_args(OperationKind)) == BACKGROUND | BY_DRIVER and not BACKGROUND & BY_DRIVER
 
 
 @pytest.mark.parametrize("kind", sorted(get_args(OperationKind)))
-def test_a_cancel_is_refused_for_what_drivers_end_and_for_what_has_ended(kind: OperationKind) -> None:
+def test_cancel_is_refused_for_driver_operations_and_after_the_end(kind: OperationKind) -> None:
     if kind in BACKGROUND:
         assert cancelled(kind, "7", State.RUNNING) is State.CANCELLING
     else:
@@ -67,7 +67,7 @@ def test_a_cancel_is_refused_for_what_drivers_end_and_for_what_has_ended(kind: O
 
 
 @pytest.mark.parametrize(
-    ("holder", "seconds_left", "gone", "free"),
+    ("holder", "seconds_left", "holder_terminated", "free"),
     [
         (None, None, False, True),
         ("other", 5, False, False),
@@ -77,6 +77,8 @@ def test_a_cancel_is_refused_for_what_drivers_end_and_for_what_has_ended(kind: O
         ("me", 5, False, True),
     ],
 )
-def test_whose_claim_may_be_taken_over(holder: str | None, seconds_left: int | None, gone: bool, free: bool) -> None:
+def test_claims_are_free_after_expiry_or_when_the_holder_has_terminated(
+    holder: str | None, seconds_left: int | None, holder_terminated: bool, free: bool
+) -> None:
     until = None if seconds_left is None else NOW + timedelta(seconds=seconds_left)
-    assert is_free(holder, until, NOW, "me", lambda holder: gone) is free
+    assert is_free(holder, until, NOW, "me", lambda holder: holder_terminated) is free

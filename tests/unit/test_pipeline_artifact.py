@@ -53,7 +53,7 @@ def refusal(path: Path, parameters: dict[str, object] | None = None) -> str:
     return caught.value.message
 
 
-def test_a_file_with_parameters(tmp_path: Path) -> None:
+def test_a_file_is_loaded_with_its_parameters(tmp_path: Path) -> None:
     path = file(tmp_path, GOOD)
     artifact = load(path)
     graph = artifact.graph({"rows": "7"})
@@ -61,19 +61,19 @@ def test_a_file_with_parameters(tmp_path: Path) -> None:
     assert artifact.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_an_archive_with_modules_of_its_own(tmp_path: Path) -> None:
+def test_an_archive_imports_its_own_modules(tmp_path: Path) -> None:
     path = archive(tmp_path, pipeline="from .parts.build import build", parts__build=GOOD, parts____init__="")
     assert load(path).graph({"rows": 3}).name == "made"
 
 
-def test_two_versions_do_not_meet(tmp_path: Path) -> None:
+def test_two_versions_are_loaded_as_separate_modules(tmp_path: Path) -> None:
     one = load(file(tmp_path, GOOD, "one.py"))
     two = load(file(tmp_path, GOOD.replace('"made"', '"other"'), "two.py"))
     assert (one.graph({"rows": 1}).name, two.graph({"rows": 1}).name) == ("made", "other")
 
 
-def test_functions_travel_by_value(tmp_path: Path) -> None:
-    """In a process that has never seen the artifact, what was pickled here works."""
+def test_functions_are_pickled_by_value(tmp_path: Path) -> None:
+    """A process without the artifact can call the unpickled function."""
     import subprocess
     import sys
 
@@ -93,7 +93,7 @@ def test_functions_travel_by_value(tmp_path: Path) -> None:
     assert answer.stdout.strip() == "40"
 
 
-def test_load_graph_is_ready_for_executors(tmp_path: Path) -> None:
+def test_load_graph_registers_the_module_for_pickling_by_value(tmp_path: Path) -> None:
     from pyspark import cloudpickle
 
     assert load_graph(file(tmp_path, GOOD), {"rows": 2}).name == "made"
@@ -109,7 +109,7 @@ def test_every_wrong_parameter_is_listed_without_its_value(tmp_path: Path) -> No
     assert "secret" not in message
 
 
-def test_parameters_for_a_pipeline_without(tmp_path: Path) -> None:
+def test_parameters_are_refused_by_a_pipeline_without_parameters(tmp_path: Path) -> None:
     code = GOOD.replace("parameters: Parameters", "").replace("parameters.rows", "3")
     path = file(tmp_path, code)
     assert load(path).graph().name == "made"
@@ -142,18 +142,18 @@ IN_A_PROCESS = """
 import json, sys
 from epochal.errors import EpochalError
 from epochal.pipeline.artifact import load
-said = []
+messages = []
 for path in sys.argv[1:]:
     try:
         load(path).graph()
     except EpochalError as error:
-        said.append(error.message)
-print(json.dumps(said))
+        messages.append(error.message)
+print(json.dumps(messages))
 """
 
 
 def test_errors_name_the_authors_own_line(tmp_path: Path) -> None:
-    """In a process of its own: whether pyspark can make columns depends on what ran before in this one."""
+    """In a separate process, because a Spark session of an earlier test would let pyspark create columns."""
     paths = []
     for number, (code, _) in enumerate(WRONG):
         (tmp_path / str(number)).mkdir()
@@ -168,21 +168,21 @@ def test_errors_name_the_authors_own_line(tmp_path: Path) -> None:
         assert "epochal/" not in message, code
 
 
-def test_what_is_no_artifact(tmp_path: Path) -> None:
+def test_other_files_are_refused_as_artifacts(tmp_path: Path) -> None:
     assert "does not exist" in refusal(tmp_path / "missing.py")
     assert "neither a .py file nor a .zip" in refusal(file(tmp_path, "", "made.txt"))
     assert "not a readable zip archive" in refusal(file(tmp_path, "nonsense", "made.zip"))
     assert "archive the contents of inner/" in refusal(archive(tmp_path, inner__pipeline=GOOD))
 
 
-def test_an_absolute_import_of_a_sibling_is_answered_with_the_relative_one(tmp_path: Path) -> None:
+def test_an_absolute_import_of_a_sibling_is_refused_with_the_relative_one(tmp_path: Path) -> None:
     message = refusal(archive(tmp_path, pipeline="import airline_lists\n", airline_lists=""))
     assert "pipeline.py, line 1" in message
     assert "from .airline_lists import" in message
 
 
 @pytest.mark.parametrize("name", ["../outside.py", "/outside.py", "a/../../outside.py", "a\\..\\outside.py"])
-def test_no_path_leaves_the_archives_folder(tmp_path: Path, name: str) -> None:
+def test_paths_outside_of_the_archive_are_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "made.zip"
     with zipfile.ZipFile(path, "w") as opened:
         opened.writestr("pipeline.py", GOOD)
@@ -201,7 +201,7 @@ def test_a_link_in_an_archive_is_refused(tmp_path: Path) -> None:
     assert "link" in refusal(path)
 
 
-def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_above_the_unpacked_size_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from epochal.pipeline import unpacking
 
     monkeypatch.setattr(unpacking, "LARGEST_ARCHIVE", 1000)
@@ -209,7 +209,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
     assert "unpacks to more than" in refusal(path)
 
 
-def test_a_program_alone_is_an_application_whose_entries_are_served(tmp_path: Path) -> None:
+def test_a_file_with_one_program_becomes_an_application_with_its_entries(tmp_path: Path) -> None:
     text = Path(logistic_regression.__file__).read_text()
     graph = load(file(tmp_path, text)).graph()
     assert graph.name == "logistic_regression"

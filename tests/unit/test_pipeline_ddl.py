@@ -13,9 +13,9 @@ def types(text: str) -> list[tuple[str, str]]:
     return [(column.name, column.type) for column in parse_columns("State 's'", text)]
 
 
-def test_types_are_spelt_as_spark_spells_them() -> None:
-    given = "a INT, b: long, c decimal( 10 , 2 ), d dec, `e f` String NOT NULL, g timestamp_ltz COMMENT 'x, y', h byte"
-    assert types(given) == [
+def test_types_are_normalised_to_sparks_names() -> None:
+    text = "a INT, b: long, c decimal( 10 , 2 ), d dec, `e f` String NOT NULL, g timestamp_ltz COMMENT 'x, y', h byte"
+    assert types(text) == [
         ("a", "int"),
         ("b", "bigint"),
         ("c", "decimal(10,2)"),
@@ -26,7 +26,7 @@ def test_types_are_spelt_as_spark_spells_them() -> None:
     ]
 
 
-def test_a_struct_type_does_as_well() -> None:
+def test_a_struct_type_is_accepted_as_a_schema() -> None:
     schema = StructType().add("n", "long").add("price", DecimalType(12, 3))
     assert [(c.name, c.type) for c in parse_columns("State 's'", schema)] == [
         ("n", "bigint"),
@@ -58,7 +58,7 @@ def test_refusals_name_the_state_and_the_fix(schema: str, part: str) -> None:
     assert part in caught.value.message
 
 
-def test_nested_types_are_read_as_spark_spells_them() -> None:
+def test_nested_types_are_normalised_to_sparks_names() -> None:
     columns = parse_columns(
         "S",
         "a array<LONG>, `b.``x` MAP<string, Struct<x: int NOT NULL COMMENT 'a, b', `y z` array< date >>>, "

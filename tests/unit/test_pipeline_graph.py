@@ -1,4 +1,4 @@
-"""Building a pipeline: nodes, names, and what is refused at once. Without Spark."""
+"""Building a pipeline without Spark: nodes, names and immediate refusals."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_graph_has_the_authors_nodes_in_order() -> None:
     assert sum(isinstance(node, SinkNode) for node in graph.nodes) == 2
 
 
-def test_settings_make_a_class_of_their_own_and_leave_the_authors_alone() -> None:
+def test_settings_subclass_the_process_and_leave_the_original_unchanged() -> None:
     pipeline, flights = started()
     flights.key_by("tail").process(LateStreaks, minutes=30)
     operator = pipeline.graph().operators[0].operator
@@ -117,7 +117,7 @@ def test_names_are_unique_and_well_formed() -> None:
         assert "cannot be the name of a sink" in refused(lambda p, s, name=name: s.write(name, console.sink()))  # type: ignore[misc]
 
 
-def test_a_pipeline_that_does_nothing_is_refused() -> None:
+def test_a_pipeline_without_state_sink_or_source_is_refused() -> None:
     assert "has neither state nor a sink" in refused(lambda p, s: s.where("delay > 1"))
     assert "has no source" in refused(lambda p, s: Pipeline("empty").graph())
     unused = generator.source({"a": "id"})
@@ -126,13 +126,13 @@ def test_a_pipeline_that_does_nothing_is_refused() -> None:
     )
 
 
-def test_keys_are_names_of_columns() -> None:
+def test_keys_must_be_distinct_column_names() -> None:
     assert "at least one column" in refused(lambda p, s: s.key_by())
     assert "twice" in refused(lambda p, s: s.key_by("tail", "TAIL"))
     assert "with_columns()" in refused(lambda p, s: s.key_by(F.col("tail")))  # type: ignore[arg-type]
 
 
-def test_wrong_arguments_are_answered_with_the_fix() -> None:
+def test_errors_of_wrong_arguments_name_the_fix() -> None:
     assert "connectors" in refused(lambda p, s: s.write("out", "folder"))  # type: ignore[arg-type]
     assert "connectors" in refused(lambda p, s: p.read("other", "folder"))  # type: ignore[arg-type]
     assert "pipeline.table" in refused(lambda p, s: s.join("names", on="tail"))  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ def test_wrong_arguments_are_answered_with_the_fix() -> None:
     assert "is empty" in refused(lambda p, s: s.with_columns(x=" "))
 
 
-def test_process_classes_are_checked_when_they_are_given() -> None:
+def test_process_classes_are_checked_when_the_pipeline_is_built() -> None:
     class NoOutput(KeyedProcess):
         def process(self, key, rows, ctx):  # type: ignore[no-untyped-def]
             return []
@@ -155,18 +155,18 @@ def test_process_classes_are_checked_when_they_are_given() -> None:
     class BadState(LateStreaks):
         current = ValueState("streak")
 
-    def given(process: object, **settings: object) -> str:
+    def refused_process(process: object, **settings: object) -> str:
         return refused(lambda p, s: s.key_by("tail").process(process, **settings))  # type: ignore[arg-type]
 
-    assert "Operator 'no_output'" in given(NoOutput)
-    assert "must define" in given(NoProcess)
-    assert "make_dt_interval" in given(NestedState)
-    assert "'streak' is not a column" in given(BadState)
-    assert "Pass the class itself" in given(LateStreaks())
-    assert "Did you mean 'minutes'?" in given(LateStreaks, minute=3)
-    assert "no setting 'current'" in given(LateStreaks, current=3)
+    assert "Operator 'no_output'" in refused_process(NoOutput)
+    assert "must define" in refused_process(NoProcess)
+    assert "make_dt_interval" in refused_process(NestedState)
+    assert "'streak' is not a column" in refused_process(BadState)
+    assert "Pass the class itself" in refused_process(LateStreaks())
+    assert "Did you mean 'minutes'?" in refused_process(LateStreaks, minute=3)
+    assert "no setting 'current'" in refused_process(LateStreaks, current=3)
 
 
-def test_state_is_reachable_only_where_a_key_is() -> None:
+def test_state_is_accessible_only_while_a_key_is_processed() -> None:
     with pytest.raises(PipelineError, match="only available while a key is processed"):
         _ = LateStreaks().current

@@ -1,4 +1,4 @@
-"""JSON that is made column by column is what orjson writes of the objects, byte for byte."""
+"""JSON that is formatted column by column equals the output of orjson for the objects, byte for byte."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def expected(format: RowFormat, rows: list[bytes | None]) -> bytes:
         ("boolean", [True, False, None]),
     ],
 )
-def test_batches_of_each_type_are_as_orjson_writes_them(type: str, values: list[Any]) -> None:
+def test_batches_of_each_type_equal_the_output_of_orjson(type: str, values: list[Any]) -> None:
     for name in NAMES:
-        # Each value alone too: one that has to be written in another way decides for all that are beside it.
+        # Each value alone too: one value that needs the slow path switches its whole batch to it.
         for chosen in (values, [each for each in values if each is not None], *([each] for each in values)):
             format, rows = formatted({name: type, "last": "int"}, [(each, at) for at, each in enumerate(chosen)])
-            for asked in (rows, [None, *rows, None], [None, rows[0], None, rows[-1], rows[0]]):
-                assert format.values_json(asked) == expected(format, asked), (name, chosen)
+            for batch in (rows, [None, *rows, None], [None, rows[0], None, rows[-1], rows[0]]):
+                assert format.values_json(batch) == expected(format, batch), (name, chosen)
             for row in rows:
                 assert format.value_json(row) == orjson.dumps(format.value_object(row)), (name, chosen)
 
 
-def test_one_row_of_integers_is_as_orjson_writes_it() -> None:
+def test_one_row_of_integers_equals_the_output_of_orjson() -> None:
     for name in NAMES:
         rows = [(small, big) for small in (0, -(1 << 31), None) for big in INTEGERS]
         format, encoded = formatted({name: "int", "big": "bigint"}, rows)
@@ -67,15 +67,15 @@ def test_one_row_of_integers_is_as_orjson_writes_it() -> None:
     assert [format.value_json(row) for row in encoded] == [b'{"flag":true,"n":1}', b'{"flag":false,"n":null}']
 
 
-def test_what_is_plain_is_made_without_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise nothing above would say anything of the quick way."""
+def test_plain_types_are_formatted_without_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without this, the tests above could pass without using the fast path."""
     format, rows = formatted({"s": "string", "n": "bigint", "d": "double"}, [("a", 1, 0.5), (None, None, 1.0)])
-    said = expected(format, rows)
-    monkeypatch.setattr(row_format, "_json_column", lambda *_: pytest.fail("not made by columns"))
-    assert format.values_json(rows) == said
+    json_text = expected(format, rows)
+    monkeypatch.setattr(row_format, "_json_column", lambda *_: pytest.fail("formatted row by row"))
+    assert format.values_json(rows) == json_text
 
 
-def test_other_types_are_left_to_the_ordinary_way() -> None:
+def test_other_types_use_the_general_path() -> None:
     assert plain_objects([("d", pa.array([0], pa.date32()))]) is None
     assert plain_objects([("m", pa.array([None], pa.decimal128(5, 2)))]) is None
     assert plain_objects([]) is None
@@ -85,7 +85,7 @@ def test_other_types_are_left_to_the_ordinary_way() -> None:
     assert array_of(objects, [False, True, True]) == b'[null,{"s":"a"},{"s":"b"}]'
 
 
-def test_a_bound_belongs_to_its_bucket() -> None:
+def test_histogram_buckets_include_their_upper_bound() -> None:
     latencies = LookupLatencies()
     latencies.observe("a", [0.001, 0.0011, 0.00001, 2.5, 2.6, 0.001])
     latencies.observe("a", [0.0001])

@@ -12,7 +12,7 @@ from tests.spark.operators.every_operator import CASES, Case
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_an_operator_of_any_kind_is_seen_to_come(case: Case) -> None:
+def test_operators_of_every_kind_are_reported_as_added(case: Case) -> None:
     pipeline = case.pipeline()
     graph = describe(pipeline.graph())
     kinds = {node.name: node.type for node in graph.nodes if node.type not in NO_OPERATORS}

@@ -1,4 +1,4 @@
-"""Which process a driver is, as the catalog has it; also as an earlier version has written it, without a machine."""
+"""References to driver processes in the catalog, with and without a machine."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ from epochal.service.runtime.machine import Machine
         ("//node-1/boot/pods/a-1", ProcessReference(identity="pods/a-1", machine=Machine("node-1", "boot"))),
     ],
 )
-def test_a_reference_is_read_as_it_was_written(text: str, reference: ProcessReference) -> None:
+def test_references_round_trip_through_their_text(text: str, reference: ProcessReference) -> None:
     assert ProcessReference.parse(text) == reference
     assert str(reference) == text

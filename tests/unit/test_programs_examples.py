@@ -1,4 +1,4 @@
-"""The example programs: the same sequentially, as a dataflow, and by a reference in NumPy or plain Python."""
+"""The example programs give the same results sequentially, as a dataflow, and in NumPy or plain Python."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.kit.program_interpreter import Call, Interpreter
 
 @pytest.mark.claim("SDG, 4.2, rule 1", "SDG, 4.2, rule 2", "SDG, 4.2, rule 3", "SDG, 4.2, rule 4", "SDG, 4.2, rule 5")
 def test_collaborative_filtering_is_figure_1_of_the_paper() -> None:
-    """Five task elements: two for a rating, three for a recommendation; the edges and where they lead."""
+    """Five task elements: two for a rating, three for a recommendation; the edges with their dispatch."""
     graph = translate(CollaborativeFiltering)
     names = [(task.entry, task.name) for task in graph.tasks]
     assert names == [
@@ -49,7 +49,7 @@ def test_collaborative_filtering_is_figure_1_of_the_paper() -> None:
 
 
 def recommended(rated: list[tuple[int, int, int]], users: int, items: int) -> list[Any]:
-    """By user a score for each item, by NumPy."""
+    """The scores of all items for each user, computed by NumPy."""
     ratings, together = np.zeros((users, items), int), np.zeros((items, items), int)
     for user, item, rating in rated:
         ratings[user, item] = rating
@@ -61,7 +61,7 @@ def recommended(rated: list[tuple[int, int, int]], users: int, items: int) -> li
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.claim("SDG, algorithm 1")
-def test_recommendations_are_those_of_numpy(parallelism: int) -> None:
+def test_recommendations_equal_those_of_numpy(parallelism: int) -> None:
     chance = random.Random(5)
     users, items = 8, 12
     rated = [(chance.randrange(users), chance.randrange(items), chance.randint(1, 5)) for _ in range(150)]
@@ -75,13 +75,13 @@ def test_recommendations_are_those_of_numpy(parallelism: int) -> None:
         dealt.add_rating(**call.arguments)
     running.epoch(calls[:70])
     running.epoch(calls[70:])
-    asked = [Call("recommend", {"user": user}) for user in range(users)]
-    assert running.epoch(asked) == expected
+    lookups = [Call("recommend", {"user": user}) for user in range(users)]
+    assert running.epoch(lookups) == expected
     assert [plain.recommend(user) for user in range(users)] == expected
     assert [dealt.recommend(user) for user in range(users)] == expected
 
 
-def test_the_key_value_store_is_a_dictionary() -> None:
+def test_the_key_value_store_behaves_like_a_dictionary() -> None:
     chance = random.Random(2)
     values: dict[str, str] = {}
     running, calls, expected = Interpreter(KeyValueStore, 3), list[Call](), list[Any]()
@@ -112,7 +112,7 @@ WINDOWS = (10_000, 1_000, 100)
 
 
 def test_words_are_counted_in_windows_of_three_sizes() -> None:
-    """Also of the lines that come exactly where a window begins, or one millisecond before."""
+    """Includes lines exactly at the start of a window, and one millisecond earlier."""
     chance = random.Random(8)
     times = [chance.randrange(25_000) for _ in range(120)] + [
         begin + before for window in WINDOWS for begin in (window, 2 * window) for before in (0, -1)
@@ -122,18 +122,18 @@ def test_words_are_counted_in_windows_of_three_sizes() -> None:
     for window in WINDOWS:
         counts = Counter((word, at // window) for line, at in lines for word in line.lower().split())
         calls = [Call("add_line", {"line": line, "at": at, "window": window}) for line, at in lines]
-        asked = [(word, number * window) for word in ("be", "not", "never") for number in range(26_000 // window + 1)]
+        lookups = [(word, number * window) for word in ("be", "not", "never") for number in range(26_000 // window + 1)]
         answers = running.epoch(calls)
         assert answers == [plain.add_line(**call.arguments) for call in calls]
         assert answers == [len(line.split()) for line, _ in lines]
-        calls = [Call("count", {"word": word, "start": start, "window": window}) for word, start in asked]
+        calls = [Call("count", {"word": word, "start": start, "window": window}) for word, start in lookups]
         answers = running.epoch(calls)
         assert answers == [plain.count(**call.arguments) for call in calls]
-        assert answers == [counts[word, start // window] for word, start in asked]
+        assert answers == [counts[word, start // window] for word, start in lookups]
 
 
 @pytest.mark.parametrize("parallelism", [1, 4])
-def test_logistic_regression_is_that_of_numpy(parallelism: int) -> None:
+def test_logistic_regression_equals_that_of_numpy(parallelism: int) -> None:
     chance = np.random.default_rng(1)
     features = np.column_stack([np.ones(60), chance.normal(size=(60, 2))])
     labels = (chance.random(60) < 1 / (1 + np.exp(-features @ [0.3, 2.0, -1.5]))).astype(float)
@@ -161,7 +161,7 @@ def test_logistic_regression_is_that_of_numpy(parallelism: int) -> None:
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_rounds_of_logistic_regression_are_those_of_numpy(parallelism: int) -> None:
+def test_rounds_of_logistic_regression_equal_those_of_numpy(parallelism: int) -> None:
     chance = np.random.default_rng(2)
     features = np.column_stack([np.ones(40), chance.normal(size=(40, 2))])
     labels = (chance.random(40) < 1 / (1 + np.exp(-features @ [0.3, 1.0, -0.8]))).astype(int)
@@ -187,8 +187,8 @@ def test_rounds_of_logistic_regression_are_those_of_numpy(parallelism: int) -> N
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_the_application_recommends_what_numpy_does(parallelism: int) -> None:
-    """A driver dies, and subtasks become more and fewer again."""
+def test_recommendations_of_the_application_equal_those_of_numpy(parallelism: int) -> None:
+    """The driver is killed, and the application is rescaled to 4 subtasks and back."""
     chance = random.Random(6)
     users, items = 6, 10
     rated = [(chance.randrange(users), chance.randrange(items), chance.randint(1, 5)) for _ in range(120)]

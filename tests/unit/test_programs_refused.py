@@ -1,4 +1,4 @@
-"""What a program is refused for: each rule's example at its line, and docs/reference/programs.md tells the same."""
+"""Refusals of programs: each rule's example at its line, and the list in docs/reference/programs.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Load = Callable[[str], ModuleType]
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """A module with this text, after the imports."""
+    """Import a module with this text after the imports of HEAD."""
 
     def load(text: str) -> ModuleType:
         path = tmp_path / "program.py"
@@ -44,7 +44,7 @@ def refusal(module: ModuleType) -> ProgramRefused:
 
 
 def line_of(module: ModuleType) -> int:
-    """The line that ends with ``#!``."""
+    """Number of the line that ends with ``#!``."""
     assert module.__file__ is not None
     lines = Path(module.__file__).read_text().splitlines()
     (line,) = [number for number, text in enumerate(lines, 1) if text.endswith("#!")]
@@ -73,11 +73,11 @@ def test_a_class_without_a_file_is_refused() -> None:
         translate(names["Lost"])
 
 
-def test_the_documented_refusals_are_those_that_there_are() -> None:
+def test_the_documented_refusals_are_current() -> None:
     assert OF_PROGRAMS.read() == page(), "python -m tests.kit.written"
 
 
-OTHERS = {
+UNLISTED = {
     "a generator": ("unsupported-syntax", "        yield self.counts.count(word)  #!"),
     "a function in an entry": ("unsupported-syntax", "        def inner() -> None: ...  #!"),
     "an import": ("unsupported-syntax", "        import time  #!"),
@@ -100,9 +100,9 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("what", OTHERS)
-def test_what_else_is_not_on_the_list(what: str, load: Load) -> None:
-    slug, body = OTHERS[what]
+@pytest.mark.parametrize("construct", UNLISTED)
+def test_constructs_without_support_are_refused_at_their_line(construct: str, load: Load) -> None:
+    slug, body = UNLISTED[construct]
     head = "@program\nclass Counts:\n    counts: Partitioned[Counter[str]]\n\n    @entry\n    def seen(self, word: str)"
     module = load(f"{head} -> None:\n{body}\n")
     refused = refusal(module)
@@ -110,8 +110,8 @@ def test_what_else_is_not_on_the_list(what: str, load: Load) -> None:
     assert (refused.rule.slug, refused.place.line) == (slug, line_of(module))
 
 
-def test_the_transfer_may_be_written_where_nothing_is_checked(load: Load) -> None:
-    """As the refusal of ``second-visit`` says."""
+def test_a_transfer_without_checks_is_accepted(load: Load) -> None:
+    """This is the fix that the refusal ``second-visit`` suggests."""
     module = load(
         """
 @program

@@ -1,4 +1,4 @@
-"""Ways through an entry that random programs do not take: each is as the class run sequentially, errors included."""
+"""Control flow of entries that random programs do not cover: results and errors equal those of the class."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Ways:
 
     @entry
     def branches(self, k: int, x: int) -> str:
-        """Each branch goes elsewhere."""
+        """Each branch accesses another state element."""
         if x > 2:
             size: int = Global(self.parts).count(k)
             return f"{sum(Collection(size))}"
@@ -102,7 +102,7 @@ class Ways:
 
 @program
 class Written:
-    """Writes of fan-outs whose arguments are of the same types, and right or wrong by their values."""
+    """Writes of fan-outs whose arguments have one type; their values decide whether they are valid."""
 
     cells: Partitioned[DenseMatrix]
     numbers: Partitioned[Map[str, int]]
@@ -160,13 +160,13 @@ def random_call(chance: random.Random) -> Call:
 def answered(plain: Any, call: Call) -> Any:
     try:
         return getattr(plain, call.entry)(**call.arguments)
-    except Exception as error:  # noqa: BLE001 # whatever it raises is the answer
+    except Exception as error:  # noqa: BLE001 # every exception is an answer
         return Failed.of(error)
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 @pytest.mark.claim("SDG, 4.2, rule 4")
-def test_answers_and_state_are_those_of_the_class(parallelism: int) -> None:
+def test_answers_and_state_equal_those_of_the_class(parallelism: int) -> None:
     kinds = set()
     for seed in range(15):
         chance = random.Random(seed)
@@ -180,7 +180,7 @@ def test_answers_and_state_are_those_of_the_class(parallelism: int) -> None:
     assert kinds == {"KeyError", "TypeError", "ValueError"} | ({"ZeroDivisionError"} & kinds)
 
 
-def test_a_write_of_a_fan_out_is_refused_as_the_class_refuses_it_after_others_of_its_types() -> None:
+def test_invalid_writes_of_a_fan_out_fail_as_in_the_class() -> None:
     plain, running = Written(), Interpreter(Written, 2, random.Random(1))
     expected = [answered(plain, call) for call in WRITTEN]
     assert sum(edge.fan_out for edge in translate(Written).edges) == 3
@@ -192,8 +192,8 @@ def test_a_write_of_a_fan_out_is_refused_as_the_class_refuses_it_after_others_of
         assert list(running.rows(name)) == list(getattr(plain, name).rows())
 
 
-def test_task_elements_run_where_there_is_no_source(tmp_path: Path) -> None:
-    """As in an executor, which has the class by value."""
+def test_task_elements_run_without_the_source_file(tmp_path: Path) -> None:
+    """As in an executor, which unpickles the class by value."""
     path = tmp_path / "shipped_ways.py"
     path.write_text(inspect.getsource(collaborative_filtering))
     spec = importlib.util.spec_from_file_location("shipped_ways", path)
@@ -207,17 +207,17 @@ def test_task_elements_run_where_there_is_no_source(tmp_path: Path) -> None:
     del sys.modules["shipped_ways"]
     linecache.clearcache()
 
-    there, program = pickle.loads(shipped)
-    executable = Executable(there, program)
+    received, program = pickle.loads(shipped)
+    executable = Executable(received, program)
     call = executable.call("add_rating", 0, {"user": 1, "item": 2, "rating": 3})
     assert isinstance(call, Departure) and call.key == 1
-    state = there.elements["user_item"].make()
-    (sent,) = executable.run(there.stages[0], [Arrival(call.edge, 0, call.values)], state)
+    state = received.elements["user_item"].make()
+    (sent,) = executable.run(received.stages[0], [Arrival(call.edge, 0, call.values)], state)
     assert isinstance(sent, Departure) and tuple(sent.values) == (2, {"indices": [2], "values": [3]})
     assert list(state.changes()) == [((1, 2), 3)]
 
 
-def test_the_places_of_a_call_are_in_an_order_that_suits_all_entries() -> None:
+def test_the_stages_are_in_an_order_that_suits_all_entries() -> None:
     graph = translate(Ways)
     order = [stage.element for stage in graph.stages if stage.element]
     assert order.index("numbers") < order.index("parts") and order.index("names") < order.index("words")

@@ -40,14 +40,14 @@ def test_no_other_peer_is_trusted(peer: str) -> None:
         (["1" * 5000], "10.0.0.1"),
     ],
 )
-def test_the_right_most_address_that_is_no_trusted_proxy_is_the_caller(forwarded: list[str], caller: str) -> None:
+def test_the_last_address_that_is_not_a_trusted_proxy_is_the_caller(forwarded: list[str], caller: str) -> None:
     assert PROXIES.caller("10.0.0.1", forwarded) == caller
 
 
 @pytest.mark.parametrize(
     "text", ["ingress", "10.0.0.1/8", "*", "10.0.0.0/33", "10.0.0.1,,", "0.0.0.0/0", "::/0", "0x7f.1"]
 )
-def test_anything_but_addresses_and_networks_is_refused(text: str) -> None:
+def test_values_other_than_addresses_and_networks_are_refused(text: str) -> None:
     with pytest.raises(OptionError, match="--trusted-proxies"):
         read_trusted_proxies(text)
 

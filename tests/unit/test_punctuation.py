@@ -1,4 +1,4 @@
-"""Epochs that sources cut by punctuation records: every slice ends with one, and the same one at all such sources."""
+"""Epochs cut by punctuation records: every slice ends with one, and with the same one in all punctuated sources."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.kit.lives import Life, Step
 TIGHT = SliceLimits(max_records=1)
 
 
-def taken(source: Source, limits: SliceLimits = TIGHT) -> list[Slice]:
-    """All slices that there are, accepted one after the other."""
+def all_slices(source: Source, limits: SliceLimits = TIGHT) -> list[Slice]:
+    """Plan and accept slices until the source returns none."""
     found: list[Slice] = []
     while (slice := source.plan(limits)) is not None:
         source.accept(slice)
@@ -30,21 +30,21 @@ def taken(source: Source, limits: SliceLimits = TIGHT) -> list[Slice]:
     return found
 
 
-def test_a_generator_ends_a_slice_at_every_so_many_rows_whatever_the_limit() -> None:
+def test_a_generator_ends_slices_at_the_punctuation_and_not_at_the_limit() -> None:
     source = GeneratorSource({"n": "id"}, bound=10, punctuation=4)
     assert source.punctuated
-    assert [(slice.start["row"], slice.end["row"]) for slice in taken(source)] == [(0, 4), (4, 8), (8, 10)]
+    assert [(slice.start["row"], slice.end["row"]) for slice in all_slices(source)] == [(0, 4), (4, 8), (8, 10)]
     assert source.ended
 
 
-def test_with_a_rate_it_waits_for_the_punctuation() -> None:
+def test_a_generator_with_a_rate_waits_for_the_punctuation() -> None:
     now = 0.0
     source = GeneratorSource({"n": "id"}, rate=1, clock=lambda: now, punctuation=4)
     assert source.plan(TIGHT) is None
     now = 3.9
     assert source.plan(TIGHT) is None
     now = 9.0
-    assert [slice.rows for slice in taken(source)] == [4, 4]
+    assert [slice.rows for slice in all_slices(source)] == [4, 4]
     assert source.backlog().records == 1
 
 
@@ -72,30 +72,30 @@ def test_a_file_ends_a_slice_by_its_name(tmp_path: Path) -> None:
     written(tmp_path, "a.json", "b.json", "1.end.json", "c.json")
     source = files_source(tmp_path)
     assert source.punctuated
-    assert names_of(taken(source)) == [["a.json", "b.json", "1.end.json"]]
+    assert names_of(all_slices(source)) == [["a.json", "b.json", "1.end.json"]]
     assert source.backlog().files == 1
     written(tmp_path, "2.end.json", "3.end.json")
-    assert names_of(taken(source)) == [["c.json", "2.end.json"], ["3.end.json"]]
+    assert names_of(all_slices(source)) == [["c.json", "2.end.json"], ["3.end.json"]]
 
 
-def test_what_a_bounded_source_has_after_its_last_punctuation_is_its_last_slice(tmp_path: Path) -> None:
+def test_the_last_slice_of_a_bounded_source_needs_no_punctuation(tmp_path: Path) -> None:
     written(tmp_path, "a.json", "1.end.json", "b.json", "c.json")
     source = files_source(tmp_path, bounded=True)
     source.limit_to_bounds()
-    assert names_of(taken(source)) == [["a.json", "1.end.json"], ["b.json", "c.json"]]
+    assert names_of(all_slices(source)) == [["a.json", "1.end.json"], ["b.json", "c.json"]]
     assert source.ended
 
 
-def test_what_has_no_punctuation_yet_is_left_for_the_next_time(tmp_path: Path) -> None:
-    """Of a run over what is available now."""
+def test_files_after_the_last_punctuation_wait_for_the_next_run(tmp_path: Path) -> None:
+    """In a run over the input that is available now."""
     written(tmp_path, "a.json", "1.end.json", "b.json")
     source = files_source(tmp_path)
     source.limit_to_available()
-    assert names_of(taken(source)) == [["a.json", "1.end.json"]]
+    assert names_of(all_slices(source)) == [["a.json", "1.end.json"]]
     assert source.ended
 
 
-def test_all_punctuated_sources_take_part_or_none() -> None:
+def test_all_punctuated_sources_join_an_epoch_or_none() -> None:
     left, right = (GeneratorSource({"n": "id"}, bound=8, punctuation=4) for _ in range(2))
     other = GeneratorSource({"n": "id"}, bound=8)
     sources: dict[str, Source] = {"left": left, "right": right, "other": other}
@@ -104,7 +104,7 @@ def test_all_punctuated_sources_take_part_or_none() -> None:
     del slices["right"]
     assert punctuated_together(sources, slices) == {"other": slices["other"]}
     right.accept(Slice(start={"row": 0}, end={"row": 8}))
-    assert punctuated_together(sources, slices) == slices, "one that has ended is not waited for"
+    assert punctuated_together(sources, slices) == slices, "the epoch does not wait for a source that has ended"
 
 
 @pytest.mark.claim("Thesis, 3.4.3.1")
@@ -126,7 +126,7 @@ def test_an_epoch_holds_the_same_punctuation_of_all_sources() -> None:
         assert shown == [[1], [3], [2], [4]]
 
 
-def test_what_would_cut_elsewhere_is_refused(tmp_path: Path) -> None:
+def test_options_that_conflict_with_punctuation_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="max_files cuts epochs elsewhere than punctuation"):
         files.source(str(tmp_path), "json", "n long", max_files=1, punctuation="*.end")
     with pytest.raises(OptionError, match=r"punctuation is '_SUCCESS'; it is a pattern of file names"):

@@ -1,4 +1,4 @@
-"""State and offsets that a new version takes over. tests/service/reconfiguration has the steps."""
+"""State and offsets that a new version inherits. ``tests/service/reconfiguration`` covers the steps."""
 
 from __future__ import annotations
 
@@ -31,27 +31,25 @@ AFTER = Configuration(parallelism=8, max_uncommitted_epochs=1)
 
 
 class Recording(EmptyEpochs):
-    """Its epochs are aborted when it ``fails``; all runners of a test say in ``said`` what they were asked for."""
+    """Aborts its epochs if ``fails``. All runners of a test record their calls in ``calls``."""
 
-    def __init__(self, name: str, said: list[str], fails: bool = False) -> None:
-        self.name, self.said, self.fails = name, said, fails
+    def __init__(self, name: str, calls: list[str], fails: bool = False) -> None:
+        self.name, self.calls, self.fails = name, calls, fails
 
     def activate(self) -> None:
-        self.said.append(f"{self.name} is activated")
+        self.calls.append(f"{self.name} is activated")
 
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
-        self.said.append(f"{self.name} runs")
+        self.calls.append(f"{self.name} runs")
         if self.fails:
             raise EpochAborted("The runner fails.")
         return super().run(plan, timeout_seconds)
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_version_is_replaced_as_one_value_and_put_back_when_its_first_epoch_fails(
-    tmp_path: Path, fails: bool
-) -> None:
-    said: list[str] = []
-    before = program_of(BEFORE, runner=Recording("before", said), version=1, store=str(tmp_path / "store"))
+def test_the_version_is_replaced_and_restored_if_its_first_epoch_fails(tmp_path: Path, fails: bool) -> None:
+    calls: list[str] = []
+    before = program_of(BEFORE, runner=Recording("before", calls), version=1, store=str(tmp_path / "store"))
     current = CurrentProgram(before)
     store, catalog = SnapshotStore(before.orders.store), MemoryCatalog(MemoryCatalogState(), 1)
     position, bases = Position(catalog.begin_attempt().branch, 1, None), PendingBases()
@@ -60,7 +58,7 @@ def test_the_version_is_replaced_as_one_value_and_put_back_when_its_first_epoch_
     queue.retain = retention = Retention(store, current, Compaction(store, position, bases, current))
 
     def assembled(order: VersionOrder) -> Program:
-        return replace(before, orders=ordered(before.orders, order), runner=Recording("after", said, fails))
+        return replace(before, orders=ordered(before.orders, order), runner=Recording("after", calls, fails))
 
     def run_epoch() -> None:
         coordinator.run_epoch({}, ["command"])
@@ -72,27 +70,27 @@ def test_the_version_is_replaced_as_one_value_and_put_back_when_its_first_epoch_
     reconfigurations = Reconfigurations(coordinator, queue, retention, catalog, assembled, lambda _: None)
     run_epoch()
     order = VersionOrder(
-        version=2, artifact="a" * 64, filename="", configuration=AFTER.model_dump(mode="json"), by="somebody"
+        version=2, artifact="a" * 64, filename="", configuration=AFTER.model_dump(mode="json"), by="ann"
     )
     reconfigurations.take(Directive(id="d", kind="reconfigure", arguments=order.model_dump(mode="json")))
     eventually(lambda: reconfigurations.ready)
     reconfigurations.carry_out(commit_all, run_epoch)
     run_epoch()
     last = ["before is activated", "before runs"] if fails else ["after runs"]
-    assert said == ["before is activated", "before runs", "after is activated", "after runs", *last]
+    assert calls == ["before is activated", "before runs", "after is activated", "after runs", *last]
     assert (current.program is before) is fails
     assert position.head is not None
     assert store.read_manifest(position.head).parallelism == (BEFORE if fails else AFTER).parallelism
-    assert queue.has_room is fails  # after two epochs of a version that lets one wait, or one where three may
+    assert queue.has_room is fails  # after two epochs with a limit of 1, or one epoch with a limit of 3
 
 
-def test_an_application_keeps_its_state_backend_when_the_default_becomes_another() -> None:
+def test_an_application_keeps_its_state_backend_when_the_default_changes() -> None:
     assert Configuration().stored()["state_backend"] == "heap"
     before = Configuration(state_backend="lmdb").stored()
     assert merged_configuration(before, {"parallelism": 3}).state_backend == "lmdb"
 
 
-def test_the_stored_form_has_every_setting_and_is_read_back() -> None:
+def test_the_stored_form_has_every_setting_and_is_read_again() -> None:
     assert set(Configuration().stored()) == set(Configuration.model_fields)
     assert Configuration.model_validate(Configuration().stored()) == Configuration()
     used = Configuration(guarantee="at_least_once", autoscaling=Autoscaling(least=1, greatest=4))

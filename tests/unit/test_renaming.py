@@ -1,4 +1,4 @@
-"""Snapshots under other names of branches: everything that names one is said anew, and nothing else."""
+"""Copies of snapshots under new branch names: every reference to a branch is renamed, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def file(path: str) -> FileReference:
 
 
 def handle(path: str) -> Handle:
-    payload = {"segments": [file(path).model_dump()], "note": f"{OLD} is said, and is no path"}
+    payload = {"segments": [file(path).model_dump()], "note": f"{OLD} is a note and not a path"}
     return Handle(owner="out", subtask=0, rows=3, bytes=10, payload=payload)
 
 
 def full_manifest(**fields: Any) -> Manifest:
-    """With everything that can name a branch."""
+    """A manifest in which every field that can name a branch does."""
     queries = EpochQueries(path=layout.standing_queries(PARENT), sha256="0" * 64, bytes=1, rows=1, through=3)
     records = FileInFlight(file=file(layout.records_of_loop(KEY, "again", 0)), first=0, last=3)
     base = BaseFile(
@@ -77,10 +77,10 @@ def full_manifest(**fields: Any) -> Manifest:
     return plain_manifest(8, **{**usual, **fields})
 
 
-def test_everything_in_a_manifest_that_names_a_branch_is_said_anew() -> None:
+def test_every_reference_to_a_branch_in_a_manifest_is_renamed() -> None:
     was = full_manifest()
     now = RENAMING.manifest(was, "3" * 64, None)
-    said = now.encode().decode()
+    encoded = now.encode().decode()
     found = copied(now)
     assert found is not None and found.model_dump() == {
         "control_plane": "there",
@@ -88,8 +88,8 @@ def test_everything_in_a_manifest_that_names_a_branch_is_said_anew() -> None:
         "snapshot": "5" * 64,
         "written_by": OLD,
     }
-    others = said.replace(json.dumps(found.model_dump(), sort_keys=True, separators=(",", ":")), "")
-    assert re.findall("pricing[^ ]*", others) == [OLD], "what a sink notes is its own"
+    others = encoded.replace(json.dumps(found.model_dump(), sort_keys=True, separators=(",", ":")), "")
+    assert re.findall("pricing[^ ]*", others) == [OLD], "notes of a sink are not renamed"
     assert now.application == "ads.orders"
     assert (now.key, now.bases[0].at) == (EpochKey(new_name(OLD), 8), EpochKey(new_name(OLD), 7))
     assert now.queries is not None and now.queries.path.startswith(f"{new_name(OLD)}/queries/")
@@ -103,8 +103,8 @@ def test_everything_in_a_manifest_that_names_a_branch_is_said_anew() -> None:
     assert Manifest.decode(now.encode(), "manifest") == now
 
 
-def test_a_parent_that_is_not_here_has_a_checksum_that_no_manifest_has() -> None:
-    """A store remembers manifests by their checksums: it would find the other project's."""
+def test_a_parent_that_was_not_copied_has_a_unique_checksum() -> None:
+    """A store caches manifests by checksum and would return the manifest of the other project."""
     was = full_manifest()
     now = RENAMING.manifest(was, "3" * 64, None)
     assert was.parent is not None and now.parent is not None
@@ -116,14 +116,14 @@ def test_a_parent_that_is_not_here_has_a_checksum_that_no_manifest_has() -> None
     assert RENAMING.manifest(full_manifest(parent=None), "3" * 64, None).parent is None
 
 
-def test_what_is_copied_again_remembers_who_wrote_its_files() -> None:
+def test_copies_of_copies_record_the_branch_that_wrote_the_files() -> None:
     once = RENAMING.manifest(full_manifest(), "3" * 64, None)
     twice = RENAMING.manifest(once, "4" * 64, None)
     assert written_by(full_manifest()) == written_by(once) == written_by(twice) == OLD
     assert (found := copied(twice)) is not None and found.sha256 == "4" * 64
 
 
-def test_rows_of_a_bundle() -> None:
+def test_epochs_and_branches_of_a_bundle_are_renamed() -> None:
     moment = datetime.now(UTC)
     origin = {"origin": {"application": "pricing.orders", "branch": BEFORE}, "branch": BEFORE}
     epoch = BundleEpoch(
@@ -140,7 +140,7 @@ def test_rows_of_a_bundle() -> None:
     now = RENAMING.epoch(epoch)
     assert (now.key, now.parent) == (EpochKey(new_name(OLD), 8), EpochKey(new_name(OLD), 7))
     detail = now.changes[0].detail
-    assert (detail["branch"], detail["origin"]) == (new_name(BEFORE), origin["origin"]), "where it came from stays"
+    assert (detail["branch"], detail["origin"]) == (new_name(BEFORE), origin["origin"]), "the origin is not renamed"
     branch = BundleBranch(
         id=OLD, application="1", kind="fork", parent=None, message=None, created_at=moment, created_by="me"
     )
@@ -152,7 +152,7 @@ projects = st.from_regex(r"[a-z]([-a-z0-9]{0,18}[a-z0-9])?", fullmatch=True)
 
 
 @given(names, projects, projects)
-def test_new_names_are_names_of_branches_of_the_project(name: str, source: str, target: str) -> None:
+def test_new_branch_names_are_valid_and_belong_to_the_project(name: str, source: str, target: str) -> None:
     old = new_branch_id(full_name(source, name)[: LONGEST_FULL_NAME + 1].rstrip("-"))
     new = copied_branch_id(old, target, control_plane="there", snapshot="5" * 64)
     application, _, digits = new.rpartition("-")

@@ -1,4 +1,4 @@
-"""Whether all of a request's body has come, judged where every request passes."""
+"""Requests whose body is incomplete are refused in the transport layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message
 from epochal.service.api.bodies import Bodies
 from epochal.service.api.transport import Transport
 
-GONE: Message = {"type": "http.disconnect"}
+DISCONNECT: Message = {"type": "http.disconnect"}
 
 
 def part(body: bytes, more: bool) -> Message:
@@ -20,7 +20,7 @@ def part(body: bytes, more: bool) -> Message:
 
 
 async def reading(scope: Any, receive: Any, send: Any) -> None:
-    """An app that begins its answer, as a stream does, and then reads until its client has gone."""
+    """An app that begins its answer, as a stream does, and then reads until the client disconnects."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -28,7 +28,7 @@ async def reading(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def parsing(scope: Any, receive: Any, send: Any) -> None:
-    """An app that reads all of a body before it answers."""
+    """An app that reads the whole body and then answers."""
     while (await receive())["more_body"]:
         pass
 
@@ -55,14 +55,14 @@ def answered(app: ASGIApp, headers: dict[str, str], *messages: Message) -> list[
 @pytest.mark.parametrize(
     ("headers", "messages"),
     [
-        ({}, [GONE]),
-        ({}, [part(b"", False), GONE]),
-        ({"content-length": "0"}, [GONE]),
-        ({"content-length": "2"}, [part(b"{", True), part(b"}", False), GONE]),
-        ({"transfer-encoding": "chunked"}, [part(b"{", True), part(b"}", False), GONE]),
+        ({}, [DISCONNECT]),
+        ({}, [part(b"", False), DISCONNECT]),
+        ({"content-length": "0"}, [DISCONNECT]),
+        ({"content-length": "2"}, [part(b"{", True), part(b"}", False), DISCONNECT]),
+        ({"transfer-encoding": "chunked"}, [part(b"{", True), part(b"}", False), DISCONNECT]),
     ],
 )
-def test_a_client_that_stops_listening_is_no_error(
+def test_a_client_that_disconnects_after_its_body_causes_no_error(
     headers: dict[str, str], messages: list[Message], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
@@ -72,6 +72,6 @@ def test_a_client_that_stops_listening_is_no_error(
 
 
 @pytest.mark.parametrize("headers", [{"content-length": "2"}, {"transfer-encoding": "chunked"}])
-def test_a_client_that_goes_away_within_its_body_is_refused(headers: dict[str, str]) -> None:
-    sent = answered(parsing, headers, part(b"{", True), GONE)
+def test_a_client_that_disconnects_within_its_body_is_refused(headers: dict[str, str]) -> None:
+    sent = answered(parsing, headers, part(b"{", True), DISCONNECT)
     assert sent[0]["status"] == 400 and b"body-incomplete" in sent[1]["body"]

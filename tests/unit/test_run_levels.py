@@ -1,4 +1,4 @@
-"""Which runs of state are merged: few stay, and rows are seldom written again."""
+"""Choice of the state runs to merge: few runs remain, and each row is rewritten few times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from epochal.backends.runs.lists import FAN_IN, due
 
 
 @given(st.lists(st.one_of(st.integers(1, 5), st.integers(1, 10_000)), max_size=200))
-def test_runs_stay_few_and_rows_are_seldom_merged(epochs: list[int]) -> None:
+def test_the_number_of_runs_and_of_rewritten_rows_is_logarithmic(epochs: list[int]) -> None:
     runs: list[int] = []
     merged = 0
     for rows in epochs:

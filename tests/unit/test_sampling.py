@@ -1,4 +1,4 @@
-"""How a run is divided: samples that fit into their time, lengths as they are written, workers and what each gets."""
+"""Division of a test run: samples within a time budget, recorded lengths, workers and their files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENGTHS = st.lists(st.integers(1, 100), max_size=30)
 
 
 @given(LENGTHS, st.integers(0, 300), st.integers())
-def test_a_sample_fits_and_nothing_more_would(lengths: list[int], seconds: int, seed: int) -> None:
+def test_a_sample_fits_and_no_other_test_would_fit(lengths: list[int], seconds: int, seed: int) -> None:
     items = range(len(lengths))
     chosen = sample(items, seed, seconds, lengths.__getitem__)
     left = seconds - sum(lengths[item] for item in chosen)
@@ -28,16 +28,16 @@ def test_a_sample_fits_and_nothing_more_would(lengths: list[int], seconds: int, 
     assert sample(items, seed, seconds, lengths.__getitem__) == chosen
 
 
-def test_another_seed_chooses_others() -> None:
+def test_other_seeds_choose_other_tests() -> None:
     assert len({tuple(sample(range(40), seed, 10, lambda _: 1)) for seed in range(5)}) == 5
 
 
 @given(st.text(), st.integers(0, 2**28), st.integers(1, 5))
-def test_each_test_has_its_turn_once_in_so_many_seeds(test: str, seed: int, turns: int) -> None:
+def test_each_test_runs_for_one_seed_in_a_cycle_of_turns(test: str, seed: int, turns: int) -> None:
     assert sum(is_its_turn(test, each, turns) for each in range(seed, seed + turns)) == 1
 
 
-def test_what_is_not_in_turn_is_long_and_nothing_else_is(request: pytest.FixtureRequest) -> None:
+def test_only_tests_out_of_turn_are_marked_long(request: pytest.FixtureRequest) -> None:
     seed = request.config.stash[SEED]
     first, second = (
         pytest.Function.from_parent(request.node.parent, name=name, callobj=lambda: None) for name in ("one", "other")
@@ -50,7 +50,7 @@ def test_what_is_not_in_turn_is_long_and_nothing_else_is(request: pytest.Fixture
     assert [item.get_closest_marker("long") is not None for item in (first, second)] == [True, False]
 
 
-def test_what_would_not_end_in_time_does_not_begin(request: pytest.FixtureRequest) -> None:
+def test_tests_beyond_the_time_budget_are_skipped(request: pytest.FixtureRequest) -> None:
     stash = request.config.stash
     before = stash.get(END, math.inf)
     try:
@@ -63,7 +63,7 @@ def test_what_would_not_end_in_time_does_not_begin(request: pytest.FixtureReques
         stash[END] = before
 
 
-def test_lengths_that_decide_nothing_are_not_written() -> None:
+def test_negligible_lengths_are_not_recorded() -> None:
     averages = {
         "tests/b.py": {"usual": 0.04},
         "tests/a.py": {"usual": 0.0, "long": 61.2},
@@ -75,11 +75,11 @@ def test_lengths_that_decide_nothing_are_not_written() -> None:
 
 
 @pytest.mark.parametrize(("cores", "gigabytes", "expected"), [(2, 23, 4), (2, 12, 3), (2, 8, 2), (8, 32, 8), (4, 2, 1)])
-def test_workers_are_as_many_as_memory_and_cores_allow(cores: int, gigabytes: int, expected: int) -> None:
+def test_the_number_of_workers_is_limited_by_memory_and_cores(cores: int, gigabytes: int, expected: int) -> None:
     assert workers(cores, gigabytes << 30) == expected
 
 
-def test_files_that_share_a_server_or_a_jvm_go_to_one_worker() -> None:
+def test_files_that_share_a_server_or_a_jvm_run_in_one_worker() -> None:
     assert (
         unit_of("tests/servers/fault/test_kafka.py")
         == unit_of("tests/servers/contract/test_kafka_sink.py")

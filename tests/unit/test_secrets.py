@@ -1,4 +1,4 @@
-"""Secrets are references until a client is made, and are blanked in what others say."""
+"""Secrets stay references until a client is created, and are masked in error texts of libraries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_secret_shows_its_reference_only(monkeypatch: pytest.MonkeyPatch) -> N
     assert without_secrets("login of ann with hunter2 failed", options) == "login of ann with *** failed"
 
 
-def test_a_secret_in_a_file(tmp_path: Path) -> None:
+def test_a_secret_is_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("p w\n")
     assert secret(f"file:{tmp_path}/password").reveal() == "p w"
     with pytest.raises(OptionError, match="cannot be read: No such file"):
@@ -33,7 +33,7 @@ def test_a_missing_variable_is_named() -> None:
 
 
 @pytest.mark.parametrize("text", ["hunter2", "", "env:", "vault:x"])
-def test_a_password_itself_is_refused_and_not_repeated(text: str) -> None:
+def test_a_literal_password_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(OptionError, match="env:NAME or file:") as refused:
         secret(text)
     assert "hunter2" not in str(refused.value)

@@ -28,7 +28,7 @@ def load(file: Path | None = None, environment: dict[str, str] | None = None, **
     return Arguments(options, file).load(environment or {}).settings
 
 
-def test_options_take_precedence_over_the_environment_and_this_over_the_file(tmp_path: Path) -> None:
+def test_options_override_the_environment_which_overrides_the_file(tmp_path: Path) -> None:
     file = written(tmp_path, 'port = 1\nhost = "file"\nstore = "file"\n[kept]\nevents = 1\nepochs = 1\n')
     environment = {"EPOCHAL_PORT": "2", "EPOCHAL_HOST": "environment", "EPOCHAL_KEPT_EVENTS": "2"}
     loaded = Arguments({"port": 3}, file).load(environment)
@@ -44,7 +44,7 @@ def test_options_take_precedence_over_the_environment_and_this_over_the_file(tmp
     }
 
 
-def test_without_sources_the_settings_are_the_defaults() -> None:
+def test_settings_without_sources_are_the_defaults() -> None:
     assert load() == Settings()
 
 

@@ -1,4 +1,4 @@
-"""What the small kubelet makes of manifests: variables, references, names of services."""
+"""The small kubelet of the tests: environment variables, references and service names from manifests."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def data(kind: str, name: str, optional: bool) -> Mapping[str, str] | None:
         ("$A ${A} $", "$A ${A} $"),
     ],
 )
-def test_references_are_expanded_as_kubernetes_does(text: str, value: str) -> None:
+def test_references_are_expanded_as_in_kubernetes(text: str, value: str) -> None:
     assert expanded(text, {"A": "1", "B": "two"}) == value
 
 
-def test_a_containers_variables() -> None:
+def test_variables_of_a_container_are_resolved() -> None:
     container: dict[str, Any] = {
         "envFrom": [
             {"prefix": "SITE_", "configMapRef": {"name": "site"}},
@@ -67,24 +67,24 @@ def test_a_containers_variables() -> None:
     }
 
 
-def test_a_reference_to_what_is_not_there_waits() -> None:
+def test_a_missing_reference_is_reported() -> None:
     reference = {"name": "A", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "user"}}}
     with pytest.raises(NotThere, match="user"):
         variables_of(POD, {"env": [reference]}, PLACE, data)
 
 
-def test_labels_are_lines_of_a_file() -> None:
+def test_labels_are_formatted_as_lines_of_a_file() -> None:
     assert field(POD, PLACE, "metadata.labels") == 'app="say \\"hi\\""\ntier="x"\n'
     assert field(POD, PLACE, "metadata.labels['tier']") == "x"
     assert field(POD, PLACE, "spec.serviceAccountName") == "driver"
 
 
 @pytest.mark.parametrize(("text", "number"), [("500m", "0.5"), ("2", "2"), ("1Gi", "1073741824"), ("1.5k", "1500")])
-def test_quantities(text: str, number: str) -> None:
+def test_quantities_are_parsed(text: str, number: str) -> None:
     assert quantity(text) == type(quantity("1"))(number)
 
 
-def test_services_have_the_addresses_of_their_pods() -> None:
+def test_service_names_resolve_to_the_addresses_of_their_pods() -> None:
     def pod(name: str, address: str, ready: bool, **spec: str) -> dict[str, Any]:
         condition = {"type": "Ready", "status": str(ready)}
         status = {"phase": "Running", "podIP": address, "conditions": [condition]}

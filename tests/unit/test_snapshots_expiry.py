@@ -1,4 +1,4 @@
-"""Rows that expire, read from files, against a model: every reader sees them go with the same snapshot."""
+"""Expiry of rows read from files, compared with a model: every reader omits them from the same snapshot on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LATEST = SESSIONS.model_copy(
         "expires": Expiry(clock="event", column="_touched", after=4, refresh="read_and_write"),
     }
 )
-"""As a state with ``ttl_on="event_time"``."""
+"""The table of a state with ``ttl_on="event_time"``."""
 TIMED = (WINDOWS, SESSIONS, LATEST)
 
 
@@ -43,7 +43,7 @@ def timed(store: SnapshotStore) -> Branch:
 
 
 def any_epochs(branch: Branch, count: int, chance: random.Random) -> None:
-    """Puts, refreshes, deletes, clocks that move or stand still, bases, another parallelism."""
+    """Run epochs with puts, refreshes, deletes, moving clocks, bases, and changes of parallelism."""
     for _ in range(count):
         assert branch.clock is not None
         event, now = max(branch.clock.event, -1) + chance.choice([0, 0, 1, 3]), branch.clock.processing
@@ -58,7 +58,7 @@ def any_epochs(branch: Branch, count: int, chance: random.Random) -> None:
                 row = {"late": chance.randint(1, 2), "_touched": touched}
                 read = branch.state.get(table.id, {}).get(place)
                 if read is not None and chance.random() < 0.3:
-                    row = read | {"_touched": at}  # as a read that refreshes it
+                    row = read | {"_touched": at}  # a read that refreshes the row
                 changes.append((table, place, None if chance.random() < 0.2 else row))
         branch.epoch(*{(table.id, key): (table, key, row) for table, key, row in changes}.values())
         if chance.random() < 0.2:
@@ -76,7 +76,7 @@ def tree(store: SnapshotStore, seed: int) -> tuple[list[Branch], random.Random]:
     return [main, fork], chance
 
 
-def shown(row: dict[str, Any] | None) -> dict[str, Any] | None:
+def visible(row: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if row is None else {name: value for name, value in row.items() if name != "_touched"}
 
 
@@ -85,20 +85,20 @@ def keys_of(table: StateTable, rows: Iterable[Key]) -> list[Key]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_look_ups_scans_and_whole_tables_show_what_is_not_gone(store: SnapshotStore, seed: int) -> None:
+def test_look_ups_scans_and_whole_tables_omit_expired_rows(store: SnapshotStore, seed: int) -> None:
     branches, _ = tree(store, seed)
     for reference in {reference.key: reference for branch in branches for reference in branch.epochs[::3]}.values():
         reader = SnapshotReader(store, reference)
         for table in TIMED:
             rows = branches[0].models[reference.key].get(table.id, {})
             names, codec = [column.name for column in table.address], KeyCodec(table.address_schema)
-            every = reader.read(table.id).to_pylist()
-            assert {tuple(row[name] for name in names) for row in every} == rows.keys()
-            sought = (
+            all_rows = reader.read(table.id).to_pylist()
+            assert {tuple(row[name] for name in names) for row in all_rows} == rows.keys()
+            wanted = (
                 [*rows, *((city, at) for city in CITIES for at in (0, 9))] if table is WINDOWS else [*rows, *PLACES]
             )
-            if sought:
-                assert reader.get(table.id, sought) == [rows.get(key) for key in sought]
+            if wanted:
+                assert reader.get(table.id, wanted) == [rows.get(key) for key in wanted]
             owners = [(city,) for city in CITIES] if table is WINDOWS else [("N1",), (None,)]
             for owner, entries in zip(owners, reader.entries(table.id, owners), strict=True):
                 assert [tuple(row[name] for name in names[1:]) for row in entries] == [
@@ -119,7 +119,7 @@ def lineage(store: SnapshotStore, head: ManifestReference | None) -> list[Manife
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_that_a_row_expires_is_part_of_its_history(store: SnapshotStore, seed: int) -> None:
+def test_the_history_of_a_row_includes_its_expiry(store: SnapshotStore, seed: int) -> None:
     branches, chance = tree(store, seed)
     for branch in branches:
         line = lineage(store, branch.head)
@@ -134,8 +134,8 @@ def test_that_a_row_expires_is_part_of_its_history(store: SnapshotStore, seed: i
                     after = branch.models[newer.key].get(table.id, {})
                     before = branch.models[older.key].get(table.id, {}) if older else {}
                     for full in keys_of(table, after.keys() | before.keys()):
-                        if full[: len(key)] == key and shown(before.get(full)) != shown(after.get(full)):
-                            expected.append((newer.key, full, shown(before.get(full)), shown(after.get(full))))
+                        if full[: len(key)] == key and visible(before.get(full)) != visible(after.get(full)):
+                            expected.append((newer.key, full, visible(before.get(full)), visible(after.get(full))))
                 found = history(branch, table, key, chance.choice([1, 2, 50]))
                 assert [plain(table, change) for change in found] == expected
                 deleted = {change.manifest.key for change in found if change.new is None and not change.expired}
@@ -161,10 +161,10 @@ def history(branch: Branch, table: StateTable, key: Key, limit: int) -> list[Key
 
 def plain(table: StateTable, change: KeyChange) -> tuple[EpochKey, Key, Any, Any]:
     key = tuple(change.key[column.name] for column in table.address)
-    return change.manifest.key, key, shown(change.old), shown(change.new)
+    return change.manifest.key, key, visible(change.old), visible(change.new)
 
 
-def test_a_row_that_nobody_wrote_again_expires_in_the_epoch_whose_clock_reaches_it(store: SnapshotStore) -> None:
+def test_a_row_expires_in_the_epoch_whose_clock_reaches_its_time(store: SnapshotStore) -> None:
     branch = timed(store)
     branch.epoch((WINDOWS, ("JFK", 1), {"count": 1}), (SESSIONS, ("N1", "A"), {"late": 1, "_touched": 0}))
     for clock in (3, 4, 5, 6):
@@ -179,7 +179,7 @@ def test_a_row_that_nobody_wrote_again_expires_in_the_epoch_whose_clock_reaches_
         (1, {"count": 1}, False),
     ]
     found = history(branch, SESSIONS, ("N1", "A"), 5)
-    assert [(change.manifest.epoch, shown(change.new), change.expired) for change in found] == [
+    assert [(change.manifest.epoch, visible(change.new), change.expired) for change in found] == [
         (6, None, True),
         (1, {"late": 1}, False),
     ]
@@ -188,7 +188,9 @@ def test_a_row_that_nobody_wrote_again_expires_in_the_epoch_whose_clock_reaches_
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.by_turns(2)
-def test_a_difference_says_what_has_expired_between(store: SnapshotStore, seed: int, whole: bool) -> None:
+def test_a_difference_marks_rows_that_expired_between_the_snapshots(
+    store: SnapshotStore, seed: int, whole: bool
+) -> None:
     branches, chance = tree(store, seed)
     models = branches[0].models
     everything = [*branches[0].epochs, *branches[1].epochs]
@@ -202,7 +204,7 @@ def test_a_difference_says_what_has_expired_between(store: SnapshotStore, seed: 
             keys = [
                 key
                 for key in keys_of(table, before.keys() | after.keys())
-                if shown(before.get(key)) != shown(after.get(key))
+                if visible(before.get(key)) != visible(after.get(key))
             ]
             assert found.keys.to_pylist() == [KeyCodec(table.address_schema).encode_one(key) for key in keys]
             assert found.had.tolist() == [key in before for key in keys]
@@ -213,7 +215,7 @@ def test_a_difference_says_what_has_expired_between(store: SnapshotStore, seed: 
     assert expired
 
 
-def test_a_difference_goes_by_the_clocks_of_its_two_snapshots(store: SnapshotStore) -> None:
+def test_a_difference_uses_the_clocks_of_its_two_snapshots(store: SnapshotStore) -> None:
     """Rows with a time to live: one that expires, one that is refreshed, one that was deleted before its time."""
     branch = timed(store)
     places = [("N1", "A"), ("N1", "B"), ("N2", "A")]
@@ -225,7 +227,7 @@ def test_a_difference_goes_by_the_clocks_of_its_two_snapshots(store: SnapshotSto
     branch.epoch()
 
     def kinds(one: int, other: int) -> dict[Key, tuple[bool, bool, bool]]:
-        """By key whether there was a row, whether there is one, and whether it counts as expired."""
+        """For each key: whether the row existed, whether it exists, and whether it counts as expired."""
         left, right = branch.epochs[one], branch.epochs[other]
         found = table_difference(
             SnapshotReader(store, left), SnapshotReader(store, right), find_route(store, left, right), SESSIONS.id
@@ -236,29 +238,29 @@ def test_a_difference_goes_by_the_clocks_of_its_two_snapshots(store: SnapshotSto
     deleted, expired, added = (True, False, False), (True, False, True), (False, True, False)
     assert kinds(0, 1) == {places[2]: deleted}
     assert kinds(1, 2) == {places[0]: expired}
-    assert kinds(0, 2) == {places[0]: expired, places[2]: expired}  # its time has come as well
-    assert kinds(2, 0) == {places[0]: added, places[2]: added}  # backwards nothing expires
+    assert kinds(0, 2) == {places[0]: expired, places[2]: expired}  # this row has expired as well
+    assert kinds(2, 0) == {places[0]: added, places[2]: added}  # rows do not expire backwards
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_is_exported_shows_the_same_rows(store: SnapshotStore, seed: int, tmp_path: Path) -> None:
+def test_exported_snapshots_have_the_same_rows(store: SnapshotStore, seed: int, tmp_path: Path) -> None:
     branches, chance = tree(store, seed)
     for number, reference in enumerate(chance.sample(branches[1].epochs, 3)):
-        elsewhere = SnapshotStore(f"memory://{tmp_path}-{number}")
+        copy = SnapshotStore(f"memory://{tmp_path}-{number}")
         belongs = files_of(store, reference, None)
         for path in [*(each.path for each in belongs.manifests), *(each.path for each in belongs.files)]:
-            elsewhere.write(path, store.read(path, "a file"))
+            copy.write(path, store.read(path, "a file"))
         for table in TIMED:
             names = [column.name for column in table.address]
-            rows = SnapshotReader(elsewhere, reference).read(table.id).to_pylist()
+            rows = SnapshotReader(copy, reference).read(table.id).to_pylist()
             expected = branches[0].models[reference.key].get(table.id, {})
-            found = {tuple(row[name] for name in names): shown(row) for row in rows}
+            found = {tuple(row[name] for name in names): visible(row) for row in rows}
             assert found == {
-                key: dict(zip(names, key, strict=True)) | (shown(row) or {}) for key, row in expected.items()
+                key: dict(zip(names, key, strict=True)) | (visible(row) or {}) for key, row in expected.items()
             }
 
 
-def test_a_base_is_repaired_to_the_same_bytes_though_rows_of_its_deltas_are_gone(store: SnapshotStore) -> None:
+def test_a_base_is_repaired_byte_for_byte_after_rows_have_expired(store: SnapshotStore) -> None:
     branch = timed(store)
     for at in range(8):
         branch.clock = StateClock(event=at, processing=at)

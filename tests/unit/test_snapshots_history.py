@@ -1,4 +1,4 @@
-"""History of a key, differences and scans, against a model: over bases, deletes, forks, rescales, changed schemas."""
+"""History of a key, differences and scans, compared with a model: bases, deletes, forks, rescales, new schemas."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TAILS = [(tail, airport) for tail in ("N1", "N2", None) for airport in ("A", "AB
 
 
 def any_epochs(branch: Branch, count: int, chance: random.Random) -> None:
-    """Puts (some of the same row), deletes, now and then nothing at all, bases, another parallelism."""
+    """Run epochs with puts (some of the same row), deletes or no change, bases, and changes of parallelism."""
     for _ in range(count):
         changes: list[Any] = []
         for key in chance.sample(CITIES, chance.randint(0, 3)):
@@ -65,7 +65,7 @@ def same(old: dict[str, Any] | None, new: dict[str, Any] | None) -> bool:
 
 
 def expected_history(branch: Branch, table: StateTable, key: Key) -> list[tuple[EpochKey, Key, Any, Any]]:
-    """Of all full keys that begin with ``key``."""
+    """The history of all full keys that begin with ``key``."""
     found = []
     line = line_of(branch.store, branch.head)
     for newer, older in zip(line, [*line[1:], None], strict=True):
@@ -96,7 +96,7 @@ def plain(change: KeyChange) -> tuple[EpochKey, Key, Any, Any]:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.by_turns(2)
-def test_the_history_of_a_key_is_what_happened_to_it(store: SnapshotStore, seed: int) -> None:
+def test_the_history_of_a_key_equals_that_of_the_model(store: SnapshotStore, seed: int) -> None:
     chance = random.Random(seed)
     main = Branch(store)
     any_epochs(main, 25, chance)
@@ -112,7 +112,7 @@ def test_the_history_of_a_key_is_what_happened_to_it(store: SnapshotStore, seed:
                 assert repr(found) == repr(expected_history(branch, table, key))
 
 
-def test_a_write_that_changes_nothing_is_no_change(store: SnapshotStore) -> None:
+def test_a_write_of_the_same_value_is_not_a_change(store: SnapshotStore) -> None:
     branch = Branch(store)
     row = {"count": 1, "worst": float("nan")}
     branch.epoch((TOTALS, ("JFK", 1), row))
@@ -121,7 +121,7 @@ def test_a_write_that_changes_nothing_is_no_change(store: SnapshotStore) -> None
     assert read_history(branch, TOTALS, ("LAX", 1), 10) == []
 
 
-def test_a_history_that_has_expired_says_since_when_it_is_known(store: SnapshotStore) -> None:
+def test_a_history_with_deleted_epochs_names_its_first_epoch(store: SnapshotStore) -> None:
     branch = Branch(store)
     for count in range(1, 5):
         branch.epoch((TOTALS, ("JFK", 1), {"count": count, "worst": None}))
@@ -145,7 +145,7 @@ def test_a_history_that_has_expired_says_since_when_it_is_known(store: SnapshotS
         assert page.expired.since == EpochKey("main", 4)
 
 
-def test_a_missing_file_that_no_base_explains_is_named(store: SnapshotStore) -> None:
+def test_a_missing_file_after_the_last_base_is_named(store: SnapshotStore) -> None:
     branch = Branch(store)
     for count in range(4):
         branch.epoch((TOTALS, ("JFK", 1), {"count": count, "worst": None}))
@@ -156,7 +156,7 @@ def test_a_missing_file_that_no_base_explains_is_named(store: SnapshotStore) -> 
         history_of_key(store, "totals", ("JFK", 1), HistoryPosition(branch.head), 10)
 
 
-def test_keys_and_tables_that_cannot_be(store: SnapshotStore) -> None:
+def test_invalid_keys_and_unknown_tables_are_refused(store: SnapshotStore) -> None:
     branch = Branch(store)
     head = branch.epoch((TOTALS, ("JFK", 1), {"count": 1, "worst": None}))
     with pytest.raises(NotFound, match=r"totals, visits\.places"):
@@ -171,9 +171,9 @@ def expected_difference(before: Rows, after: Rows) -> dict[Key, tuple[Any, Any]]
 
 
 def plain_difference(table: StateTable, found: TableDifference) -> dict[Key, tuple[Any, Any]]:
-    def rows(side: Any, there: Any) -> list[Any]:
+    def rows(side: Any, exists: Any) -> list[Any]:
         values = side.select([column.name for column in table.value]).to_pylist()
-        return [row if is_there else None for row, is_there in zip(values, there, strict=True)]
+        return [row if present else None for row, present in zip(values, exists, strict=True)]
 
     keys = [tuple(row.values()) for row in KeyCodec(table.key_schema).decode(found.keys).to_pylist()]
     assert keys == sorted(keys, key=KeyCodec(table.key_schema).encode_one)
@@ -183,7 +183,9 @@ def plain_difference(table: StateTable, found: TableDifference) -> dict[Key, tup
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.by_turns(2)
-def test_the_difference_of_any_two_snapshots(store: SnapshotStore, seed: int, whole: bool) -> None:
+def test_the_difference_of_any_two_snapshots_equals_that_of_the_model(
+    store: SnapshotStore, seed: int, whole: bool
+) -> None:
     chance = random.Random(seed)
     main = Branch(store)
     any_epochs(main, 15, chance)
@@ -206,7 +208,7 @@ def test_the_difference_of_any_two_snapshots(store: SnapshotStore, seed: int, wh
             assert found.added + found.deleted + found.changed == len(expected)
 
 
-def test_neighbours_need_only_the_delta_between(store: SnapshotStore) -> None:
+def test_neighbouring_snapshots_are_compared_by_one_delta(store: SnapshotStore) -> None:
     branch = Branch(store)
     for number in range(10):
         branch.epoch((TOTALS, ("JFK", number), {"count": 1, "worst": None}))
@@ -221,9 +223,7 @@ def test_an_evolved_schema_is_compared_by_common_columns(store: SnapshotStore) -
     first = branch.epoch(
         (TOTALS, ("JFK", 1), {"count": 1, "worst": 2.5}), (TOTALS, ("LAX", 1), {"count": 7, "worst": 0.5})
     )
-    evolved = declared_anew(
-        value=(Column(name="count", type="bigint"), Column(name="mean", type="double", default=0.5))
-    )
+    evolved = redeclared(value=(Column(name="count", type="bigint"), Column(name="mean", type="double", default=0.5)))
     branch.tables = (evolved,)
     second = branch.epoch((evolved, ("JFK", 1), {"count": 1, "mean": 9.0}))
     third = branch.epoch((evolved, ("JFK", 1), {"count": 2, "mean": 9.0}))
@@ -241,7 +241,7 @@ def test_an_evolved_schema_is_compared_by_common_columns(store: SnapshotStore) -
     ]
 
 
-def declared_anew(**columns: Any) -> StateTable:
+def redeclared(**columns: Any) -> StateTable:
     return StateTable.model_validate({**TOTALS.model_dump(), **columns})
 
 
@@ -252,7 +252,7 @@ def plain_difference_of(found: TableDifference) -> list[tuple[Any, Any]]:
     return list(zip(found.old.select(names[0]).to_pylist(), found.new.select(names[1]).to_pylist(), strict=True))
 
 
-def test_tables_that_come_and_go(store: SnapshotStore) -> None:
+def test_dropped_and_added_tables_have_differences_and_histories(store: SnapshotStore) -> None:
     branch = Branch(store, tables=(TOTALS,))
     first = branch.epoch((TOTALS, ("JFK", 1), {"count": 1, "worst": None}))
     branch.tables = (VISITS,)
@@ -261,7 +261,7 @@ def test_tables_that_come_and_go(store: SnapshotStore) -> None:
     third = branch.epoch(
         (TOTALS, ("JFK", 1), {"count": 1, "worst": None}), (TOTALS, ("LAX", 1), {"count": 2, "worst": None})
     )
-    other = declared_anew(key=(Column(name="city", type="string"),))
+    other = redeclared(key=(Column(name="city", type="string"),))
     branch.tables = (other, VISITS)
     fourth = branch.epoch((other, ("JFK",), {"count": 1, "worst": None}))
 
@@ -279,19 +279,19 @@ def test_tables_that_come_and_go(store: SnapshotStore) -> None:
         counts(third, fourth, "totals")
     with pytest.raises(NotFound, match="Neither"):
         counts(first, second, "nothing")
-    # Before the table was dropped there was another of the same name: its rows are not this one's.
+    # The dropped table had the same name, but its rows do not belong to this history.
     changes = history_of_key(store, "totals", ("JFK", 1), HistoryPosition(third), 10).changes
     assert [change.manifest.epoch for change in changes] == [3]
 
 
-def test_snapshots_of_strangers_are_not_compared(store: SnapshotStore) -> None:
+def test_snapshots_without_a_common_ancestor_are_not_compared(store: SnapshotStore) -> None:
     ours = Branch(store).epoch((TOTALS, ("JFK", 1), {"count": 1, "worst": None}))
     theirs = Branch(store, "other", "other").epoch((TOTALS, ("JFK", 1), {"count": 1, "worst": None}))
     with pytest.raises(InvalidInput, match="no common snapshot"):
         find_route(store, ours, theirs)
 
 
-def test_where_the_way_between_has_expired_whole_states_are_compared(
+def test_whole_states_are_compared_if_manifests_between_have_expired(
     store: SnapshotStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     branch = Branch(store)
@@ -309,12 +309,12 @@ def test_where_the_way_between_has_expired_whole_states_are_compared(
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize(("at_once", "first_rows"), [(2_000_000, 4096), (7, 2), (2_000_000, 2)])
+@pytest.mark.parametrize(("rows_at_once", "first_rows"), [(2_000_000, 4096), (7, 2), (2_000_000, 2)])
 def test_scans_are_in_key_order(
-    store: SnapshotStore, seed: int, at_once: int, first_rows: int, monkeypatch: pytest.MonkeyPatch
+    store: SnapshotStore, seed: int, rows_at_once: int, first_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scans.forget()  # other ones may have had these snapshots
-    monkeypatch.setattr(scans, "ROWS_AT_ONCE", at_once)
+    scans.forget()  # snapshots of other tests have the same names
+    monkeypatch.setattr(scans, "ROWS_AT_ONCE", rows_at_once)
     monkeypatch.setattr(scans, "FIRST_ROWS", first_rows)
     chance = random.Random(seed)
     branch = Branch(store)

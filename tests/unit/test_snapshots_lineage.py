@@ -1,4 +1,4 @@
-"""Chains: walked back to the last bases, extended epoch by epoch, alike either way, also across a fork."""
+"""Chains read back to the last bases equal chains extended epoch by epoch, also across a fork."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def table_of(id: str, *values: str) -> StateTable:
 
 
 class Line:
-    """Manifests of one branch, written one after another; the chains of ``t`` and ``u`` are extended alongside."""
+    """Manifests of one branch in order, with the extended chains of ``t`` and ``u``."""
 
     def __init__(self, store: SnapshotStore, branch: str = "main") -> None:
         self.store, self.branch = store, branch
@@ -95,7 +95,7 @@ def test_an_application_without_epochs_has_empty_chains(line: Line) -> None:
     assert list(history(line.store, None)) == []
 
 
-def test_every_epoch_is_a_link_also_without_changes(line: Line) -> None:
+def test_every_epoch_is_a_link_even_without_changes(line: Line) -> None:
     for epoch, tables in ((1, "t"), (2, "tu"), (4, ""), (7, "u")):
         line.add(epoch, *tables)
         line.check()
@@ -105,7 +105,7 @@ def test_every_epoch_is_a_link_also_without_changes(line: Line) -> None:
     assert chain.at == EpochKey("main", 7)
 
 
-def test_bases_at_an_earlier_epoch_end_the_walk_there(line: Line) -> None:
+def test_a_chain_begins_at_the_epoch_of_its_bases(line: Line) -> None:
     for epoch in (1, 2, 3):
         line.add(epoch, "t", "u")
     line.add(4, "t", bases=EpochKey("main", 2))
@@ -120,19 +120,19 @@ def test_bases_at_an_earlier_epoch_end_the_walk_there(line: Line) -> None:
     assert line.chains["u"].at == EpochKey("main", 6)
 
 
-def test_marks_that_can_catch_up(line: Line) -> None:
+def test_a_cache_catches_up_only_from_an_epoch_of_the_chain(line: Line) -> None:
     keys = [line.add(epoch, "t") for epoch in (1, 2, 3)]
     line.add(4, "t", bases=keys[1])
     chain = line.chains["t"]
     assert [link.key.epoch for link in chain.after(keys[1]) or ()] == [3, 4]
     assert [link.key.epoch for link in chain.after(keys[2]) or ()] == [4]
     assert chain.after(EpochKey("main", 4)) == ()
-    for lost in (None, keys[0], EpochKey("main", 5), EpochKey("other", 3)):
-        assert chain.after(lost) is None
+    for unknown in (None, keys[0], EpochKey("main", 5), EpochKey("other", 3)):
+        assert chain.after(unknown) is None
 
 
 @pytest.mark.claim("Thesis, 4.3.2")
-def test_a_fork_goes_on_from_its_parents_files(line: Line) -> None:
+def test_a_fork_continues_from_the_files_of_its_parent(line: Line) -> None:
     for epoch in (1, 2):
         line.add(epoch, "t")
     fork = line.fork("fork")
@@ -151,7 +151,7 @@ def test_a_fork_goes_on_from_its_parents_files(line: Line) -> None:
     ]
 
 
-def test_an_epoch_that_does_not_come_next_is_refused(line: Line) -> None:
+def test_an_epoch_that_is_not_the_next_is_refused(line: Line) -> None:
     line.add(1, "t")
     early = line.fork("main")
     line.add(2, "t")
@@ -173,7 +173,7 @@ def test_a_missing_manifest_is_named(tmp_path: Path) -> None:
         read_chains(store, head, ["t"])
 
 
-def test_a_table_that_was_dropped_and_declared_anew_begins_empty(line: Line) -> None:
+def test_a_table_that_is_dropped_and_declared_again_begins_empty(line: Line) -> None:
     line.add(1, "t", "u")
     at = line.add(2, "t")
     line.add(3, "u", bases=at, declared=["u"])
@@ -187,7 +187,7 @@ def test_a_table_that_was_dropped_and_declared_anew_begins_empty(line: Line) -> 
     assert len(chains["u"].bases) == 1
 
 
-def test_a_column_that_was_dropped_does_not_come_back_while_its_files_are_read(line: Line) -> None:
+def test_a_dropped_column_cannot_return_while_its_files_are_in_the_chain(line: Line) -> None:
     with_note, without = table_of("t", "note"), table_of("t", "n")
     line.add(1, "t", tables=[with_note])
     line.add(2, "t", tables=[without])
@@ -204,23 +204,23 @@ def link_of(epoch: int, deltas: int) -> Link:
     return Link(EpochKey("main", epoch), tuple(delta("t", f"{epoch} {number}") for number in range(deltas)))
 
 
-def at_a_task(chain: Chain) -> Chain:
+def shipped(chain: Chain) -> Chain:
     found = pickle.loads(cloudpickle.dumps(chain))  # type: ignore[no-untyped-call]
     assert isinstance(found, Chain)
     return found
 
 
-def test_a_chain_is_at_a_task_what_it_is_here_and_a_link_is_read_there_once() -> None:
+def test_chains_are_equal_after_shipping_and_share_their_cached_links() -> None:
     at = EpochKey("main", 1)
     chain = Chain(at, (base("t", at),), (link_of(2, 0), link_of(3, 2)))
     longer = Chain(at, chain.bases, (*chain.links, link_of(4, 1)))
-    first, second = at_a_task(chain), at_a_task(longer)
+    first, second = shipped(chain), shipped(longer)
     assert (first, second) == (chain, longer)
     assert all(one is other for one, other in zip(first.links, second.links, strict=False))
 
 
-def test_a_large_link_is_not_kept_at_a_task() -> None:
+def test_large_links_are_not_cached_by_tasks() -> None:
     chain = Chain(None, (), (link_of(1, 500),))
-    first, second = at_a_task(chain), at_a_task(chain)
+    first, second = shipped(chain), shipped(chain)
     assert first == second == chain
     assert first.links[0] is not second.links[0]

@@ -1,4 +1,4 @@
-"""Time travel from the files alone: the right rows, from no more files than needed, and damage is named."""
+"""Reads of any snapshot from its files: correct rows, only the files needed, errors that name damaged files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("empty_row_group_cache")
 
 
 class Line:
-    """Epochs of one branch, with two subtasks each."""
+    """Epochs of one branch with two subtasks."""
 
     def __init__(self, store: SnapshotStore) -> None:
         self.store = store
@@ -83,7 +83,7 @@ class Line:
 
 @pytest.fixture(params=["path", "memory"])
 def line(request: pytest.FixtureRequest, tmp_path: Path) -> Line:
-    """Epoch 1: 200 keys; 2: half of them changed; 3: ten deleted, bases of 2 named; 4: five back."""
+    """Epoch 1: 200 keys. Epoch 2: 100 changed. Epoch 3: 10 deleted, bases of 2 named. Epoch 4: 5 put again."""
     line = Line(SnapshotStore(str(tmp_path) if request.param == "path" else f"memory://{tmp_path}"))
     line.add(counts=counted(*range(200)), seen=seen(1, b"b", b"a") + seen(2, b"x"))
     line.add(counts=counted(*range(100), count=2), seen=unseen(1, b"a") + seen(1, b"c", times=5))
@@ -97,7 +97,7 @@ def key(number: int) -> tuple[Any, ...]:
     return row["word"], row["day"]
 
 
-def test_look_ups_at_every_epoch(line: Line) -> None:
+def test_look_ups_read_every_epoch(line: Line) -> None:
     expected = {1: [1, 1, 1, None], 2: [2, 2, 1, None], 3: [None, None, 1, None], 4: [4, None, 1, None]}
     for reference in line.references:
         rows = SnapshotReader(line.store, reference).get("counts", [key(4), key(7), key(150), key(999)])
@@ -106,7 +106,7 @@ def test_look_ups_at_every_epoch(line: Line) -> None:
     assert SnapshotReader(line.store, line.references[3]).get("counts", []) == []
 
 
-def test_entries_at_every_epoch(line: Line) -> None:
+def test_map_entries_are_read_at_every_epoch(line: Line) -> None:
     expected = {1: [(b"a", 1), (b"b", 1)], 2: [(b"b", 1), (b"c", 5)], 3: [(b"b", 1), (b"c", 5)]}
     expected[4] = [(b"a", 7), (b"b", 1), (b"c", 5)]
     for reference in line.references:
@@ -116,12 +116,12 @@ def test_entries_at_every_epoch(line: Line) -> None:
         assert none == []
 
 
-def test_one_entry_by_its_full_key(line: Line) -> None:
+def test_one_map_entry_is_read_by_its_full_key(line: Line) -> None:
     reader = SnapshotReader(line.store, line.references[1])
     assert reader.get("counts.seen", [(*key(1), b"c", -7), (*key(1), b"a", -7)]) == [{"times": 5}, None]
 
 
-def test_whole_tables_at_every_epoch(line: Line) -> None:
+def test_whole_tables_are_read_at_every_epoch(line: Line) -> None:
     sizes = {1: 200, 2: 200, 3: 190, 4: 195}
     for reference in line.references:
         rows = SnapshotReader(line.store, reference).read("counts")
@@ -141,7 +141,7 @@ def test_only_files_that_can_hold_the_key_are_opened(line: Line, monkeypatch: py
     monkeypatch.setattr(SnapshotStore, "read_file", watched)
     reader = SnapshotReader(line.store, line.references[3])
     reader.get("counts", [key(4)])
-    assert len(opened) == 1, "the newest delta has it"
+    assert len(opened) == 1, "the newest delta has the key"
     opened.clear()
     reader.get("counts", [key(150)])
     assert len([path for path in opened if "/bases/" in path]) == 1
@@ -163,11 +163,10 @@ def test_only_row_groups_that_can_hold_the_key_are_read(tmp_path: Path, monkeypa
     assert SnapshotReader(line.store, line.references[0]).get("counts", [key(17)])[0] is not None
     assert len(read) in (1, 2)
     assert SnapshotReader(line.store, line.references[0]).get("counts", [key(17)])[0] is not None
-    assert len(read) in (1, 2), "what was read is kept"
+    assert len(read) in (1, 2), "the row group is cached"
 
 
-def test_files_whose_key_columns_take_no_nulls_are_read_beside_others(tmp_path: Path) -> None:
-    """Those of format 1."""
+def test_files_with_and_without_nullable_key_columns_are_read_together(tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path))
     strict = pa.schema(
         [field.with_nullable(field.name not in COUNTS.key_schema.names) for field in COUNTS.delta_schema]
@@ -185,7 +184,7 @@ def test_files_whose_key_columns_take_no_nulls_are_read_beside_others(tmp_path: 
     assert len(counts) == 20
 
 
-def test_a_key_may_be_asked_for_twice(line: Line) -> None:
+def test_repeated_keys_are_answered_once_each(line: Line) -> None:
     reader = SnapshotReader(line.store, line.references[3])
     rows = reader.get("counts", [key(4), key(7), key(4), key(150)])
     assert [row and row["count"] for row in rows] == [4, None, 4, 1]
@@ -194,7 +193,7 @@ def test_a_key_may_be_asked_for_twice(line: Line) -> None:
     assert second == []
 
 
-def test_damage_is_named(line: Line) -> None:
+def test_errors_name_the_damaged_file(line: Line) -> None:
     (file,) = [delta.file for delta in line.store.read_manifest(line.references[3]).deltas if delta.table == "counts"][
         :1
     ]
@@ -213,7 +212,7 @@ def test_damage_is_named(line: Line) -> None:
         SnapshotReader(line.store, line.references[3]).get("counts", keys)
 
 
-def test_an_unknown_table_is_named_with_those_that_are(line: Line) -> None:
+def test_the_error_for_an_unknown_table_lists_the_tables(line: Line) -> None:
     with pytest.raises(NotFound, match=r"main/1 has no state table 'count'; it has: counts, counts\.seen"):
         SnapshotReader(line.store, line.references[0]).read("count")
 

@@ -1,4 +1,4 @@
-"""What the pages of a scan cost: rows that are brought into order, and how often files are looked through."""
+"""Cost of the pages of a scan: number of sorted rows and number of passes over the files."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ KEYS = 20_000
 
 
 class Counted:
-    """``ordered``: rows of which it was found out which there are; ``looked_through``: how often all files were."""
+    """Counts the rows that were merged (``ordered``) and the passes over all files (``passes``)."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ordered: list[int] = []
-        self.looked_through = 0
-        of_files, there = TableSearch.of_files, TableSearch.there
+        self.passes = 0
+        of_files, existing = TableSearch.of_files, TableSearch.there
 
         def counted_files(search: TableSearch, groups: Groups | None, make: Callable[..., Any]) -> list[Any]:
-            self.looked_through += 1
+            self.passes += 1
             return of_files(search, groups, make)
 
         def counted_rows(search: TableSearch, of_files: Sequence[pa.Table]) -> pa.Table:
             self.ordered.append(sum(rows.num_rows for rows in of_files))
-            return there(search, of_files)
+            return existing(search, of_files)
 
         monkeypatch.setattr(TableSearch, "of_files", counted_files)
         monkeypatch.setattr(TableSearch, "there", counted_rows)
@@ -52,33 +52,31 @@ def reader(tmp_path: Path) -> SnapshotReader:
 
 
 def in_order(reader: SnapshotReader) -> tuple[list[bytes], pa.Table]:
-    """The long way: the whole table, sorted."""
+    """Read and sort the whole table."""
     rows = reader.read(TABLE.id)
     keys = KeyCodec(TABLE.address_schema).encode(rows)
     order = sorted(range(len(keys)), key=keys.__getitem__)
     return [keys[place] for place in order], rows.take(pa.array(order))
 
 
-def test_a_first_page_brings_few_rows_into_order_and_a_whole_scan_looks_through_the_files_twice(
+def test_a_first_page_sorts_few_rows_and_a_scan_passes_over_files_twice(
     reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys, rows = in_order(reader)
     counted = Counted(monkeypatch)
     first = scan(reader, TABLE.id, b"", None, 500)
     assert first.keys == keys[:500] and first.rows.equals(rows.slice(0, 500)) and first.more
-    assert counted.looked_through == 1 and sum(counted.ordered) <= 2 * FIRST_ROWS
+    assert counted.passes == 1 and sum(counted.ordered) <= 2 * FIRST_ROWS
     found, after = [first], first.keys[-1]
     while found[-1].more:
         found.append(scan(reader, TABLE.id, b"", after, 500))
         after = found[-1].keys[-1]
     assert [key for page in found for key in page.keys] == keys
     assert pa.concat_tables([page.rows for page in found]).equals(rows)
-    assert counted.looked_through == 2
+    assert counted.passes == 2
 
 
-def test_who_reads_many_parts_at_once_has_all_keys_put_into_order_once(
-    reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scans_of_many_prefixes_sort_all_keys_once(reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch) -> None:
     keys, rows = in_order(reader)
     counted = Counted(monkeypatch)
     prefixes = [f"route-1{number}".encode() for number in range(10)]
@@ -87,11 +85,11 @@ def test_who_reads_many_parts_at_once_has_all_keys_put_into_order_once(
             page = scan(reader, TABLE.id, prefix, None, 5)
             begin = next(place for place, key in enumerate(keys) if key.startswith(prefix))
             assert page.keys == keys[begin : begin + 5] and page.rows.equals(rows.slice(begin, 5))
-    assert counted.looked_through == SECTIONS + 1
+    assert counted.passes == SECTIONS + 1
 
 
-def test_rows_that_are_gone_do_not_end_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the least keys all have been written again and again, so that the rows chosen first are too few."""
+def test_outdated_rows_do_not_end_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least keys have many versions, so the first rows chosen contain too few keys for a page."""
     line = Line(tmp_path, KEYS)
     line.epoch(np.arange(2_000))
     for _ in range(8):

@@ -1,4 +1,4 @@
-"""The store: whole files or none, checked when they are read, errors that name the file."""
+"""The snapshot store: atomic writes, checks on reading, errors that name the file."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> SnapshotStore:
     return SnapshotStore(urls[request.param])
 
 
-def test_a_folder_that_is_removed_while_a_file_is_written_into_it_is_made_again(
+def test_a_folder_that_is_removed_during_a_write_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SnapshotStore(str(tmp_path / "s"))
     removed: list[Path] = []
 
     @contextmanager
-    def removed_meanwhile(root: Path, path: Path, make: bool) -> Iterator[Path]:
+    def removed_during_write(root: Path, path: Path, make: bool) -> Iterator[Path]:
         with held_in_place(root, path, make) as held:
             if not removed:
                 make_folder(path.parent)
@@ -45,7 +45,7 @@ def test_a_folder_that_is_removed_while_a_file_is_written_into_it_is_made_again(
                 removed.append(path)
             yield held
 
-    monkeypatch.setattr("epochal.snapshots.store.held_in_place", removed_meanwhile)
+    monkeypatch.setattr("epochal.snapshots.store.held_in_place", removed_during_write)
     store.write("folder/file", b"bytes")
     assert removed and store.read("folder/file") == b"bytes"
 
@@ -62,7 +62,7 @@ def manifest(epoch: int, parent: ManifestReference | None = None) -> Manifest:
     )
 
 
-def test_what_was_written_is_read(store: SnapshotStore) -> None:
+def test_files_and_manifests_are_read_as_written(store: SnapshotStore) -> None:
     file = store.write_file("main/epochs/1/x.parquet", b"content", rows=3)
     assert (file.sha256, file.bytes, file.rows) == (hashlib.sha256(b"content").hexdigest(), 7, 3)
     copy: SnapshotStore = pickle.loads(pickle.dumps(store))
@@ -73,7 +73,7 @@ def test_what_was_written_is_read(store: SnapshotStore) -> None:
         assert source.read() == b"content"
 
 
-def test_list_and_delete(store: SnapshotStore) -> None:
+def test_files_are_listed_and_deleted(store: SnapshotStore) -> None:
     assert store.list("main") == []
     for path in ("main/b/2", "main/a/1", "other/3", "main/a/.1.tmp"):
         store.write(path, b"x")
@@ -87,7 +87,7 @@ def test_list_and_delete(store: SnapshotStore) -> None:
     assert store.list("main") == ["main/b/2"]
 
 
-def test_a_damaged_file_is_named(store: SnapshotStore) -> None:
+def test_errors_name_the_damaged_file(store: SnapshotStore) -> None:
     file = store.write_file("main/epochs/1/x.parquet", b"content", rows=3)
     store.write(file.path, b"cOntent")
     with pytest.raises(FileCorrupt, match=r"main/epochs/1/x\.parquet, of state 'x' at main/1"):
@@ -130,7 +130,7 @@ def test_a_write_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.M
     assert store.list("") == ["main/there"]
 
 
-def test_everything_is_synced_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_synced_before_they_are_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     fsync, rename = os.fsync, os.rename
 
@@ -145,13 +145,13 @@ def test_everything_is_synced_before_it_has_its_name(tmp_path: Path, monkeypatch
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "rename", name)
     SnapshotStore(str(tmp_path)).write("main/x.json", b"x")
-    assert calls[0] == f"sync {tmp_path.name}"  # the new folder's name
+    assert calls[0] == f"sync {tmp_path.name}"  # for the name of the new folder
     assert calls[1].startswith("sync .x.json.")
     assert calls[1].endswith(layout.TEMPORARY)
     assert calls[2:] == ["rename x.json", "sync main"]
 
 
-def test_no_space_left_is_said_so(tmp_path: Path, small_disk: Path) -> None:
+def test_a_full_disk_is_reported_as_storage_full(tmp_path: Path, small_disk: Path) -> None:
     store = SnapshotStore(str(small_disk))
     store.write("main/fits", bytes(1000))
     with pytest.raises(StorageFull, match="main/large"):
@@ -162,9 +162,9 @@ def test_no_space_left_is_said_so(tmp_path: Path, small_disk: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
-def test_a_store_that_is_closed_says_who_has_to_be_let_in(number: int) -> None:
-    said = r"^somewhere cannot be written: .* Drivers and the control plane must"
-    with pytest.raises(SnapshotError, match=said), storage_errors("somewhere"):
+def test_a_refused_write_names_the_processes_that_need_access(number: int) -> None:
+    message = r"^somewhere cannot be written: .* Drivers and the control plane must"
+    with pytest.raises(SnapshotError, match=message), storage_errors("somewhere"):
         raise OSError(number, os.strerror(number))
 
 
@@ -179,7 +179,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_names_of_deltas_tell_their_table() -> None:
+def test_names_of_deltas_contain_their_table() -> None:
     key = EpochKey("main", 7)
     path = layout.delta(key, "streaks.current-x", 3)
     assert path.startswith("main/epochs/0000000007/streaks.current-x-00003-")

@@ -1,4 +1,4 @@
-"""Damage is found, and whom it harms; a base and a known manifest are written again, byte for byte or not at all."""
+"""Verification reports damaged files and the affected snapshots; repair restores bases and manifests exactly."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Line:
         return found
 
     def damage(self, path: str, at: int | None = None) -> None:
-        """One byte; left out, the one in the middle."""
+        """Change the byte at ``at``, or the one in the middle."""
         data = bytearray(self.store.read(path))
         data[len(data) // 2 if at is None else at] ^= 0xFF
         self.store.write(path, bytes(data))
@@ -79,7 +79,7 @@ class Line:
 
 @pytest.fixture(params=[base_files.LEAST_CHUNK_BYTES, 0])
 def line(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Line:
-    """With bases whose row groups span key groups, and with such that have one for each."""
+    """Bases whose row groups span several key groups, and bases with one row group for each."""
     monkeypatch.setattr(base_files, "LEAST_CHUNK_BYTES", request.param)
     return Line(tmp_path / "store")
 
@@ -88,7 +88,7 @@ def epochs(finding: Finding) -> list[int]:
     return [key.epoch for key in finding.harms]
 
 
-def test_a_sound_store_has_no_findings(line: Line) -> None:
+def test_an_undamaged_store_has_no_findings(line: Line) -> None:
     line.store.write("main/epochs/0000000001/counts-00000-" + "0" * 32 + ".parquet", b"lost")
     report = line.verify()
     assert (report.findings, report.is_sound, report.snapshots) == ((), True, 9)
@@ -97,7 +97,7 @@ def test_a_sound_store_has_no_findings(line: Line) -> None:
     assert report.intact == {"main": EpochKey("main", 9)}
 
 
-def test_a_damaged_delta_harms_the_snapshots_up_to_the_next_base(line: Line) -> None:
+def test_a_damaged_delta_affects_the_snapshots_up_to_the_next_base(line: Line) -> None:
     line.damage(line.delta(4))
     finding = line.finding(repair=True)
     assert (finding.path, finding.trouble, finding.repaired) == (line.delta(4), Trouble.CORRUPT, False)
@@ -106,18 +106,18 @@ def test_a_damaged_delta_harms_the_snapshots_up_to_the_next_base(line: Line) -> 
     assert line.verify(quick=True).is_sound
 
 
-def test_a_missing_delta_of_the_head_harms_all_after_it(line: Line) -> None:
+def test_a_missing_delta_affects_all_later_snapshots_without_a_base(line: Line) -> None:
     line.store.delete(line.delta(8))
     finding = line.finding(quick=True)
     assert (finding.trouble, epochs(finding)) == (Trouble.MISSING, [8, 9])
     assert line.verify().intact == {"main": EpochKey("main", 7)}
 
 
-@pytest.mark.parametrize("gone", [True, False])
-def test_a_base_is_written_again_from_the_one_before_it(line: Line, gone: bool) -> None:
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_base_is_rebuilt_from_the_previous_base(line: Line, missing: bool) -> None:
     path = line.base(6)
     whole = line.store.read(path)
-    line.store.delete(path) if gone else line.damage(path)
+    line.store.delete(path) if missing else line.damage(path)
     assert epochs(line.finding()) == [7, 8, 9]
     finding = line.finding(repair=True)
     assert finding.repaired
@@ -126,21 +126,21 @@ def test_a_base_is_written_again_from_the_one_before_it(line: Line, gone: bool) 
     assert SnapshotReader(line.store, line.references[-1]).read("counts").num_rows == 20
 
 
-def test_damaged_key_groups_are_named(line: Line) -> None:
+def test_findings_name_the_damaged_key_groups(line: Line) -> None:
     base = line.bases[6][0]
     line.damage(base.file.path, at=40)
     where = "" if base.index is None else f"; damaged key groups: {base.first_group}"
     assert line.finding().detail == f"the checksum differs from its manifest{where}"
 
 
-def test_a_base_is_not_guessed_when_a_delta_that_it_was_made_of_is_damaged(line: Line) -> None:
+def test_a_base_is_not_rebuilt_from_a_damaged_delta(line: Line) -> None:
     line.damage(line.base(6))
     line.damage(line.delta(6))
     found = {finding.path: finding.repaired for finding in line.verify(repair=True).findings}
     assert found == {line.base(6): False, line.delta(6): False}
 
 
-def test_bases_are_repaired_one_after_the_other(line: Line) -> None:
+def test_bases_are_repaired_in_order(line: Line) -> None:
     line.store.delete(line.base(3))
     line.store.delete(line.base(6))
     report = line.verify(repair=True)
@@ -149,7 +149,7 @@ def test_bases_are_repaired_one_after_the_other(line: Line) -> None:
     assert line.verify().findings == ()
 
 
-def test_a_manifest_is_written_again_while_it_is_known(line: Line) -> None:
+def test_a_manifest_is_restored_while_it_is_cached(line: Line) -> None:
     path = line.references[7].path
     line.damage(path)
     assert epochs(line.finding()) == [8, 9]
@@ -161,7 +161,7 @@ def test_a_manifest_is_written_again_while_it_is_known(line: Line) -> None:
     assert (finding.trouble, finding.repaired) == (Trouble.MISSING, False)
 
 
-def test_a_full_store_ends_a_repair_and_harms_nothing(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_store_ends_a_repair_without_changes(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     line.store.delete(line.base(6))
     before = line.store.list("")
 
@@ -174,7 +174,7 @@ def test_a_full_store_ends_a_repair_and_harms_nothing(line: Line, monkeypatch: p
     assert line.store.list("") == before
 
 
-def test_without_a_catalog_the_manifests_tell_what_there_is(line: Line) -> None:
+def test_snapshots_are_discovered_from_manifests_without_a_catalog(line: Line) -> None:
     line.store.write_manifest(line.store.read_manifest(line.references[-1]).model_copy(update={"attempt": 2}))
     for reference in line.references[:2]:
         line.store.delete(reference.path)
@@ -184,15 +184,15 @@ def test_without_a_catalog_the_manifests_tell_what_there_is(line: Line) -> None:
     assert Verification(line.store, found.roots).run().is_sound
 
 
-def test_what_is_no_manifest_is_found_offline(line: Line) -> None:
+def test_unreadable_manifests_are_found_without_a_catalog(line: Line) -> None:
     line.store.write(line.references[4].path, b"{}")
     found = discover(line.store)
     assert found.unreadable == (line.references[4].path,)
     assert sorted(reference.epoch for reference in found.roots) == [1, 2, 3, 7, 8, 9]
 
 
-def test_a_base_under_another_name_is_written_again(line: Line) -> None:
-    """Its file says the name of the branch that wrote it first, which the manifests remember."""
+def test_a_base_of_a_renamed_branch_is_rebuilt(line: Line) -> None:
+    """The file contains the name of the branch that wrote it, which the manifests record."""
     for name in ("ads.main-00000001", "main-00000002"):
         copied_to(line, name)
     path = line.base(6)
@@ -206,7 +206,7 @@ def test_a_base_under_another_name_is_written_again(line: Line) -> None:
 
 
 def copied_to(line: Line, branch: str) -> None:
-    """The line is that of the other branch then."""
+    """Copy the manifests to ``branch`` and continue with these."""
     renaming = Renaming(lambda _: branch, lambda name: name, control_plane="there", snapshot="0" * 64)
     before: ManifestReference | None = None
     for number, reference in enumerate(line.references):

@@ -1,4 +1,4 @@
-"""Where sources go on: at the snapshot, or where an import has moved them to; also later, also on later branches."""
+"""Positions from which sources continue: the snapshot, or the position set by an import, also on later branches."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MOVED = {"at": "2030-01-01T00:00:00+00:00"}
 IMPORT = Change(kind="import", detail={"origin": {"sources": {"kafka": MOVED}}})
 
 
-class Remembering:
-    """What a source is told; all that matters here."""
+class RecordingSource:
+    """A source that records the arguments of ``restore``."""
 
     def __init__(self) -> None:
         self.checkpoint: dict[str, Any] | None = None
@@ -30,7 +30,7 @@ class Remembering:
 
 
 class Line:
-    """A lineage in a store, epoch after epoch."""
+    """A lineage of epochs in a store."""
 
     def __init__(self, folder: Path) -> None:
         self.store = SnapshotStore(str(folder))
@@ -48,7 +48,7 @@ class Line:
         self.head = self.store.write_manifest(manifest)
 
     def restored(self, begun: Change | None = None) -> dict[str, tuple[dict[str, Any] | None, list[int]]]:
-        sources = {"kafka": Remembering(), "files": Remembering()}
+        sources = {"kafka": RecordingSource(), "files": RecordingSource()}
         restore_sources(self.store, self.head, sources, begun)  # type: ignore[arg-type]
         return {name: (source.checkpoint, source.ends) for name, source in sources.items()}
 
@@ -61,15 +61,15 @@ def line(tmp_path: Path) -> Line:
     return line
 
 
-def test_without_an_import_all_slices_count(line: Line) -> None:
+def test_without_an_import_all_slices_are_restored(line: Line) -> None:
     assert line.restored() == {"kafka": ({"c": 1}, [1, 2]), "files": ({"c": 2}, [1, 2])}
 
 
-def test_before_the_first_epoch_a_moved_source_is_where_it_was_moved_to(line: Line) -> None:
+def test_a_moved_source_begins_at_its_new_position(line: Line) -> None:
     assert line.restored(IMPORT) == {"kafka": (MOVED, []), "files": ({"c": 2}, [1, 2])}
 
 
-def test_an_import_that_moves_nothing_changes_nothing(line: Line) -> None:
+def test_an_import_without_moves_changes_no_position(line: Line) -> None:
     assert line.restored(Change(kind="import", detail={"origin": {"sources": {}}})) == line.restored()
     assert line.restored(Change(kind="rollback", detail={"branch": "first"})) == line.restored()
 
@@ -79,21 +79,21 @@ def test_an_epoch_without_new_input_does_not_undo_the_move(line: Line) -> None:
     assert line.restored() == {"kafka": (MOVED, []), "files": ({"c": 2}, [1, 2, 3])}
 
 
-def test_what_was_read_since_counts(line: Line) -> None:
+def test_slices_after_the_move_are_restored(line: Line) -> None:
     line.epoch("second", 3, "kafka", changes=(IMPORT,))
     line.epoch("second", 4, "kafka", "files")
     line.epoch("third", 5, "kafka", changes=(Change(kind="rollback"),))
     assert line.restored() == {"kafka": (MOVED, [3, 4, 5]), "files": ({"c": 2}, [1, 2, 4])}
 
 
-def test_a_later_checkpoint_is_all_that_counts(line: Line) -> None:
+def test_only_the_last_checkpoint_is_restored(line: Line) -> None:
     line.epoch("second", 3, "kafka", changes=(IMPORT,))
     line.epoch("second", 4, "kafka", source_checkpoints={"kafka": {"c": 9}, "files": {"c": 8}})
     line.epoch("second", 5, "kafka")
     assert line.restored() == {"kafka": ({"c": 9}, [4, 5]), "files": ({"c": 8}, [])}
 
 
-def test_of_two_moves_the_later_one_counts(line: Line) -> None:
+def test_the_later_of_two_moves_applies(line: Line) -> None:
     line.epoch("second", 3, "kafka", changes=(IMPORT,))
     again = Change(kind="import", detail={"origin": {"sources": {"kafka": {"at": "2031-01-01T00:00:00+00:00"}}}})
     line.epoch("third", 4, "files", changes=(again,))

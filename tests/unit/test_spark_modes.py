@@ -1,4 +1,4 @@
-"""Where Spark may run: what a configuration is refused for."""
+"""Masters and modes of Spark that a configuration may select."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ ROOT = Path(__file__).parents[2]
         ({"spark": {"spark.api.mode": "Connect"}}, "configuration.spark: spark.api.mode=connect"),
     ],
 )
-def test_spark_connect_is_refused_with_what_to_use_instead(changes: dict[str, Any], named: str) -> None:
+def test_spark_connect_is_refused_with_the_alternative(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(OptionError) as refused:
         merged_configuration({}, changes)
     assert refused.value.message.startswith(f"{named} selects Spark Connect")
     assert "spark://HOST:PORT" in refused.value.message
     with pytest.raises(OptionError, match="selects Spark Connect"):
-        checked_configuration(changes)  # of `epochal run`
+        checked_configuration(changes)  # for `epochal run`
 
 
 @pytest.mark.parametrize(
@@ -40,14 +40,14 @@ def test_spark_connect_is_refused_with_what_to_use_instead(changes: dict[str, An
         {"spark": {"spark.api.mode": "classic"}},
     ],
 )
-def test_other_masters_are_taken(changes: dict[str, Any]) -> None:
+def test_other_masters_are_accepted(changes: dict[str, Any]) -> None:
     merged_configuration({}, changes)
 
 
 @pytest.mark.parametrize(
     "master", ["spakr://host:7077", "local[two]", "mesos://host:5050", "", "local[2]; rm", "k8s://"]
 )
-def test_what_is_no_master_is_refused_before_spark_meets_it(master: str) -> None:
+def test_invalid_masters_are_refused_before_spark_starts(master: str) -> None:
     with pytest.raises(OptionError, match=r"configuration.master: .* Use local\[n\]"):
         merged_configuration({}, {"master": master})
 
@@ -60,7 +60,7 @@ def rows() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
-def test_the_table_of_masters_is_true(row: list[str]) -> None:
+def test_the_documented_modes_match_their_tests_and_refusals(row: list[str]) -> None:
     """A mode that the table calls supported has tests; a mode that no driver supports is refused."""
     masters, _, processes, pods = row
     tests = TESTS.get(masters, ())

@@ -16,7 +16,7 @@ from tests.kit.standing_lives import (
 REMEMBERS = "SELECT device, count(*) AS n, remember(n) AS before GROUP BY device{} WINDOW '10 minutes'"
 
 
-def told(life: Life, query: int | None = None) -> dict[float, Any]:
+def results(life: Life, query: int | None = None) -> dict[float, Any]:
     """Values by the window's start, in minutes."""
     rows = [row for row in life.all_of("out") if query in (None, row["query"])]
     return {(row["window_start"] - BEGIN).total_seconds() / 60: json.loads(row["values"]) for row in rows}
@@ -31,14 +31,14 @@ def test_a_query_remembers_the_previous_window_of_a_group() -> None:
         # Several windows close in one epoch, with a gap: the last window with rows is remembered.
         commands.go(minute(12, 21, 51, 52, 53))
         commands.go(minute(70))
-        assert told(alive, 1) == {
+        assert results(alive, 1) == {
             0: {"n": 2, "before": None},
             10: {"n": 2, "before": 2},
             20: {"n": 1, "before": 2},
             50: {"n": 3, "before": 1},
         }
         # HAVING removes results, without an effect on remembered values.
-        assert told(alive, jumps) == {50: {"n": 3, "before": 1}}
+        assert results(alive, jumps) == {50: {"n": 3, "before": 1}}
         commands.order("drop", 1)
         commands.go(minute(71))
         assert {row["query"] for row in alive.state("queries.before")} == {jumps}
@@ -53,7 +53,7 @@ def test_remembered_values_are_deleted_after_thirty_windows() -> None:
         commands.go(minute(611))
         commands.go(minute(621))
         commands.go(minute(1_000))
-        assert {start: row["before"] for start, row in told(alive).items()} == {0: None, 300: 1, 610: None, 620: 1}
+        assert {start: row["before"] for start, row in results(alive).items()} == {0: None, 300: 1, 610: None, 620: 1}
         assert alive.state("queries.before") == []
 
 
@@ -66,7 +66,7 @@ def test_a_resumed_query_ignores_earlier_windows() -> None:
         commands.go(minute(21))
         commands.order("resume", query)
         commands.go(minute(31, 41, 51))
-        assert {start: row["before"] for start, row in told(alive).items()} == {0: None, 30: None, 40: 1}
+        assert {start: row["before"] for start, row in results(alive).items()} == {0: None, 30: None, 40: 1}
 
 
 def test_a_branch_keeps_remembered_values_of_its_snapshot() -> None:
@@ -81,7 +81,7 @@ def test_a_branch_keeps_remembered_values_of_its_snapshot() -> None:
         branch = Commands(alive)
         # The rows after the snapshot are read again, with one more row.
         branch.go(minute(14, 31))
-        assert told(alive) == {10: {"n": 4, "before": 1}, 20: {"n": 1, "before": 4}}
+        assert results(alive) == {10: {"n": 4, "before": 1}, 20: {"n": 1, "before": 4}}
 
 
 def test_a_result_with_an_error_is_shown_regardless_of_having() -> None:

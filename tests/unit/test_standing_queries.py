@@ -185,8 +185,8 @@ def test_the_next_driver_reports_the_result_of_a_command() -> None:
         commands.deliver()
         position = alive.coordinator.position
         found = list(alive.coordinator.queries.answers(position.head, position.snapshot))
-        told = [(directive, head and head.epoch, failure and failure.type) for directive, head, failure in found]
-        assert told == [("query-1", 2, None), ("query-2", 2, "not-found")]
+        reported = [(directive, head and head.epoch, failure and failure.type) for directive, head, failure in found]
+        assert reported == [("query-1", 2, None), ("query-2", 2, "not-found")]
 
 
 def test_a_window_with_too_many_groups_has_an_error() -> None:

@@ -1,4 +1,4 @@
-"""Schema evolution: what passes, what is refused and how it says so, and older files read as declared now."""
+"""Schema evolution: allowed and refused changes, and older files read with the current declaration."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def problems(before: StateTable, after: StateTable, *may_drop: str) -> str:
     return "\n".join(problem for change in compare([before], [after], may_drop) for problem in change.problems)
 
 
-def test_what_stays_is_the_same() -> None:
+def test_an_unchanged_table_has_no_problems() -> None:
     [change] = compare([table("flights bigint")], [table("flights bigint")])
     assert (change.verdict, change.problems) == ("same", ())
 
 
-def test_a_scope_stays() -> None:
+def test_scopes_cannot_change() -> None:
     kept = ListState("event bigint", scope="operator")
     united, keyed = ListState("event bigint", scope="union"), ListState("event bigint")
     kept.name = united.name = keyed.name = "kept"
@@ -53,7 +53,7 @@ def test_a_scope_stays() -> None:
     assert "'delays.kept': operator state cannot become keyed state" in problems(before, keyed.table("delays", key))
 
 
-def test_windows_stay() -> None:
+def test_windows_cannot_change() -> None:
     def by_pane(windows: Windows, allowed_lateness: str = "0 seconds") -> StateTable:
         declared = windowing(windows, allowed_lateness, "final")
         if isinstance(windows, SessionWindows):
@@ -80,7 +80,7 @@ def test_windows_stay() -> None:
     assert "become none from tumbling" in problems(hours, table("flights bigint"))
 
 
-def test_what_is_kept_by_an_order_stays() -> None:
+def test_orders_of_ranks_and_joins_cannot_change() -> None:
     five = table("price bigint").model_copy(update={"ranked": ranked(5, ("price",), True)})
     assert problems(five, five) == ""
     others = (ranked(6, ("price",), True), ranked(5, ("day",), True), ranked(5, ("price",), False), None)
@@ -94,7 +94,7 @@ def test_what_is_kept_by_an_order_stays() -> None:
     )
 
 
-def test_an_aggregate_over_changes_begins_empty_only_together_with_the_operator_that_emits_them() -> None:
+def test_an_aggregate_over_changes_begins_with_the_operator_it_reads() -> None:
     first, second = (
         table("n bigint").model_copy(update={"id": name, "operator": name}) for name in ("delays", "histogram")
     )
@@ -107,26 +107,26 @@ def test_an_aggregate_over_changes_begins_empty_only_together_with_the_operator_
     assert all_problems([first, over], [first, over]) == all_problems([], [first, over]) == ""
 
 
-def test_which_keys_are_deleted_stays() -> None:
-    """Rows of such keys were taken back, or were not: an operator that reads the changes has counted them so."""
+def test_the_condition_for_deleted_keys_cannot_change() -> None:
+    """Operators that read the changes have counted rows as retracted according to the condition."""
 
     def items(expires: Expiry | None, time: Column = DELETED_AT) -> StateTable:
-        plain = table("gone boolean, other boolean", id="items", kind=StateKind.AGGREGATE)
+        plain = table("deleted boolean, other boolean", id="items", kind=StateKind.AGGREGATE)
         update = {"value": (*plain.value, *([time] if expires else []))}
         return StateTable.model_validate(plain.model_dump() | update | {"expires": expires})
 
-    gone = Expiry(clock="processing", column=DELETED_AT.name, after=10, deleted="gone")
-    other = gone.model_copy(update={"deleted": "other"})
+    expiry = Expiry(clock="processing", column=DELETED_AT.name, after=10, deleted="deleted")
+    other = expiry.model_copy(update={"deleted": "other"})
     all_expire = Expiry(clock="processing", column=TOUCHED.name, after=10)
     for before, after in (
-        (items(None), items(gone)),
-        (items(gone), items(other)),
-        (items(gone), items(None)),
-        (items(all_expire, TOUCHED), items(gone)),
-        (items(gone), items(all_expire, TOUCHED)),
+        (items(None), items(expiry)),
+        (items(expiry), items(other)),
+        (items(expiry), items(None)),
+        (items(all_expire, TOUCHED), items(expiry)),
+        (items(expiry), items(all_expire, TOUCHED)),
     ):
         assert "its deleted keys cannot be those of" in problems(before, after, "items._touched", "items._deleted_at")
-    assert problems(items(gone), items(gone.model_copy(update={"after": 20}))) == ""
+    assert problems(items(expiry), items(expiry.model_copy(update={"after": 20}))) == ""
 
 
 def all_problems(before: list[StateTable], after: list[StateTable]) -> str:
@@ -145,7 +145,7 @@ def test_columns_may_be_added_widened_and_dropped_with_consent() -> None:
     assert change.dropped == ("note",)
 
 
-def test_tables_come_and_go_with_consent_only() -> None:
+def test_tables_are_dropped_only_with_consent() -> None:
     before, after = table("flights int"), table("flights int", id="streaks.current")
     dropped, added = compare([before], [after])
     assert (added.verdict, added.problems) == ("added", ())
@@ -154,7 +154,7 @@ def test_tables_come_and_go_with_consent_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         (table("flights bigint"), table("flights int"), "'flights' cannot become int from bigint"),
         (table("flights string"), table("flights bigint"), "'flights' cannot become bigint from string"),
@@ -166,8 +166,8 @@ def test_tables_come_and_go_with_consent_only() -> None:
         (table("n int default 1"), table("n int"), "the default of column 'n' cannot change"),
     ],
 )
-def test_anything_else_is_refused_by_name(before: StateTable, after: StateTable, said: str) -> None:
-    assert said in problems(before, after)
+def test_other_changes_are_refused_by_name(before: StateTable, after: StateTable, message: str) -> None:
+    assert message in problems(before, after)
 
 
 @pytest.mark.parametrize(
@@ -188,11 +188,11 @@ def test_anything_else_is_refused_by_name(before: StateTable, after: StateTable,
         ("int", "string", False),
     ],
 )
-def test_only_what_loses_nothing_widens(before: str, after: str, wide: bool) -> None:
+def test_only_lossless_conversions_widen(before: str, after: str, wide: bool) -> None:
     assert widens(before, after) is wide
 
 
-def test_older_files_are_read_as_declared_now(tmp_path: Path) -> None:
+def test_older_files_are_read_with_the_current_declaration(tmp_path: Path) -> None:
     old = table("flights int, total decimal(10,2), note string")
     new = table(
         "flights bigint, total decimal(12,2), best double, seen date default '2013-01-31', gate string default 'x'"
@@ -217,7 +217,7 @@ def test_older_files_are_read_as_declared_now(tmp_path: Path) -> None:
     assert by_origin["JFK"]["gate"] == "x" and str(by_origin["LAX"]["seen"]) == "2013-01-31"
 
 
-def test_a_missing_key_column_is_no_evolution(tmp_path: Path) -> None:
+def test_a_missing_key_column_is_refused(tmp_path: Path) -> None:
     old, new = table("n int"), table("n int", key="origin string, day date")
     store = SnapshotStore(str(tmp_path))
     rows = pa.table({"_kg": [1], "_op": [PUT], "origin": ["JFK"], "n": [1]}, schema=old.delta_schema)
@@ -236,6 +236,6 @@ def test_defaults_are_literals_of_their_column() -> None:
         parse_columns("state", "n int default 'many'")
 
 
-def test_a_column_without_default_is_written_as_ever() -> None:
+def test_a_column_without_default_is_serialised_without_it() -> None:
     assert table("n int").value[0].model_dump() == {"name": "n", "type": "int"}
     assert StateTable.model_validate_json(table("n int default 3").model_dump_json()) == table("n int default 3")

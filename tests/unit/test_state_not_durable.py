@@ -1,4 +1,4 @@
-"""``durable=False``: state in caches of machines alone, through epochs that are aborted, deaths, and lost caches."""
+"""``durable=False``: state only in caches of machines, with aborted epochs, killed drivers and lost caches."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ CACHED = ("seen.ids", "seen.latest", "seen.lost")
 
 
 class Seen(KeyedProcess):
-    """It gives how often a name was seen, by durable state and by three that are not."""
+    """Yields the number of rows of each name by durable state and by three states that are not durable."""
 
     kept = ValueState("count bigint")
     lost = ValueState("count bigint", durable=False)
-    ids = MapState(key="id bigint", value="there boolean", durable=False)
+    ids = MapState(key="id bigint", value="present boolean", durable=False)
     latest = ListState("id bigint", durable=False)
     output = struct(name="string", kept="long", lost="long", ids="long", latest="long")
 
@@ -65,7 +65,7 @@ def life(request: pytest.FixtureRequest) -> Iterator[Life]:
 
 
 class Model:
-    """What the state that is not durable holds, where nothing was lost since ``since``."""
+    """Expected state that is not durable, if no cache was lost since ``since``."""
 
     def __init__(self, life: Life) -> None:
         self.life = life
@@ -83,23 +83,23 @@ class Model:
             self.ids[row["name"]].append(row["id"])
 
     def forget(self, names: str = NAMES) -> None:
-        """What there is of these names is lost."""
+        """Drop the expected state of these names."""
         for name in names:
             self.since[name] = len(self.ids[name])
 
     def check(self, names: str = NAMES) -> None:
-        """Of what the last epoch gave."""
+        """Compare the output of the last epoch."""
         shown = {row["name"]: row for row in self.life.shown("out")[-1]}
         assert set(shown) == set(names)
         for name, row in shown.items():
-            there = self.ids[name][self.since[name] :]
+            present = self.ids[name][self.since[name] :]
             assert row["kept"] == len(self.ids[name])
-            assert (row["lost"], row["latest"]) == (len(there), len(there)), name
-            assert row["ids"] == sum(id % 3 != 0 for id in there)
+            assert (row["lost"], row["latest"]) == (len(present), len(present)), name
+            assert row["ids"] == sum(id % 3 != 0 for id in present)
 
 
-def another_worker() -> None:
-    """It has nothing in memory, and what the machine has on its disk."""
+def start_new_worker() -> None:
+    """Clear the caches in memory, as in a new worker on the same machine."""
     heap.forget()
     lmdb.forget()
     recent.forget()
@@ -109,11 +109,11 @@ def another_worker() -> None:
     "docs/concepts/guarantees.md: While the cache of the subtask's machine exists, the state is exactly-once as all "
     "state is."
 )
-def test_it_goes_on_while_the_cache_is_there(life: Life) -> None:
+def test_state_continues_while_the_cache_exists(life: Life) -> None:
     model = Model(life)
     for step in (Step(), Step("abort"), Step("die decided"), Step("restart")):
         model.epoch(step)
-        another_worker()
+        start_new_worker()
         model.epoch(names="ab")
         model.check("ab")
     model.epoch()
@@ -126,12 +126,12 @@ def test_it_goes_on_while_the_cache_is_there(life: Life) -> None:
     "docs/concepts/guarantees.md: When the cache is lost, the subtask begins with an empty table, and the "
     "manifest of that epoch says so."
 )
-def test_a_cache_that_is_gone_begins_empty_and_the_manifest_says_so(life: Life) -> None:
+def test_state_begins_empty_after_a_lost_cache_and_the_manifest_records_it(life: Life) -> None:
     model = Model(life)
     model.epoch()
     model.epoch()
     shutil.rmtree(life.caches)  # another machine
-    another_worker()
+    start_new_worker()
     model.forget()
     model.epoch()
     model.check()
@@ -142,29 +142,29 @@ def test_a_cache_that_is_gone_begins_empty_and_the_manifest_says_so(life: Life) 
 
 
 @pytest.mark.parametrize("life", ["lmdb"], indirect=True)
-def test_a_subtask_that_goes_to_and_fro_leaves_nothing_behind(life: Life) -> None:
-    """Two machines: each has a cache, with what was there when the subtask was there last, which is not the parent."""
+def test_a_subtask_that_alternates_between_machines_leaves_no_files(life: Life) -> None:
+    """Each of two machines has a cache of the last epoch that ran there, which is not the parent."""
     model, other = Model(life), life.caches.with_name(f"{life.caches.name}-other")
     model.epoch()
     for number in range(4):
         life.caches.rename(other.with_name(f"{other.name}-aside"))
         (other.rename(life.caches) if other.exists() else life.caches.mkdir())
         other.with_name(f"{other.name}-aside").rename(other)
-        another_worker()
+        start_new_worker()
         model.forget()
         model.epoch()
         model.check()
         assert began_empty(life.manifests[-1]) == dict.fromkeys(CACHED, (0, 1)), number
-        assert len(list((life.caches / "undurable").rglob("*.*"))) == 2 * 2 * len(CACHED)  # a delta, and its list
+        assert len(list((life.caches / "undurable").rglob("*.*"))) == 2 * 2 * len(CACHED)  # a delta and its list
     shutil.rmtree(other)
 
 
 @pytest.mark.claim("docs/concepts/guarantees.md: or with the rows of an older epoch.")
-def test_another_boot_begins_empty(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_begins_empty_after_a_reboot(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model(life)
     model.epoch()
     monkeypatch.setattr(boot_folders, "_boot", lambda: "another-boot")
-    another_worker()
+    start_new_worker()
     model.forget()
     model.epoch()
     model.check()
@@ -174,20 +174,22 @@ def test_another_boot_begins_empty(life: Life, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("life", "harm"), [("heap", "cut"), ("heap", "changed"), ("heap", "gone"), ("lmdb", "changed")], indirect=["life"]
+    ("life", "damage"),
+    [("heap", "cut"), ("heap", "changed"), ("heap", "missing"), ("lmdb", "changed")],
+    indirect=["life"],
 )
 @pytest.mark.claim("docs/concepts/guarantees.md: It never continues with a part of its rows")
-def test_a_file_that_is_damaged_loses_what_its_subtask_holds(life: Life, harm: str) -> None:
-    """Of one table: the others go on."""
+def test_a_damaged_file_empties_the_table_of_its_subtask(life: Life, damage: str) -> None:
+    """The other tables keep their state."""
     model = Model(life)
     model.epoch()
     (file, *_) = sorted((life.caches / "undurable").rglob("seen.lost-00001-*.parquet"))
     data = file.read_bytes()
-    if harm == "gone":
+    if damage == "missing":
         file.unlink()
     else:
-        file.write_bytes(data[:-1] if harm == "cut" else data[:-20] + bytes(20))
-    another_worker()
+        file.write_bytes(data[:-1] if damage == "cut" else data[:-20] + bytes(20))
+    start_new_worker()
     if life.state_backend == "lmdb":
         shutil.rmtree(life.caches / "lmdb")
     life.epoch(rows=[{"id": 100 + number, "name": name} for number, name in enumerate(NAMES)])
@@ -196,7 +198,7 @@ def test_a_file_that_is_damaged_loses_what_its_subtask_holds(life: Life, harm: s
     assert counts[1] > 0 and counts[2] > 0 and {row["latest"] for row in life.shown("out")[-1]} == {2}
 
 
-def test_another_parallelism_and_another_branch_begin_empty(life: Life) -> None:
+def test_state_begins_empty_after_a_rescale_and_on_a_new_branch(life: Life) -> None:
     model = Model(life)
     model.epoch()
     life.restart(3)
@@ -217,13 +219,13 @@ def test_another_parallelism_and_another_branch_begin_empty(life: Life) -> None:
 
 
 @pytest.mark.parametrize("life", ["heap"], indirect=True)
-def test_subtasks_compact_their_own(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subtasks_compact_their_cached_state(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cached_state, "MOST_DELTAS", 2)
     model = Model(life)
     for number in range(9):
         model.epoch(Step("abort" if number == 3 else "nothing"))
         if number % 4 == 0:
-            another_worker()
+            start_new_worker()
         model.check()
     assert [began_empty(manifest) for manifest in life.manifests] == [{}] * 9
     files = list((life.caches / "undurable").rglob("seen.lost-00000-*.parquet"))
@@ -233,7 +235,7 @@ def test_subtasks_compact_their_own(life: Life, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("life", ["heap"], indirect=True)
 @pytest.mark.claim("Thesis, 4.6")
-def test_it_is_in_no_snapshot(life: Life) -> None:
+def test_state_that_is_not_durable_is_in_no_snapshot(life: Life) -> None:
     model = Model(life)
     for _ in range(3):
         model.epoch()
@@ -259,7 +261,7 @@ def a_table(**more: Any) -> StateTable:
     return state.table("seen", (Column(name="name", type="string"),))
 
 
-def test_between_versions_nothing_is_carried_over() -> None:
+def test_state_is_not_carried_between_durable_and_not_durable() -> None:
     durable, not_durable = a_table(), a_table(durable=False)
     assert not not_durable.queryable and "durable" not in durable.model_dump()
     assert StateTable.model_validate_json(not_durable.model_dump_json()) == not_durable
@@ -275,13 +277,13 @@ def test_between_versions_nothing_is_carried_over() -> None:
     ("kind", "scope"),
     [(ListState, "union"), (ListState, "partial"), (ValueState, "broadcast"), (ValueState, "partial")],
 )
-def test_what_others_read_too_has_to_be_durable(kind: type[StateDeclaration], scope: str) -> None:
+def test_shared_state_must_be_durable(kind: type[StateDeclaration], scope: str) -> None:
     with pytest.raises(PipelineError, match=rf"{kind.__name__} of scope '{scope}' must be durable"):
         kind("n bigint", scope=scope, durable=False)
     assert ListState("n bigint", scope="operator", durable=False).durable is False
 
 
-def test_a_backend_that_knows_no_caches_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_without_caches_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "find", lambda group, name: StateBackend)
     with pytest.raises(PipelineError, match=r"State 'seen.count' has durable=False, which the state backend 'plain'"):
         analysis.check_cached_state([a_table(durable=False)], "plain")

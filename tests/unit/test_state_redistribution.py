@@ -1,4 +1,4 @@
-"""Rows without a key in another number of key groups."""
+"""Redistribution of rows without a key over another number of key groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def table_of(state: ListState | MapState) -> StateTable:
 
 @given(ELEMENTS, st.integers(1, 40), st.sampled_from(["operator", "union"]))
 @pytest.mark.claim("Thesis, 4.2.2")
-def test_elements_keep_their_order_and_have_addresses_of_their_own(
+def test_elements_keep_their_order_and_have_distinct_addresses(
     elements: set[tuple[int, int]], after: int, scope: str
 ) -> None:
     table = table_of(ListState("at bigint", scope=scope))
@@ -33,11 +33,11 @@ def test_elements_keep_their_order_and_have_addresses_of_their_own(
     assert moved["_group"].to_pylist() == groups.tolist()
     assert all(0 <= group < after for group in groups.tolist())
     places = list(zip(moved["_index"].to_pylist(), moved["_group"].to_pylist(), strict=True))
-    assert places == sorted(set(places)), "no two in one place, and as they were in order"
+    assert places == sorted(set(places)), "addresses are distinct and in order"
     assert moved["at"].to_pylist() == rows["at"].to_pylist()
 
 
-def test_broadcast_state_stays_where_it_is() -> None:
+def test_broadcast_state_keeps_its_addresses() -> None:
     table = table_of(MapState(key="name string", value="at bigint", scope="broadcast"))
     rows = pa.table([[0], [0], ["a"], [1]], names=base_schema(table).names).cast(base_schema(table))
     moved, groups = redistributed(table, rows, 8, 16)

@@ -28,12 +28,12 @@ NESTED += ["struct<a:array<struct<x:variant>>,b_c:interval day to second>"]
 
 
 @pytest.mark.parametrize("name", [*NAMES, *NESTED])
-def test_names_are_sparks_and_come_back(name: str) -> None:
+def test_type_names_are_sparks_and_round_trip(name: str) -> None:
     assert spark_type(arrow_type(name)) == name
     assert from_arrow_type(arrow_type(name)).simpleString() == name
 
 
-def test_arrow_types_as_spark_hands_them_over_have_names() -> None:
+def test_arrow_types_from_spark_have_names() -> None:
     assert spark_type(pa.timestamp("us", tz="America/New_York")) == "timestamp"
     assert spark_type(pa.dictionary(pa.int32(), pa.large_string())) == "string"
     assert spark_type(pa.binary_view()) == "binary"
@@ -54,12 +54,12 @@ def test_arrow_types_as_spark_hands_them_over_have_names() -> None:
         ("decimal(39,2)", "the precision is 1 to 38"),
     ],
 )
-def test_what_state_cannot_hold_is_refused_with_the_fix(type: str, fix: str) -> None:
+def test_unsupported_types_are_refused_with_the_fix(type: str, fix: str) -> None:
     with pytest.raises(SchemaError, match=rf"column 'c' of state 'streaks.current'.*{re.escape(fix)}"):
         check_column("streaks.current", "c", type, key=False)
 
 
-def test_floating_point_may_be_a_value_but_no_key() -> None:
+def test_floating_point_and_nested_types_are_refused_as_keys() -> None:
     check_column("t", "c", "double", key=False)
     with pytest.raises(SchemaError, match=r"key column 'c' of state 't' is double.*cast it"):
         check_column("t", "c", "double", key=True)
@@ -101,18 +101,18 @@ def test_each_type_has_one_json_form(type: str, value: Any, form: Any) -> None:
     assert back == value and str(back) == str(value)
 
 
-def test_a_variant_is_its_json_text() -> None:
+def test_a_variant_is_shown_as_its_json_value() -> None:
     column = Column(name="c", type="variant")
     for text in ('{"a":[1,2.50,null,"x"]}', "12345678901234567890.123", '"plain"', "null"):
         assert to_json(from_json(text, column), "variant") == text
 
 
-def test_nan_has_a_form() -> None:
+def test_nan_has_a_json_form() -> None:
     assert to_json(math.nan, "double") == "NaN"
     assert math.isnan(from_json("NaN", Column(name="c", type="double")))
 
 
-def test_times_may_be_written_in_other_zones() -> None:
+def test_times_are_accepted_in_other_zones() -> None:
     column = Column(name="c", type="timestamp")
     assert from_json("2013-01-31T00:15:00-05:00", column) == datetime(2013, 1, 31, 5, 15, tzinfo=UTC)
 
@@ -156,7 +156,7 @@ def test_times_may_be_written_in_other_zones() -> None:
         ("interval day to second", "P999999999D"),
     ],
 )
-def test_a_wrong_value_is_refused_naming_column_expected_and_got(type: str, wrong: Any) -> None:
+def test_a_wrong_value_is_refused_with_column_and_types(type: str, wrong: Any) -> None:
     with pytest.raises(InvalidInput) as refused:
         from_json(wrong, Column(name="arrival", type=type))
     assert "'arrival'" in refused.value.message
@@ -173,7 +173,7 @@ FLIGHT = (
 )
 
 
-def test_keys_in_paths() -> None:
+def test_keys_are_parsed_from_paths() -> None:
     assert key_from_path("JFK,LAX", ROUTE) == ("JFK", "LAX")
     assert key_from_path("a%2Cb,", ROUTE) == ("a,b", "")
     assert key_from_path("2013-01-31,-7,12.5,true", FLIGHT) == (date(2013, 1, 31), -7, Decimal("12.50"), True)
@@ -181,15 +181,15 @@ def test_keys_in_paths() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("JFK", r"has 1 values, but its columns are \{origin\},\{destination\}"),
         ("JFK,LAX,SFO", "has 3 values"),
         ("JFK,%FF", "UTF-8"),
     ],
 )
-def test_keys_of_wrong_arity_are_refused(path: str, said: str) -> None:
-    with pytest.raises(InvalidKey, match=said):
+def test_keys_of_wrong_arity_are_refused(path: str, message: str) -> None:
+    with pytest.raises(InvalidKey, match=message):
         key_from_path(path, ROUTE)
 
 
@@ -199,7 +199,7 @@ def test_keys_of_wrong_types_are_refused(path: str) -> None:
         key_from_path(path, FLIGHT)
 
 
-def test_null_in_a_path() -> None:
+def test_null_has_a_form_in_paths() -> None:
     assert key_from_path("JFK,%00", ROUTE) == ("JFK", None)
     assert key_from_path("%00,%00,%00,%00", FLIGHT) == (None,) * 4
     assert key_to_path((None, -7, None, False), FLIGHT) == "%00,-7,%00,false"
@@ -207,7 +207,7 @@ def test_null_in_a_path() -> None:
 
 
 @given(st.tuples(*[st.text(st.characters(codec="utf-8")) | st.just("\0")] * 2))
-def test_any_text_but_that_of_null_goes_through_a_path(key: tuple[str, str]) -> None:
+def test_all_texts_except_the_form_of_null_round_trip_through_a_path(key: tuple[str, str]) -> None:
     if "\0" in key:
         with pytest.raises(InvalidKey, match=r"stands for null in a path.*body"):
             key_to_path(key, ROUTE)
@@ -217,15 +217,15 @@ def test_any_text_but_that_of_null_goes_through_a_path(key: tuple[str, str]) -> 
     assert "/" not in path and "?" not in path and "#" not in path
 
 
-def test_keys_in_bodies() -> None:
+def test_keys_are_parsed_from_bodies() -> None:
     assert key_from_json({"destination": "LAX", "origin": "JFK"}, ROUTE) == ("JFK", "LAX")
     assert key_from_json({"destination": None, "origin": "\0"}, ROUTE) == ("\0", None)
-    for wrong, said in (
+    for wrong, message in (
         ({"origin": "JFK"}, "destination missing"),
         ({"origin": "JFK", "destination": "LAX", "via": "SFO"}, "via unknown"),
         ({"origin": "JFK", "destination": 7}, "'destination'"),
     ):
-        with pytest.raises(InvalidKey, match=said):
+        with pytest.raises(InvalidKey, match=message):
             key_from_json(wrong, ROUTE)
 
 
@@ -240,11 +240,11 @@ def test_keys_in_bodies() -> None:
         (pa.uint8(), "uint8"),
     ],
 )
-def test_messages_name_types_as_spark_does(arrow: pa.DataType, name: str) -> None:
+def test_messages_use_sparks_type_names(arrow: pa.DataType, name: str) -> None:
     assert shown_type(arrow) == name
 
 
-def test_arrow_s_own_messages_name_types_as_spark_does() -> None:
+def test_arrows_messages_are_translated_to_sparks_type_names() -> None:
     with pytest.raises(pa.ArrowInvalid) as failed:
         pa.array(["x"]).cast(pa.int64())
     assert with_spark_types(failed.value).endswith("as a scalar of type bigint")
@@ -262,5 +262,5 @@ def test_arrow_s_own_messages_name_types_as_spark_does() -> None:
         (None, "Cast the argument to a decimal with more digits,"),
     ],
 )
-def test_the_advice_for_an_overflow_is_never_the_type_that_it_has(type: str | None, advice: str) -> None:
+def test_the_advice_for_an_overflow_names_a_wider_type(type: str | None, advice: str) -> None:
     assert advice in wider_argument(type)

@@ -1,4 +1,4 @@
-"""Joins of streams as authors declare them: what is refused, with what fix, and what is known of them without Spark."""
+"""Joins of streams as authors declare them: refusals with their fix, and descriptions without Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def streams() -> tuple[Pipeline, Stream, Stream]:
     return pipeline, shown.with_watermark("shown_at", "1 minute"), clicks.with_watermark("clicked_at", "0 seconds")
 
 
-def test_an_interval_join_is_described_and_holds_its_watermark() -> None:
+def test_an_interval_join_is_described_and_delays_the_watermark() -> None:
     pipeline, shown, clicks = streams()
     joined = shown.join(clicks, on="ad", within=FIVE_BEFORE_TEN_AFTER, how="left")
     assert joined.event_time == "shown_at"
@@ -57,7 +57,7 @@ def test_an_interval_join_is_described_and_holds_its_watermark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "said"),
+    ("build", "message"),
     [
         (lambda a, b: a.join(b, on="ad"), "within"),
         (lambda a, b: a.join(b, on="ad", within="5 minutes"), "two intervals"),
@@ -70,21 +70,21 @@ def test_an_interval_join_is_described_and_holds_its_watermark() -> None:
         (lambda a, b: a.join(streams()[2], on="ad", within=FIVE_BEFORE_TEN_AFTER), "same pipeline"),
     ],
 )
-def test_what_cannot_be_joined_is_refused_with_the_fix(build: Callable[[Stream, Stream], Any], said: str) -> None:
+def test_invalid_interval_joins_are_refused_with_the_fix(build: Callable[[Stream, Stream], Any], message: str) -> None:
     _, shown, clicks = streams()
-    with pytest.raises(PipelineError, match=said):
+    with pytest.raises(PipelineError, match=message):
         build(shown, clicks)
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "said"),
+    ("left", "right", "message"),
     [
         (False, False, "the left and the right stream have no event time, and within= is missing"),
         (True, False, "the right stream has no event time, and within= is missing"),
         (False, True, "the left stream has no event time, and within= is missing"),
     ],
 )
-def test_everything_that_a_join_lacks_is_told_together(left: bool, right: bool, said: str) -> None:
+def test_all_missing_parts_of_a_join_are_reported_together(left: bool, right: bool, message: str) -> None:
     pipeline = Pipeline("p")
     both = [pipeline.read(name, generator.source({"ad": "id", name: "timestamp_micros(id)"})) for name in ("l", "r")]
     one, other = (
@@ -93,12 +93,12 @@ def test_everything_that_a_join_lacks_is_told_together(left: bool, right: bool, 
     )
     with pytest.raises(PipelineError) as refused:
         one.join(other, on="ad")
-    assert said in refused.value.message
+    assert message in refused.value.message
     assert "with_watermark(" in refused.value.message and "within=(" in refused.value.message
 
 
 @pytest.mark.parametrize(
-    ("build", "said"),
+    ("build", "message"),
     [
         (lambda a, b: a.join(b.latest("ad", order_by="clicked_at"), on="ad", as_of="ad"), "Use as_of='shown_at'"),
         (lambda a, b: a.join(b.latest("ad", order_by="ad"), on="ad", as_of="shown_at"), "Use order_by='clicked_at'"),
@@ -116,15 +116,13 @@ def test_everything_that_a_join_lacks_is_told_together(left: bool, right: bool, 
         (lambda a, b: a.join(b, on="ad", within=FIVE_BEFORE_TEN_AFTER, as_of="shown_at"), "takes no as_of="),
     ],
 )
-def test_what_cannot_be_joined_as_of_a_time_is_refused_with_the_fix(
-    build: Callable[[Stream, Stream], Any], said: str
-) -> None:
+def test_invalid_temporal_joins_are_refused_with_the_fix(build: Callable[[Stream, Stream], Any], message: str) -> None:
     _, shown, clicks = streams()
-    with pytest.raises(PipelineError, match=said):
+    with pytest.raises(PipelineError, match=message):
         build(shown, clicks)
 
 
-def test_a_temporal_join_is_described_and_holds_nothing_back() -> None:
+def test_a_temporal_join_is_described_and_does_not_delay_the_watermark() -> None:
     pipeline, shown, clicks = streams()
     latest = clicks.latest("ad", order_by="clicked_at", deleted="ad % 2 = 0")
     joined = shown.join(latest, on="ad", as_of="shown_at", how="left", name="seen")
@@ -136,7 +134,7 @@ def test_a_temporal_join_is_described_and_holds_nothing_back() -> None:
     assert [place.hold for place in time_graph(pipeline.graph()).places if place.name == "seen"] == [0]  # type: ignore[union-attr]
 
 
-def test_without_a_time_the_result_depends_on_the_epochs_and_check_says_so() -> None:
+def test_check_warns_that_a_join_without_time_depends_on_epochs() -> None:
     pipeline, shown, clicks = streams()
     joined = shown.join(clicks.latest("ad", order_by="clicked_at"), on="ad", name="now")
     assert joined.event_time == "shown_at"
@@ -145,7 +143,7 @@ def test_without_a_time_the_result_depends_on_the_epochs_and_check_says_so() -> 
     assert "'now'" in warning and "as_of='shown_at'" in warning
 
 
-def test_new_values_of_keys_are_not_joined() -> None:
+def test_updates_are_refused_as_input_of_a_join() -> None:
     pipeline, shown, clicks = streams()
     newest = (
         shown.key_by("ad")
@@ -162,7 +160,7 @@ LEFT = pa.schema([*KEY, ("at", TIMESTAMP), ("price", pa.float64())])
 
 
 @pytest.mark.parametrize(
-    ("right", "said"),
+    ("right", "message"),
     [
         ([*KEY, ("AT", TIMESTAMP)], "both streams have 'AT'"),
         ([("ad", pa.string()), ("then", TIMESTAMP)], "bigint in the left stream and string in the right"),
@@ -172,14 +170,14 @@ LEFT = pa.schema([*KEY, ("at", TIMESTAMP), ("price", pa.float64())])
         ([*KEY, ("then", TIMESTAMP), ("_0_at", pa.int64())], "'_0_at', a name that is reserved in joins"),
     ],
 )
-def test_columns_that_do_not_fit_are_named(right: list[Any], said: str) -> None:
+def test_conflicting_columns_are_named(right: list[Any], message: str) -> None:
     times = ("at", "AT" if ("AT", TIMESTAMP) in right else "then")
-    with pytest.raises((PipelineError, SchemaError), match=said):
+    with pytest.raises((PipelineError, SchemaError), match=message):
         planned(IntervalJoinOperator("join", ("ad",), 0, 1, "inner", times, True), LEFT, pa.schema(right))
 
 
-def test_the_columns_are_those_of_sparks_join() -> None:
-    """The key, the other columns of the left stream, the other columns of the right one; semi joins have only left."""
+def test_the_columns_equal_those_of_sparks_join() -> None:
+    """The key, the other columns of the left stream, then those of the right stream except in semi and anti joins."""
     right = pa.schema([("then", TIMESTAMP), ("AD", pa.int64())])
     names = {}
     for how in ("inner", "right", "left_semi", "left_anti"):

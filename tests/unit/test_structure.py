@@ -1,4 +1,4 @@
-"""The structure of the product's packages: acyclic imports, unambiguous module names, no module without a reader."""
+"""The structure of the product's packages: no import cycles, unique module names, no modules for one importer."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def layer(name: str) -> str:
     return ".".join(parts[: 3 if parts[1:2] == ["service"] else 2])
 
 
-def test_no_import_cycle_also_in_functions_and_for_types() -> None:
+def test_imports_are_acyclic_also_in_functions_and_for_types() -> None:
     try:
         tuple(TopologicalSorter(imports()).static_order())
     except CycleError as error:
@@ -72,12 +72,12 @@ def test_module_names_are_unambiguous_within_a_package() -> None:
     assert {package: found for package, found in twice.items() if found} == {}
 
 
-def test_entries_are_those_of_the_operator() -> None:
+def test_only_the_operator_has_a_module_named_entries() -> None:
     assert [name for name in modules() if name.endswith(".entries")] == ["epochal.operators.entries"]
 
 
-def test_a_module_with_one_importer_is_merged_into_it_or_listed_with_its_reason() -> None:
-    """No reason is needed for what a package's ``__init__`` exports, a registry imports, or would exceed 400 lines."""
+def test_a_module_with_one_importer_is_merged_or_listed_with_a_reason() -> None:
+    """Not required for exports of an ``__init__``, imports of registries, and modules that would exceed 400 lines."""
     importers: dict[str, set[str]] = defaultdict(set)
     for name, targets in imports().items():
         for target in targets:
@@ -89,8 +89,8 @@ def test_a_module_with_one_importer_is_merged_into_it_or_listed_with_its_reason(
 
 
 def is_mergeable(name: str, importer: str) -> bool:
-    exported = importer == name.rpartition(".")[0] or importer.endswith("__main__")
-    if modules()[name].name == "__init__.py" or exported or importer in REGISTRIES or name.endswith("work"):
+    is_export = importer == name.rpartition(".")[0] or importer.endswith("__main__")
+    if modules()[name].name == "__init__.py" or is_export or importer in REGISTRIES or name.endswith("work"):
         return False
     return lines(name) + lines(importer) <= LONGEST and layer(name) == layer(importer)
 

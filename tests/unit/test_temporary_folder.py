@@ -45,7 +45,9 @@ def test_the_folder_is_deleted_when_its_last_writer_has_stopped() -> None:
     assert not folder.exists()
 
 
-def test_a_folder_that_remains_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_that_cannot_be_deleted_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(session, "REMOVAL_SECONDS", 0.1)
     monkeypatch.setattr(session.shutil, "rmtree", lambda folder, ignore_errors: None)
     with caplog.at_level(logging.WARNING), temporary_folder("test") as folder:

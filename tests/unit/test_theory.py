@@ -1,4 +1,4 @@
-"""What the docs claim has a test that carries the claim: rows of docs/theory/papers.md, and sentences of other
+"""Claims of the documentation have tests that carry them: rows of docs/theory/papers.md and sentences of other
 pages."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def page(name: str) -> str:
 
 
 def cited() -> dict[str, list[str]]:
-    """The tests of each row of the page's tables that have a column ``test``, by the row's first cell."""
+    """Tests of each row of the page's tables with a column ``test``, by the first cell."""
     found: dict[str, list[str]] = {}
     has_tests = False
     for line in page(PAGE).splitlines():
@@ -69,7 +69,7 @@ def cited() -> dict[str, list[str]]:
 
 @cache
 def marked() -> dict[str, frozenset[str]]:
-    """The claims of each test that carries any: ``path::Class::function``, a function, or a class."""
+    """Claims of each test that carries any, by ``path::Class::function``, ``path::function`` or ``path::Class``."""
     found: dict[str, set[str]] = defaultdict(set)
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         text = file.read_text()
@@ -91,7 +91,7 @@ def _marks(body: list[ast.stmt], inside: str) -> Iterator[tuple[str, set[str]]]:
 
 
 def exists(name: str) -> bool:
-    """Whether the file, and the function or class in it, is in this repository."""
+    """Return whether the file exists and defines the function or class."""
     path, *items = name.split("::")
     if not (ROOT / path).exists():
         return False
@@ -106,7 +106,7 @@ def test_every_item_of_the_papers_has_a_row_with_a_test(claim: str) -> None:
 def test_every_cited_test_carries_its_claim() -> None:
     tests = marked()
     missing = [
-        f'{test} is to carry @pytest.mark.claim("{claim}")'
+        f'{test} must carry @pytest.mark.claim("{claim}")'
         for claim, cites in cited().items()
         for test in cites or [f"(no test of {claim!r})"]
         if claim not in tests.get(test, ())
@@ -114,24 +114,24 @@ def test_every_cited_test_carries_its_claim() -> None:
     assert missing == []
 
 
-def test_every_claim_of_a_test_is_made_by_a_page() -> None:
+def test_every_claim_of_a_test_is_in_the_documentation() -> None:
     rows = cited()
     unknown = []
     for test, claims in marked().items():
         for claim in claims:
             named, _, sentence = claim.partition(": ")
-            made = test in rows[claim] if claim in rows else named.endswith(".md") and says(named, sentence)
+            made = test in rows[claim] if claim in rows else named.endswith(".md") and contains(named, sentence)
             if not made:
                 unknown.append(f"{test}: {claim}")
     assert unknown == []
 
 
-def says(name: str, sentence: str) -> bool:
-    """Whether the page has the sentence, however its lines are broken."""
+def contains(name: str, sentence: str) -> bool:
+    """Return whether the page contains the sentence, with any line breaks."""
     return " ".join(sentence.split()) in " ".join(page(name).split())
 
 
-def test_the_modules_and_tests_that_the_page_names_exist() -> None:
+def test_modules_and_tests_named_by_the_page_exist() -> None:
     named = sorted(set(re.findall(r"`((?:epochal|service|tests|examples)/[^`\s]+)`", page(PAGE))))
     assert [name for name in named if not exists(name)] == []
     assert sum(name.startswith("tests/") for name in named) > CITED_AT_LEAST
@@ -143,11 +143,11 @@ def test_results_that_are_not_reproduced_are_listed_with_their_reason(item: str)
     section = page(PAGE).partition("\n## Not reproduced\n")[2]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
     (found,) = [row for row in rows if row[0].startswith(item)]
-    _, result, here, reason, _ = found
-    assert result and here and reason
+    _, result, ours, reason, _ = found
+    assert result and ours and reason
 
 
-def test_the_numbers_that_the_page_refers_to_are_in_the_results() -> None:
+def test_measures_named_by_the_page_are_in_the_results() -> None:
     section = page(PAGE).partition("\n## Not reproduced\n")[2]
     named = [line.strip("|").split("|")[-1].strip() for line in section.splitlines() if line[:1] == "|"][2:]
     assert [name for name in named if name and name not in page("benchmarks/RESULTS.md")] == []

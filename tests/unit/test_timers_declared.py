@@ -1,4 +1,4 @@
-"""What is known of an author's timers before any row comes."""
+"""Checks and descriptions of an author's timers when the pipeline is built."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Behind(KeyedProcess):
     hold = "1 hour"
 
     def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
-class OfOthers(KeyedProcess):
-    """What is named like a timer is none."""
+class OtherTimerNames(KeyedProcess):
+    """Attributes named ``timer`` of other objects are not timers."""
 
     output = "n int"
 
@@ -55,13 +55,13 @@ class Control(BroadcastProcess):
     output = "n int"
 
     def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def process_broadcast(self, row: Any, ctx: Any) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def on_timer(self, key: Any, at: datetime, ctx: Any) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 def timed(rows: Stream) -> Stream:
@@ -69,7 +69,7 @@ def timed(rows: Stream) -> Stream:
 
 
 @pytest.mark.parametrize(
-    ("build", "says"),
+    ("build", "message"),
     [
         (
             lambda rows: rows.key_by("n").process(Reminding),
@@ -84,19 +84,19 @@ def timed(rows: Stream) -> Stream:
         ),
     ],
 )
-def test_timers_that_cannot_work_are_refused(build: Callable[[Stream], Stream], says: str) -> None:
-    with pytest.raises(PipelineError, match=says):
+def test_invalid_uses_of_timers_are_refused(build: Callable[[Stream], Stream], message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
         build(rows())
 
 
-def test_hold_and_the_event_time_of_the_output() -> None:
+def test_operators_have_the_declared_hold_and_event_time_of_output() -> None:
     reminding = operator(timed(rows()).key_by("n").process(Reminding))
     assert (reminding.hold, reminding.event_time_of_output) == (0, "at")
     assert reminding.details()["timers"] == "event time (at), processing time"
     behind = operator(timed(rows()).key_by("n").process(Behind))
     assert (behind.hold, behind.event_time_of_output, "timers" in behind.details()) == (3_600_000_000, None, False)
     assert operator(timed(rows()).key_by("n").process(Behind, hold="2 seconds")).hold == 2_000_000
-    assert operator(rows().key_by("n").process(OfOthers)).event_time_of_output is None
+    assert operator(rows().key_by("n").process(OtherTimerNames)).event_time_of_output is None
 
 
 def rows() -> Stream:

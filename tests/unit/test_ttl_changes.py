@@ -1,4 +1,4 @@
-"""A time to live that comes with an upgrade, or becomes another one: what it means for rows that are there."""
+"""A time to live that an upgrade adds or changes: effect on existing rows."""
 
 from __future__ import annotations
 
@@ -42,51 +42,51 @@ def upgraded(branch: Branch, table: StateTable) -> None:
     branch.tables = (continued(table, head.tables[0], clock_of(head, table.id)),)
 
 
-def seen(branch: Branch, processing: int, *rows: tuple[str, int]) -> set[str]:
-    """The airports of the rows that are there at the next epoch, which touches these."""
+def visible_after(branch: Branch, processing: int, *rows: tuple[str, int]) -> set[str]:
+    """Touch these rows in the next epoch and return the airports of the rows visible after it."""
     branch.clock = StateClock(event=0, processing=processing)
     table = branch.tables[0]
     touched = "_touched" in table.value_schema.names
     changes = [(table, ("N1", place), {"late": 1} | ({"_touched": at} if touched else {})) for place, at in rows]
-    branch.state.clear()  # what must be there is said by each test itself
+    branch.state.clear()  # the tests state the expected rows
     head = branch.epoch(*changes)
     return {row["airport"] for row in SnapshotReader(branch.store, head).read(table.id).to_pylist()}
 
 
 @pytest.mark.parametrize("compacted", [False, True])
 def test_rows_without_a_time_count_from_the_upgrade(branch: Branch, compacted: bool) -> None:
-    seen(branch, 7, ("old", 0), ("older", 0))
-    seen(branch, 50)
+    visible_after(branch, 7, ("old", 0), ("older", 0))
+    visible_after(branch, 50)
     upgraded(branch, living(5))
-    assert seen(branch, 54, ("new", 52)) == {"old", "older", "new"}
+    assert visible_after(branch, 54, ("new", 52)) == {"old", "older", "new"}
     if compacted:
         branch.compact()
-    assert seen(branch, 54, ("old", 54)) == {"old", "older", "new"}
-    upgraded(branch, living(5))  # as with every attempt: what was declared comes without what the lineage knows
-    assert seen(branch, 55) == {"old", "new"}
-    assert seen(branch, 57) == {"old"}
+    assert visible_after(branch, 54, ("old", 54)) == {"old", "older", "new"}
+    upgraded(branch, living(5))  # every attempt declares the table without the floor in the lineage
+    assert visible_after(branch, 55) == {"old", "new"}
+    assert visible_after(branch, 57) == {"old"}
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_what_has_expired_stays_gone_when_the_time_to_live_becomes_longer(branch: Branch, compacted: bool) -> None:
+def test_expired_rows_do_not_return_when_the_time_to_live_grows(branch: Branch, compacted: bool) -> None:
     branch.tables = (living(5),)
-    seen(branch, 10, ("gone", 5), ("alive", 8), ("never", 5))
+    visible_after(branch, 10, ("expired", 5), ("alive", 8), ("refreshed", 5))
     if compacted:
         branch.compact()
     upgraded(branch, living(20))
-    assert seen(branch, 11) == {"alive"}
+    assert visible_after(branch, 11) == {"alive"}
     upgraded(branch, living(20))
-    assert seen(branch, 27, ("never", 27)) == {"alive", "never"}
-    assert seen(branch, 28) == {"never"}
+    assert visible_after(branch, 27, ("refreshed", 27)) == {"alive", "refreshed"}
+    assert visible_after(branch, 28) == {"refreshed"}
     upgraded(branch, living(1))
-    assert seen(branch, 28) == set()
+    assert visible_after(branch, 28) == set()
     upgraded(branch, living(100))
-    assert seen(branch, 28, ("anew", 28)) == {"anew"}
+    assert visible_after(branch, 28, ("new", 28)) == {"new"}
 
 
-def test_preflight_tells_what_becomes_of_the_rows() -> None:
+def test_preflight_reports_the_effect_on_existing_rows() -> None:
     event = {"clock": "event"}
-    for before, after, said in (
+    for before, after, message in (
         (PLAIN, living(5), "count from the epoch time of the snapshot"),
         (PLAIN, living(5, **event), "count from the watermark, or else the epoch time, of the snapshot"),
         (living(5), living(9), "what has expired stays gone"),
@@ -98,7 +98,7 @@ def test_preflight_tells_what_becomes_of_the_rows() -> None:
         assert (change.verdict, change.problems, change.added) == ("evolved", (), ())
         empty = GraphDescription(name="flights", nodes=(), sinks={})
         found = compared(empty, empty, Continuation((change,), ()))
-        assert [said in warning for warning in found.warnings] == [True]
+        assert [message in warning for warning in found.warnings] == [True]
     (same,) = compare([living(5, floor=3)], [living(5)])
     assert same.verdict == "same"
 
@@ -110,12 +110,12 @@ def test_preflight_tells_what_becomes_of_the_rows() -> None:
         (living(5, clock="event"), "cannot expire by '_touched' in event time"),
     ],
 )
-def test_what_cannot_become_of_a_time_to_live(after: StateTable, why: str) -> None:
+def test_a_time_to_live_cannot_be_removed_or_change_its_clock(after: StateTable, why: str) -> None:
     (change,) = compare([living(5)], [after])
     assert [why in problem for problem in change.problems] == [True]
 
 
-def test_an_aggregate_gets_a_time_to_live_and_is_told_by_its_operator() -> None:
+def test_an_aggregate_may_gain_but_not_lose_a_time_to_live() -> None:
     touched = Column(name="_touched", type="timestamp")
     expires = Expiry(clock="processing", column="_touched", after=5)
     timed = StateTable.model_validate(TOTALS.model_dump() | {"value": (*TOTALS.value, touched), "expires": expires})
@@ -126,24 +126,24 @@ def test_an_aggregate_gets_a_time_to_live_and_is_told_by_its_operator() -> None:
 
 
 @pytest.mark.parametrize(("watermark", "last"), [(BEGINNING, 54), (30, 34)])
-def test_in_event_time_rows_count_from_the_watermark_or_where_there_is_none_from_the_epoch_time(
+def test_rows_in_event_time_count_from_the_watermark_or_the_epoch_time(
     branch: Branch, watermark: int, last: int
 ) -> None:
-    seen(branch, 50, ("old", 0))
+    visible_after(branch, 50, ("old", 0))
     branch.clock = StateClock(event=watermark, processing=50)
     branch.epoch()
     upgraded(branch, living(5, clock="event"))
 
-    def there(event: int) -> set[str]:
+    def visible(event: int) -> set[str]:
         branch.clock = StateClock(event=event, processing=50)
         branch.state.clear()
         return {row["airport"] for row in SnapshotReader(branch.store, branch.epoch()).read(SESSIONS.id).to_pylist()}
 
-    assert there(last) == {"old"}
-    assert there(last + 1) == set()
+    assert visible(last) == {"old"}
+    assert visible(last + 1) == set()
 
 
-def test_a_program_runs_with_the_declarations_of_its_lineage(branch: Branch) -> None:
+def test_a_program_continues_with_the_declarations_of_its_lineage(branch: Branch) -> None:
     class Runner(EpochRunner):
         declared: tuple[StateTable, ...] = ()
 
@@ -156,15 +156,15 @@ def test_a_program_runs_with_the_declarations_of_its_lineage(branch: Branch) -> 
 
         def deltas(self, handle: Any) -> Any: ...
 
-    nothing: Any = None
-    program = Program(nothing, nothing, nothing, Participants(tables=(living(9),)), Runner())
+    unused: Any = None
+    program = Program(unused, unused, unused, Participants(tables=(living(9),)), Runner())
     assert going_on(program, None) is program
     branch.tables = (living(9),)
-    seen(branch, 3)
+    visible_after(branch, 3)
     assert branch.head is not None
     assert going_on(program, branch.store.read_manifest(branch.head)) is program
     branch.tables = (living(2),)
-    seen(branch, 10)
+    visible_after(branch, 10)
     found = going_on(program, branch.store.read_manifest(branch.head))
     assert found.participants.tables == (living(9, floor=8),)
     assert isinstance(found.runner, Runner)

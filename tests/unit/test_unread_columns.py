@@ -1,4 +1,4 @@
-"""Which columns of a source nothing reads: a source may leave them out, so one too many would fail every epoch."""
+"""Columns that a pipeline does not read, which its source may omit. A wrong column would fail every epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from epochal.pipeline.column_use import unread
 
 COLUMNS = ("a", "b", "c", "Mixed", "at", "end", "1st")
 SEVERAL_WAYS = {"end", "1st"}
-"""Of these nobody can say whether a text has them: one is a word of SQL, one begins with a digit."""
+"""Columns that cannot be recognised in SQL text: a keyword of SQL, and a name that begins with a digit."""
 
 Build = Callable[[Stream, StaticTable], Stream]
 
@@ -25,8 +25,8 @@ class Each(KeyedProcess):
         return []
 
 
-def left_out(build: Build) -> set[str]:
-    """Of the columns those that nothing of the pipeline reads."""
+def unread_columns(build: Build) -> set[str]:
+    """Columns of the source that the pipeline does not read."""
     pipeline = Pipeline("unread")
     stream = pipeline.read("rows", generator.source(dict.fromkeys(COLUMNS, "id")))
     build(stream, pipeline.table("towns", files.table("towns", schema="a bigint, town string")))
@@ -65,8 +65,8 @@ def counted(stream: Stream, **columns: object) -> Stream:
         ),
     ],
 )
-def test_what_is_read_is_known_through_verbs(build: Build, read: set[str]) -> None:
-    assert left_out(build) == {*COLUMNS} - read - SEVERAL_WAYS
+def test_columns_are_tracked_through_verbs(build: Build, read: set[str]) -> None:
+    assert unread_columns(build) == {*COLUMNS} - read - SEVERAL_WAYS
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ def test_what_is_read_is_known_through_verbs(build: Build, read: set[str]) -> No
         lambda s, t: (counted(s), s.write("out", console.sink())),
     ],
 )
-def test_what_is_not_known_reads_all(build: Build) -> None:
-    assert left_out(build) == set()
+def test_expressions_that_cannot_be_analysed_read_all_columns(build: Build) -> None:
+    assert unread_columns(build) == set()
 
 
-def test_rows_stay_rows_where_no_column_is_read() -> None:
+def test_rows_are_counted_even_if_no_column_is_read() -> None:
     pipeline = Pipeline("unread")
     stream = pipeline.read("rows", generator.source(dict.fromkeys(COLUMNS[:3], "id")))
     stream.select("1 AS one").key_by("one").aggregate("counts", n="count(*)")

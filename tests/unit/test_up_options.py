@@ -1,4 +1,4 @@
-"""What ``epochal up`` is told about how long rows are kept reaches the control plane, which is not started here."""
+"""Options of ``epochal up`` reach the settings of the control plane, which these tests do not start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from epochal.service.domain.settings import Settings
 
 
 class NotStarted:
-    """In the place of the process that answers drivers."""
+    """Replaces the process that answers drivers."""
 
     def __init__(self, *_: object) -> None:
         pass
@@ -36,7 +36,7 @@ class NotStarted:
         ),
     ],
 )
-def test_how_long_rows_are_kept(
+def test_retention_options_reach_the_settings(
     options: list[str], kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Settings] = []
@@ -47,7 +47,7 @@ def test_how_long_rows_are_kept(
     assert [settings.kept for settings in seen] == [kept]
 
 
-def test_drivers_are_pods_where_a_file_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kubernetes_file_selects_drivers_in_pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Settings] = []
     monkeypatch.setattr(serving, "serve", lambda settings, *_: seen.append(settings))
     monkeypatch.setattr(up, "InternalServer", NotStarted)

@@ -1,4 +1,4 @@
-"""Watermarks, sentence by sentence of the design: hand-made cases."""
+"""Watermarks: the rules of the design, one case each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TWO = TimeGraph(
 
 
 class Application:
-    """Epoch after epoch over one graph; what happens stands in ``clock``, as in manifests."""
+    """Runs epochs over one graph; ``clock`` is the state, as in manifests."""
 
     def __init__(self, graph: TimeGraph) -> None:
         self.graph = graph
@@ -64,7 +64,7 @@ def marks(clock: Clock, name: str) -> tuple[int, int]:
     return clock.places[name].late, clock.places[name].fire
 
 
-def test_late_is_the_fire_of_the_parent_and_fire_follows_what_the_parent_observed() -> None:
+def test_the_late_bound_is_the_parents_watermark() -> None:
     application = Application(ONE)
     assert marks(application.epoch({"a": {WHOLE: 100}}), "window") == (BEGINNING, BEGINNING)
     assert marks(application.epoch({"a": {WHOLE: 200}}), "window") == (BEGINNING, 90)
@@ -73,42 +73,42 @@ def test_late_is_the_fire_of_the_parent_and_fire_follows_what_the_parent_observe
     assert marks(application.epoch({"a": {WHOLE: None}}), "window") == (190, 190)
 
 
-def test_the_catch_up_of_one_partition_does_not_make_the_backlog_of_another_late() -> None:
-    partitioned, whole = Application(ONE), Application(ONE)
+def test_a_partition_that_catches_up_does_not_make_rows_of_another_late() -> None:
+    partitioned, single = Application(ONE), Application(ONE)
     for caught_up, lagging in ((1_000, 10), (2_000, 20), (3_000, 30)):
-        apart = partitioned.epoch({"a": {"0": caught_up, "1": lagging}})
-        together = whole.epoch({"a": {WHOLE: max(caught_up, lagging)}})
-    assert apart.places["window"].late <= 30
-    assert together.places["window"].late > 30  # the same rows would be late
+        separate = partitioned.epoch({"a": {"0": caught_up, "1": lagging}})
+        together = single.epoch({"a": {WHOLE: max(caught_up, lagging)}})
+    assert separate.places["window"].late <= 30
+    assert together.places["window"].late > 30  # without partitions the same rows would be late
 
 
-def test_a_partition_that_is_known_and_had_no_row_is_waited_for_until_it_is_idle() -> None:
+def test_a_partition_without_rows_holds_the_watermark_until_it_is_idle() -> None:
     application = Application(ONE)
     known = {"a": frozenset({"0", "1"})}
     application.epoch({"a": {"0": 100}}, known=known)
     assert marks(application.epoch({"a": {"0": 100}}, now=59, known=known), "a")[1] == BEGINNING
     assert marks(application.epoch({"a": {"0": 100}}, now=60, known=known), "a")[1] == 90
-    # One that is gone holds up nobody.
+    # A partition that no longer exists does not hold the watermark.
     application.epoch({"a": {"0": 100, "1": 20}}, known=known)
     application.epoch({"a": {"0": 300}}, known={"a": frozenset({"0"})})
     assert marks(application.epoch(known={"a": frozenset({"0"})}), "a")[1] == 290
 
 
-def test_a_union_with_an_idle_source_that_comes_back() -> None:
+def test_an_idle_source_of_a_union_holds_the_watermark_when_it_resumes() -> None:
     application = Application(TWO)
     application.epoch({"a": {WHOLE: 100}, "b": {WHOLE: 50}})
     assert marks(application.epoch({"a": {WHOLE: 200}}, now=59), "both")[1] == 50
     clock = application.epoch({"a": {WHOLE: 300}}, now=60)
     assert clock.places["b"].idle and not clock.places["both"].idle
     assert marks(clock, "both")[1] == 200
-    # It is back: in the very epoch that has a slice of it, it counts again, so that its rows hold the watermark.
+    # From the first epoch with a slice of this source on, its rows hold the watermark again.
     clock = application.epoch({"a": {WHOLE: 400}, "b": {WHOLE: 250}}, now=61)
     assert not clock.places["b"].idle
     assert marks(clock, "both") == (200, 200)
     assert marks(application.epoch({"a": {WHOLE: 500}}, now=62), "both") == (200, 250)
 
 
-def test_all_idle_leaves_the_watermark_as_it_was() -> None:
+def test_the_watermark_stays_if_all_sources_are_idle() -> None:
     application = Application(TWO)
     application.epoch({"a": {WHOLE: 100}, "b": {WHOLE: 50}})
     application.epoch()
@@ -117,24 +117,24 @@ def test_all_idle_leaves_the_watermark_as_it_was() -> None:
     assert marks(clock, "both") == (50, 50)
 
 
-def test_an_input_that_never_counts_as_idle_is_waited_for() -> None:
+def test_a_source_without_idle_timeout_holds_the_watermark() -> None:
     application = Application(TimeGraph((Declaration("a", 0, 60), Declaration("b", 0), TimedOperator("o", ("a", "b")))))
     application.epoch({"a": {WHOLE: 100}, "b": {WHOLE: 50}})
     application.epoch({"a": {WHOLE: 500}}, now=10**9)
     assert marks(application.epoch(now=10**9), "o")[1] == 50
 
 
-def test_idleness_is_counted_within_the_attempt() -> None:
+def test_idle_time_is_counted_from_the_start_of_the_attempt() -> None:
     application = Application(TWO)
     application.epoch({"a": {WHOLE: 100}, "b": {WHOLE: 50}})
-    # A day without a driver says nothing about the sources.
+    # A day without a driver is not idle time of the sources.
     clock = application.epoch({"a": {WHOLE: 200}}, now=86_400, first=True)
     assert marks(clock, "both")[1] == 50
     assert marks(application.epoch({"a": {WHOLE: 200}}, now=86_459), "both")[1] == 50
     assert marks(application.epoch({"a": {WHOLE: 200}}, now=86_460), "both")[1] == 200
 
 
-def test_a_bounded_source_at_its_end_does_not_hold_the_others() -> None:
+def test_an_ended_source_does_not_hold_the_watermark() -> None:
     application = Application(TWO)
     application.epoch({"a": {WHOLE: 100}, "b": {WHOLE: 50}})
     assert marks(application.epoch({"a": {WHOLE: 200}}, ended=frozenset({"b"})), "both")[1] == 100
@@ -142,7 +142,7 @@ def test_a_bounded_source_at_its_end_does_not_hold_the_others() -> None:
     assert marks(application.epoch(ended=frozenset({"a", "b"})), "both") == (200, END)
 
 
-def test_an_ended_source_does_not_end_the_time_of_an_idle_one() -> None:
+def test_an_ended_source_does_not_end_event_time_while_another_is_idle() -> None:
     application = Application(TWO)
     application.epoch({"a": {WHOLE: 100}, "b": {WHOLE: 50}})
     application.epoch(now=60, ended=frozenset({"b"}))
@@ -153,7 +153,7 @@ def test_an_ended_source_does_not_end_the_time_of_an_idle_one() -> None:
     assert marks(application.epoch(ended=frozenset({"b"})), "both")[1] == 150
 
 
-def test_holds_add_up_through_operators_in_one_epoch() -> None:
+def test_holds_of_operators_add_up_within_one_epoch() -> None:
     graph = TimeGraph(
         (
             Declaration("a", 0),
@@ -171,10 +171,10 @@ def test_holds_add_up_through_operators_in_one_epoch() -> None:
     assert output_of(graph, clock, "join") == Watermarks(late=70, fire=270)
     assert output_of(graph, clock, "a") == clock.places["a"]
     clock = application.epoch(ended=frozenset({"a", "b"}))
-    assert clock.places["last"].fire == END  # a hold holds nothing at the end
+    assert clock.places["last"].fire == END  # holds do not apply at the end
 
 
-def test_idleness_goes_through_operators() -> None:
+def test_idleness_passes_through_operators() -> None:
     graph = TimeGraph(
         (
             Declaration("a", 0),
@@ -199,12 +199,12 @@ def test_epoch_time_and_watermarks_never_fall_when_the_clock_jumps_back() -> Non
     assert marks(application.epoch(now=400), "both") == (100, 100)
 
 
-def test_too_far_ahead_is_by_epoch_time() -> None:
+def test_the_latest_accepted_time_is_relative_to_epoch_time() -> None:
     assert latest_accepted(1_000, 50) == 1_050
     assert latest_accepted(1_000, None) == latest_accepted(LATEST - 10, 100) == LATEST
 
 
-def test_when_idleness_is_due() -> None:
+def test_idle_timeouts_are_due_at_their_time() -> None:
     application = Application(TWO)
     clock = application.epoch({"a": {WHOLE: 100}, "b": {WHOLE: 50}}, now=5)
     assert idle_at(TWO, clock) == (65,)
@@ -216,13 +216,13 @@ def test_when_idleness_is_due() -> None:
     assert idle_at(TWO, application.epoch(now=80)) == ()
 
 
-def test_a_new_attempt_waits_again_for_what_was_quiet_and_no_longer_than_once() -> None:
+def test_a_new_attempt_waits_for_one_idle_timeout() -> None:
     application = Application(TWO)
     application.epoch({"a": {WHOLE: 200}, "b": {WHOLE: 50}}, now=5)
     application.epoch(now=6)
     clock = application.epoch({"a": {WHOLE: 300}}, now=65)
     assert clock.places["b"].idle
-    # The driver comes back a day later, and nothing comes. What the last epoch saw of a counts in the first one.
+    # The driver restarts a day later without input. Its first epoch applies the last observed times of source a.
     assert idle_at(TWO, clock, attempt_began=86_400) == (86_460,)
     assert due_at(TWO, clock, {"both": 250}, attempt_began=86_400) == 86_460
     clock = opened(TWO, clock, Opening(86_460, attempt_began=86_400))
@@ -230,10 +230,10 @@ def test_a_new_attempt_waits_again_for_what_was_quiet_and_no_longer_than_once() 
     assert opened(TWO, clock, Opening(86_460, attempt_began=86_400)).places["both"].idle
 
 
-def test_when_what_is_waited_for_is_due() -> None:
+def test_the_due_time_of_a_watermark_depends_on_idle_sources() -> None:
     application = Application(TWO)
     clock = application.epoch({"a": {WHOLE: 200}, "b": {WHOLE: 50}}, now=5)
-    # What was observed is enough: at once. For what b holds up, when b is idle. For what none has reached: never.
+    # Times below the observed ones are due immediately; times that source b holds when b is idle; others never.
     assert due_at(TWO, clock, {"both": 50}) == 5
     clock = application.epoch({"a": {WHOLE: 300}}, now=20)
     assert due_at(TWO, clock, {"both": 51}) == 65
@@ -243,7 +243,7 @@ def test_when_what_is_waited_for_is_due() -> None:
     assert due_at(TWO, clock, {"both": 10**9}, ended=frozenset({"a", "b"})) == 20
 
 
-def test_an_operator_that_a_new_version_adds_takes_nothing_that_is_late_before_it() -> None:
+def test_an_operator_added_by_an_upgrade_inherits_the_late_bound() -> None:
     application = Application(ONE)
     application.epoch({"a": {WHOLE: 110}})
     application.epoch({"a": {WHOLE: 210}})
@@ -251,7 +251,7 @@ def test_an_operator_that_a_new_version_adds_takes_nothing_that_is_late_before_i
     assert marks(application.epoch(), "added") == (100, 200)
 
 
-def test_a_clock_is_what_a_manifest_says_of_it() -> None:
+def test_a_clock_round_trips_through_json() -> None:
     application = Application(TWO)
     application.epoch({"a": {"0": 100, "1": 70}, "b": {WHOLE: 50}}, now=5)
     clock = application.epoch({"a": {"0": 300}}, now=80)
@@ -269,6 +269,6 @@ def test_a_clock_is_what_a_manifest_says_of_it() -> None:
         (Declaration("a", 0, idle_after=0),),
     ],
 )
-def test_a_graph_that_cannot_be_is_refused(places: tuple[Declaration | TimedOperator, ...]) -> None:
+def test_invalid_time_graphs_are_refused(places: tuple[Declaration | TimedOperator, ...]) -> None:
     with pytest.raises(ValueError, match=r"named|inputs|negative"):
         TimeGraph(places)

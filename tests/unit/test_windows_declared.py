@@ -1,4 +1,4 @@
-"""Windows and event time as authors declare them: what is refused, and what declarations say of themselves."""
+"""Declarations of windows and event time: refusals and descriptions."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ from epochal.errors import PipelineError
         (lambda: event_time("ts", "1 minute", on_reject="drop"), "it must be 'count' or 'fail'"),
     ],
 )
-def test_what_cannot_be_is_refused(declare: Callable[[], object], message: str) -> None:
+def test_invalid_declarations_are_refused(declare: Callable[[], object], message: str) -> None:
     with pytest.raises(PipelineError) as raised:
         declare()
     assert message in raised.value.message
 
 
-def test_declarations_describe_themselves() -> None:
+def test_declarations_have_descriptions() -> None:
     assert tumbling("60 minutes").details() == tumbling("1 hour").details() == {"kind": "tumbling", "size": "1 hour"}
     assert sliding("1 hour", "5 minutes", offset="1 minute").details() == {
         "kind": "sliding",
@@ -93,13 +93,13 @@ def test_panes_are_the_greatest_common_divisor() -> None:
     assert sliding("1000 seconds", "1 second").panes == MOST_PANES
 
 
-def test_event_time_in_microseconds() -> None:
-    said = event_time("ts", "10 seconds", idle_after="1 minute", max_ahead="1 day", on_reject="fail")
-    assert said == EventTime("ts", 10_000_000, MINUTE, DAY, "fail")
+def test_event_time_is_stored_in_microseconds() -> None:
+    declared = event_time("ts", "10 seconds", idle_after="1 minute", max_ahead="1 day", on_reject="fail")
+    assert declared == EventTime("ts", 10_000_000, MINUTE, DAY, "fail")
     assert event_time("ts", "0 seconds") == EventTime("ts", 0, None, None, "count")
 
 
-def test_intervals() -> None:
+def test_intervals_have_months_days_and_microseconds() -> None:
     assert parsed_interval("x", "1 year 2 months 1 week 1 day 1 minute") == Interval(14, 8, MINUTE)
     assert [written_interval(time) for time in (HOUR, 90 * MINUTE, 36 * HOUR, 1, 0, -2 * DAY)] == [
         *("1 hour", "90 minutes", "36 hours", "1 microsecond", "0 seconds", "-2 days")

@@ -1,4 +1,4 @@
-"""``window(..)`` in a pipeline: what is refused says the fix; kinds of stream, event time and descriptions."""
+"""``window(..)`` in a pipeline: refusals with their fix, kinds of stream, event time and descriptions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Waits(Rows):
 
 
 @pytest.mark.parametrize(
-    ("build", "said"),
+    ("build", "fix"),
     [
         (lambda: clicks().key_by("page").window(tumbling("1 hour")), "with_watermark("),
         (lambda: timed().key_by("page").window("1 hour"), "tumbling(..), sliding(..)"),
@@ -63,17 +63,17 @@ class Waits(Rows):
         ),
     ],
 )
-def test_what_is_refused_says_the_fix(build: Any, said: str) -> None:
+def test_errors_of_window_declarations_name_the_fix(build: Any, fix: str) -> None:
     with pytest.raises(PipelineError) as refused:
         build()
-    assert said in refused.value.message
+    assert fix in refused.value.message
 
 
 def windowed() -> Any:
     return timed().key_by("page").window(tumbling("1 hour"))
 
 
-def test_kinds_event_times_and_descriptions() -> None:
+def test_windowed_operators_have_a_kind_event_time_and_description() -> None:
     pipeline = Pipeline("pages")
     keyed = pipeline.read("clicks", generator.source(COLUMNS)).with_watermark("at", "10 seconds").key_by("page")
     results = [

@@ -1,4 +1,4 @@
-"""The write-ahead log: order, checksums, what is removed and what is spared."""
+"""The write-ahead log: order, checksums, removal and sweep."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def numbers(log: WriteAheadLog, *handles: Handle) -> list[int]:
     return [number for batch in log.read(scope(), handles) for number in batch.column("n").to_pylist()]
 
 
-def test_batches_come_back_by_subtask_and_in_order(log: WriteAheadLog) -> None:
+def test_batches_are_read_by_subtask_and_in_order(log: WriteAheadLog) -> None:
     second, first = written(log, 30, 10, 20, subtask=1), written(log, 3, 1, 2)
     assert numbers(log, second, first) == [3, 1, 2, 30, 10, 20]
     assert (first.rows, first.subtask) == (3, 0)
 
 
-def test_a_large_log_has_segments_and_one_order(log: WriteAheadLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_log_keeps_its_order_over_segments(log: WriteAheadLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_ahead_log, "SEGMENT_BYTES", 1)
     handle = written(log, *range(20))
     assert len(handle.payload["segments"]) == 20
@@ -57,7 +57,7 @@ def test_a_task_without_rows_stores_nothing(log: WriteAheadLog) -> None:
     assert numbers(log, handle) == []
 
 
-def test_an_altered_segment_is_named_before_any_row_is_given(log: WriteAheadLog, tmp_path: Path) -> None:
+def test_a_damaged_segment_is_reported_before_any_row_is_read(log: WriteAheadLog, tmp_path: Path) -> None:
     handle = written(log, 1, 2, 3)
     (path,) = log.leftovers()
     data = bytearray((tmp_path / path).read_bytes())
@@ -67,7 +67,7 @@ def test_an_altered_segment_is_named_before_any_row_is_given(log: WriteAheadLog,
         numbers(log, handle)
 
 
-def test_a_lost_segment_is_named(log: WriteAheadLog, tmp_path: Path) -> None:
+def test_a_missing_segment_is_named(log: WriteAheadLog, tmp_path: Path) -> None:
     handle = written(log, 1)
     (path,) = log.leftovers()
     (tmp_path / path).unlink()
@@ -82,7 +82,7 @@ def test_remove_is_idempotent(log: WriteAheadLog) -> None:
     assert log.leftovers() == []
 
 
-def test_sweep_spares_what_is_kept_other_epochs_and_later_attempts(log: WriteAheadLog) -> None:
+def test_sweep_keeps_given_handles_other_epochs_and_later_attempts(log: WriteAheadLog) -> None:
     kept, _lost = written(log, 1), written(log, 2)
     other, later = written(log, 3, at=scope(epoch=2)), written(log, 4, at=scope(attempt=2))
     assert log.sweep(scope(), [kept]) == 1

@@ -1,4 +1,4 @@
-"""Runs tasks without Spark: simulated marks, shuffle and sort, real backends, a real store."""
+"""Run tasks without Spark: simulated marks, shuffle and sort, real backends, a real store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Row = Mapping[str, Any]
 
 @dataclass
 class Operator:
-    """One operator over several epochs, run as by planner and coordinator."""
+    """One operator over several epochs, run as planner and coordinator do."""
 
     work: Work
     key: tuple[Column, ...]

@@ -33,7 +33,7 @@ class Columns:
 
 @dataclass
 class Join(Operator):
-    """An operator with two inputs by key; ``schemas``: of their rows."""
+    """An operator with two inputs by key; ``schemas``: schemas of their rows."""
 
     schemas: tuple[pa.Schema, pa.Schema] = (pa.schema([]), pa.schema([]))
 
@@ -80,8 +80,8 @@ def make_join(
 ) -> Join:
     """``left``, ``right``: the columns of the inputs."""
     schemas, plan = (left, right), planned(declared, left, right)
-    made = make_operator(
+    operator = make_operator(
         plan.work, plan.key, pa.schema([]), plan.output, kind=kind, tables=plan.tables, name=declared.name
     )
-    given = {name: getattr(made, name) for name in made.__dataclass_fields__}
-    return Join(**{**given, "schemas": schemas, **more})
+    fields = {name: getattr(operator, name) for name in operator.__dataclass_fields__}
+    return Join(**{**fields, "schemas": schemas, **more})

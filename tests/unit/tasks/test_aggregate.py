@@ -52,7 +52,7 @@ def partial(route: str | None, flights: int, total: int | None, worst: int | Non
     return {"route": route, "flights": flights, "total": total, "worst": worst}
 
 
-def test_output_is_the_merged_partials_of_the_keys_of_the_slice(delays: Any) -> None:
+def test_output_has_the_merged_partials_of_the_keys_in_the_slice(delays: Any) -> None:
     delays.run([partial("JFK", 2, 30, 20), partial("LAX", 1, None, None)])
     output = delays.run([partial("LAX", 2, 5, 5)])
     assert output == [partial("LAX", 3, 5, 5)]
@@ -68,12 +68,12 @@ def test_marks_may_follow_their_rows(delays: Any) -> None:
     assert given["_subtask"].drop_null().to_pylist() == [0, 1, 2, 3]
 
 
-def test_an_epoch_without_rows(delays: Any) -> None:
+def test_an_epoch_without_rows_changes_nothing(delays: Any) -> None:
     assert delays.run([]) == []
     assert delays.state(TABLE) == {}
 
 
-def test_a_null_key_is_a_key(delays: Any) -> None:
+def test_null_is_a_separate_key(delays: Any) -> None:
     delays.run([partial(None, 1, 1, 1), partial("", 1, 5, 5)])
     assert delays.run([partial(None, 2, 7, 3)]) == [partial(None, 3, 8, 3)]
     assert delays.state(TABLE) == {(None,): (3, 8, 3), ("",): (1, 5, 5)}
@@ -99,7 +99,7 @@ class Broken(MergeableAggregate):
         return partials[0]
 
 
-def test_an_error_of_an_authors_merge(make_operator: Any) -> None:
+def test_an_exception_of_an_authors_merge_is_an_author_error(make_operator: Any) -> None:
     broken = replace(PLAN, parts=(*PLAN.parts[:2], part("worst", Broken())))
     delays = make_operator(AggregateWork(broken), KEY, ROW, ROW, tables=(TABLE,))
     delays.run([partial("JFK", 1, 1, 1)])

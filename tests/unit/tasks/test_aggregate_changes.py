@@ -68,7 +68,7 @@ class Driven:
         self.operator = make_operator(
             AggregateChangesWork(plan, rows, multisets), KEY, sent, rows.schema, tables=self.tables, kind=kind
         )
-        self.there: dict[str, Counter[Any]] = {}
+        self.current: dict[str, Counter[Any]] = {}
 
     def run(self, added: Rows, removed: Rows) -> list[dict[str, Any]]:
         """Run one epoch twice; the second attempt is committed."""
@@ -78,8 +78,8 @@ class Driven:
         assert repr(first) == repr(output)
         for rows, change in ((added, 1), (removed, -1)):
             for key, value in rows:
-                self.there.setdefault(key, Counter())[one(value)] += change
-        self.there = {key: +values for key, values in self.there.items() if +values}
+                self.current.setdefault(key, Counter())[one(value)] += change
+        self.current = {key: +values for key, values in self.current.items() if +values}
         return output
 
 
@@ -115,35 +115,37 @@ def histories(draw: st.DrawFn) -> tuple[str, list[tuple[list[tuple[str, Any]], l
 @pytest.mark.parametrize("kind", ["heap", "lmdb"])
 @settings(max_examples=settings.default.max_examples // 5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=histories())
-def test_state_is_that_of_the_rows_not_retracted(make_operator: Any, kind: str, history: Any) -> None:
+def test_state_equals_that_of_the_rows_not_retracted(make_operator: Any, kind: str, history: Any) -> None:
     type, epochs = history
     driven = Driven(make_operator, type, kind)
     rows: Rows = []
     for added, places in epochs:
         rows += added
         removed = [rows.pop(int(place * len(rows))) for place in places if rows]
-        before = set(driven.there)
+        before = set(driven.current)
         output = {row.pop("key"): row for row in driven.run(added, removed)}
         touched = {key for key, _ in added + removed}
-        assert set(output) == {key for key in touched if key in before or key in driven.there}
+        assert set(output) == {key for key in touched if key in before or key in driven.current}
         for key, row in output.items():
-            assert (row.pop(WAS), row.pop(IS)) == (key in before, key in driven.there)
-            assert repr(tuple(row.values())) == repr(expected(driven.there.get(key, Counter()))).replace("-0.0", "0.0")
+            assert (row.pop(WAS), row.pop(IS)) == (key in before, key in driven.current)
+            assert repr(tuple(row.values())) == repr(expected(driven.current.get(key, Counter()))).replace(
+                "-0.0", "0.0"
+            )
         state = {key: values for (key,), values in driven.operator.state(driven.table).items()}
-        shown = {key: expected(values) for key, values in driven.there.items()}
+        shown = {key: expected(values) for key, values in driven.current.items()}
         assert repr(sorted(state.items())) == repr(sorted(shown.items())).replace("-0.0", "0.0")
         for table in driven.tables[1:]:
-            kept = Counter(dict.fromkeys(driven.there, 0))
+            kept = Counter(dict.fromkeys(driven.current, 0))
             kept.update(key for key, _ in driven.operator.state(table))
-            assert kept == {key: len([v for v in values if v is not None]) for key, values in driven.there.items()}
+            assert kept == {key: len([v for v in values if v is not None]) for key, values in driven.current.items()}
 
 
 def test_the_next_value_is_found_after_many_deleted_ones(make_operator: Any) -> None:
     driven = Driven(make_operator, "bigint", "lmdb")
     rows = [(key, number) for key in "kl" for number in range(200)]
     driven.run(rows, [])
-    gone = [("k", number) for number in range(150)] + [("l", number) for number in range(100, 200)]
-    least_and_most = {row["key"]: (row["least"], row["most"]) for row in driven.run([("l", 50)], gone)}
+    retracted = [("k", number) for number in range(150)] + [("l", number) for number in range(100, 200)]
+    least_and_most = {row["key"]: (row["least"], row["most"]) for row in driven.run([("l", 50)], retracted)}
     assert least_and_most == {"k": (150, 199), "l": (0, 99)}
     (row,) = driven.run([("l", 300)], [("l", number) for number in range(100)] + [("l", 50)])
     assert (row["least"], row["most"]) == (300, 300)

@@ -47,11 +47,11 @@ def by_loops(how: str, low: int, high: int, left: list[dict[str, Any]], right: l
     """The result of SQL: ``b.id = a.id AND b.b_ts BETWEEN a.a_ts + low AND a.a_ts + high``."""
     found: Counter[Any] = Counter()
 
-    def partners(one: dict[str, Any], others: list[dict[str, Any]], low: int, high: int, own: str, their: str) -> Any:
+    def partners(one: dict[str, Any], others: list[dict[str, Any]], low: int, high: int, own: str, theirs: str) -> Any:
         return [
             other
             for other in others
-            if one["id"] is not None and other["id"] == one["id"] and low <= other[their] - one[own] <= high
+            if one["id"] is not None and other["id"] == one["id"] and low <= other[theirs] - one[own] <= high
         ]
 
     for a in left:

@@ -34,19 +34,19 @@ def test_versions_of_an_epoch_apply_to_its_rows(make_operator: Any, how: str, ki
         rows = [(choose.choice(KEYS), number) for number in range(8)]
         out = join.take(
             [{"id": key, "a": a} for key, a in rows],
-            [{"id": key, "since": None if at == 0 else at, "rate": at, "_deleted": gone} for key, at, gone in versions],
+            [{"id": key, "since": None if at == 0 else at, "rate": at, "_deleted": d} for key, at, d in versions],
         )
-        for key, at, gone in versions:
+        for key, at, is_deleted in versions:
             if key is not None and (key not in newest or at > newest[key][0]):
-                newest[key] = (at, at, gone)
-            elif key is not None and at == newest[key][0] and gone != newest[key][2]:
+                newest[key] = (at, at, is_deleted)
+            elif key is not None and at == newest[key][0] and is_deleted != newest[key][2]:
                 # The digest decides between equally new versions; the state shows the result.
                 newest[key] = (at, at, _deleted_in_state(join, key))
         expected = []
         for key, a in rows:
-            at, rate, gone = newest.get(str(key), (0, 0, True))
-            if not gone or how == "left":
-                expected.append({"id": key, "a": a, "rate": None if gone else rate})
+            at, rate, is_deleted = newest.get(str(key), (0, 0, True))
+            if not is_deleted or how == "left":
+                expected.append({"id": key, "a": a, "rate": None if is_deleted else rate})
         assert sorted(out, key=str) == sorted(expected, key=str)
         assert {key for (key,) in join.state(join.tables[0])} == set(newest)
 

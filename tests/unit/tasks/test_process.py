@@ -127,7 +127,7 @@ def test_rows_are_complete_and_sorted_for_any_batch_sizes(operator: Any) -> None
         assert given == {"a": "1,2,3,6,7,8,9", "b": "1,2", "c": "5"}
 
 
-def test_list_and_map_state(operator: Any) -> None:
+def test_list_and_map_state_store_their_elements_and_entries(operator: Any) -> None:
     class Recent(KeyedProcess):
         recent = ListState("delay int")
         counts = MapState(key="delay int", value="times int")
@@ -161,7 +161,7 @@ def test_list_and_map_state(operator: Any) -> None:
     assert recent.state(counts) == {("a", 5): (1,), ("b", 8): (1,)}
 
 
-def test_the_whole_map_and_its_order(operator: Any) -> None:
+def test_maps_are_read_in_key_order(operator: Any) -> None:
     class Words(KeyedProcess):
         words = MapState(key="language string, word string", value="times int, last timestamp")
         output = "plane string, total bigint"
@@ -181,7 +181,7 @@ def test_the_whole_map_and_its_order(operator: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["heap", "lmdb"])
-def test_a_null_key_is_a_key_in_every_kind_of_state(operator: Any, kind: str) -> None:
+def test_null_is_a_key_in_every_kind_of_state(operator: Any, kind: str) -> None:
     class Kept(KeyedProcess):
         total = ValueState("total bigint")
         delays = ListState("delay int")
@@ -228,7 +228,7 @@ def test_a_duplicate_mark_is_refused(operator: Any) -> None:
         list(total.task()(iter(total.table([]).to_batches() * 2)))
 
 
-def test_several_key_columns_of_several_types(operator: Any) -> None:
+def test_keys_can_have_columns_of_several_types(operator: Any) -> None:
     class Count(KeyedProcess):
         count = ValueState("count int")
         output = "plane string, total bigint"

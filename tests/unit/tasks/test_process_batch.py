@@ -93,14 +93,14 @@ class Own(BatchFunction):
         assert found.tolist() == [False] + [True] * (batch.num_rows - 1)
         assert values["total"].to_pylist() == [None, *number[1:].tolist()]
         state.put(keys.append_column("total", pa.array(np.full(batch.num_rows, 100))))
-        state.delete(keys.filter(pc.starts_with(keys["route"], "gone")))
+        state.delete(keys.filter(pc.starts_with(keys["route"], "deleted")))
         return pa.table({"route": keys["route"], "total": pa.array(number)})
 
 
-def test_reads_return_own_writes_and_only_the_last_write_is_stored(operator: Any) -> None:
+def test_reads_return_own_writes_and_the_last_write_is_stored(operator: Any) -> None:
     own = operator(Own())
     no_route = [{"route": None, "delay": 1}]
-    assert len(own.run(rows(a=[1], b=[1], c=[1], d=[1], e=[1], gone=[1]) + no_route)) == 7
+    assert len(own.run(rows(a=[1], b=[1], c=[1], d=[1], e=[1], deleted=[1]) + no_route)) == 7
     assert own.state(own.tables[0]) == {(name,): (100,) for name in [*"abcde", None]}
     own.run(rows(a=[1], b=[1], c=[1]) + no_route)
     assert own.state(own.tables[0]) == {(name,): (100,) for name in [*"abcde", None]}
@@ -108,7 +108,7 @@ def test_reads_return_own_writes_and_only_the_last_write_is_stored(operator: Any
 
 def test_a_key_put_and_deleted_in_one_epoch_is_no_change(operator: Any) -> None:
     own = operator(Own())
-    _, handles = own.attempt(rows(gone=[1]))
+    _, handles = own.attempt(rows(deleted=[1]))
     assert sum(handle.rows for handle in handles) == 0
 
 

@@ -44,7 +44,7 @@ def failure(operator: Any, input: list[dict[str, Any]], error: type[Exception]) 
     return failure_of(raised.value)
 
 
-def test_an_authors_exception_names_operator_and_key_and_shows_only_the_authors_frames(operator: Any) -> None:
+def test_an_authors_exception_shows_operator_key_and_the_authors_frames(operator: Any) -> None:
     class Broken(KeyedProcess):
         output = "plane string, total bigint"
 
@@ -64,7 +64,7 @@ def test_an_authors_exception_names_operator_and_key_and_shows_only_the_authors_
     assert found.traceback.endswith("ZeroDivisionError: integer division or modulo by zero")
 
 
-def test_an_exception_of_an_authors_constructor(operator: Any) -> None:
+def test_an_exception_of_an_authors_constructor_is_an_author_error(operator: Any) -> None:
     class Broken(KeyedProcess):
         output = "plane string, total bigint"
 
@@ -82,7 +82,7 @@ def test_use_of_timers_without_on_timer_is_refused_with_the_key(operator: Any) -
         output = "plane string, total bigint"
 
         def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None:
-            getattr(ctx, "timer")(datetime(2020, 1, 1, tzinfo=UTC))  # noqa: B009  hidden from what is checked before
+            getattr(ctx, "timer")(datetime(2020, 1, 1, tzinfo=UTC))  # noqa: B009  hidden from the check at declaration
 
     found = failure(operator(Wrong), rows(a=[1]), PipelineError)
     assert found.message.startswith(
@@ -91,7 +91,7 @@ def test_use_of_timers_without_on_timer_is_refused_with_the_key(operator: Any) -
     assert found.traceback is not None and 'getattr(ctx, "timer")' in found.traceback
 
 
-GIVEN = {
+YIELDED = {
     "arity": ([("a", 1, 2)], "a row of 3 values"),
     "type": ([("a", "x")], "'x' (str) for output column 'total'"),
     "fraction": ([("a", 1.5)], "1.5 (float) for output column 'total'"),
@@ -105,15 +105,13 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize(("given", "complaint"), GIVEN.values(), ids=GIVEN.keys())
-def test_output_that_does_not_fit_is_refused_with_the_declared_schema(
-    operator: Any, given: Any, complaint: str
-) -> None:
+@pytest.mark.parametrize(("yielded", "complaint"), YIELDED.values(), ids=YIELDED.keys())
+def test_invalid_output_is_refused_with_the_declared_schema(operator: Any, yielded: Any, complaint: str) -> None:
     class Wrong(KeyedProcess):
         output = "plane string, total bigint"
 
         def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Any:
-            return given
+            return yielded
 
     found = failure(operator(Wrong), rows(a=[1]), SchemaError)
     assert found.type == "invalid-schema"
@@ -135,9 +133,7 @@ STATE_MISUSE: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize(("misuse", "complaint"), STATE_MISUSE.values(), ids=STATE_MISUSE.keys())
-def test_state_that_does_not_fit_is_refused_by_name(
-    operator: Any, misuse: Callable[[Any], Any], complaint: str
-) -> None:
+def test_invalid_state_values_are_refused_by_name(operator: Any, misuse: Callable[[Any], Any], complaint: str) -> None:
     class Wrong(KeyedProcess):
         value = ValueState("count int, word string")
         list = ListState("element int")
@@ -153,7 +149,7 @@ def test_state_that_does_not_fit_is_refused_by_name(
     assert found.message.count("Operator 'operator'") == 1
 
 
-def test_the_own_key_of_a_map_cannot_be_null(operator: Any) -> None:
+def test_the_sub_key_of_a_map_cannot_be_null(operator: Any) -> None:
     class Wrong(KeyedProcess):
         times = MapState(key="delay int, day date", value="times int")
         output = "plane string, total bigint"

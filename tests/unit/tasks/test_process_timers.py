@@ -37,7 +37,7 @@ FIRST = time(1)
 
 
 class Asking(KeyedProcess):
-    """Does what its rows ask for: ``e5a`` sets a timer in event time at 5 named ``a``, ``-e5a`` takes it back.
+    """Executes the commands in its rows: ``e5a`` sets a timer in event time at 5 named ``a``, ``-e5a`` deletes it.
 
     A timer named ``beat`` sets the next one 3 later, up to 20; ``back`` one that is 2 earlier, ``over`` both of the
     other domain; every call is counted in state.
@@ -48,14 +48,14 @@ class Asking(KeyedProcess):
 
     def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterator[Any]:
         for row in rows:
-            for ask in row.asks.split():
-                act(ctx, ask)
+            for command in row.asks.split():
+                act(ctx, command)
         yield key.plane, " ".join(row.asks for row in rows), self.count()
 
     def on_timer(self, key: Any, at: datetime, ctx: Context) -> Iterator[Any]:
         domain, number = ctx.time_domain[0], microseconds(at)
-        for ask in asks_of_timer(domain, number, ctx.timer_name):
-            act(ctx, ask)
+        for command in commands_of_timer(domain, number, ctx.timer_name):
+            act(ctx, command)
         yield key.plane, f"{domain}{number}{ctx.timer_name}", self.count()
 
     def count(self) -> int:
@@ -67,7 +67,7 @@ class Interleaved(Asking):
     order_by = "at"
 
 
-def asks_of_timer(domain: str, number: int, name: str) -> list[str]:
+def commands_of_timer(domain: str, number: int, name: str) -> list[str]:
     if name == "beat" and number < 20:
         return [f"{domain}{number + 3}beat"]
     if name == "back" and number > 0:
@@ -78,20 +78,20 @@ def asks_of_timer(domain: str, number: int, name: str) -> list[str]:
     return []
 
 
-def act(ctx: Context, ask: str) -> None:
-    domain, number, name = parsed(ask.removeprefix("-"))
+def act(ctx: Context, command: str) -> None:
+    domain, number, name = parsed(command.removeprefix("-"))
     calls = {
         (EVENT, False): ctx.timer,
         (EVENT, True): ctx.delete_timer,
         (PROCESSING, False): ctx.processing_timer,
         (PROCESSING, True): ctx.delete_processing_timer,
     }
-    calls[domain, ask.startswith("-")](time(number), name)
+    calls[domain, command.startswith("-")](time(number), name)
 
 
-def parsed(ask: str) -> Timer:
-    digits = ask[1:].rstrip("abcdefghijklmnopqrstuvwxyz")
-    return (EVENT if ask[0] == "e" else PROCESSING), int(digits), ask[1 + len(digits) :]
+def parsed(command: str) -> Timer:
+    digits = command[1:].rstrip("abcdefghijklmnopqrstuvwxyz")
+    return (EVENT if command[0] == "e" else PROCESSING), int(digits), command[1 + len(digits) :]
 
 
 @dataclass
@@ -116,14 +116,14 @@ class Model:
         timers, output = self.timers.setdefault(key, {}), []
         last: list[int | None] = [None, None]
 
-        def emit(what: str) -> None:
+        def emit(action: str) -> None:
             self.calls[key] = self.calls.get(key, 0) + 1
-            output.append((what, self.calls[key]))
+            output.append((action, self.calls[key]))
 
-        def act(ask: str) -> None:
-            timer = parsed(ask.removeprefix("-"))
+        def act(command: str) -> None:
+            timer = parsed(command.removeprefix("-"))
             fired = last[timer[0]]
-            if ask.startswith("-"):
+            if command.startswith("-"):
                 timers.pop(timer, None)
             elif timer[1] <= clocks[timer[0]] and fired is not None and timer[1] <= fired:
                 timers[timer] = self.epoch + 1
@@ -139,8 +139,8 @@ class Model:
             del timers[timer]
             last[timer[0]] = timer[1]
             domain = "ep"[timer[0]]
-            for ask in asks_of_timer(domain, timer[1], timer[2]):
-                act(ask)
+            for command in commands_of_timer(domain, timer[1], timer[2]):
+                act(command)
             emit(f"{domain}{timer[1]}{timer[2]}")
 
         while rows:
@@ -153,8 +153,8 @@ class Model:
             else:
                 count = len(rows)
             for row in rows[:count]:
-                for ask in row["asks"].split():
-                    act(ask)
+                for command in row["asks"].split():
+                    act(command)
             emit(" ".join(row["asks"] for row in rows[:count]))
             rows = rows[count:]
         while (timer := due()) is not None:
@@ -184,12 +184,12 @@ def test_timers_fire_once_and_in_order_for_any_division_into_epochs(
         expected = model.run(rows, fire, epoch_time, process is Interleaved)
         first, handles = operator.attempt(rows)
         if choose.random() < 0.5:
-            again, handles = operator.attempt(rows)
-            assert by_plane(again) == by_plane(first)
+            second, handles = operator.attempt(rows)
+            assert by_plane(second) == by_plane(first)
         assert by_plane(first) == expected, epoch
         # A deleted timer may still be waited for; a waiting timer is never missed.
-        for said, waits, clock in zip(earliest(min_due(handles)), model.earliest(), (fire, epoch_time), strict=True):
-            assert said <= max(waits, clock)
+        for due, waits, clock in zip(earliest(min_due(handles)), model.earliest(), (fire, epoch_time), strict=True):
+            assert due <= max(waits, clock)
         operator.commit(handles)
         check_state(operator, model, fire, epoch_time)
         if choose.random() < 0.3:
@@ -197,16 +197,16 @@ def test_timers_fire_once_and_in_order_for_any_division_into_epochs(
             operator.backend = type(operator.backend)("operator", operator.store, str(tmp_path / f"moved-{epoch}"))
 
 
-def test_a_past_timer_fires_in_its_epoch_and_one_behind_a_fired_timer_in_the_next(make_operator: Any) -> None:
+def test_timers_before_a_fired_timer_fire_in_the_next_epoch(make_operator: Any) -> None:
     operator = with_timers(make_operator, Asking)
     operator.at(50, 100)
-    assert whats(operator.run([ask("e7a e30back e51a")])) == ["e7a e30back e51a", "e7a", "e30back"]
+    assert actions(operator.run([command("e7a e30back e51a")])) == ["e7a e30back e51a", "e7a", "e30back"]
     assert operator.dues == [Due(event=50)]  # already reached: the loop opens an epoch immediately
-    assert whats(operator.run([])) == ["e28back"]  # although no clock has advanced
-    assert whats(operator.run([ask("-e26back")])) == ["-e26back"]
+    assert actions(operator.run([])) == ["e28back"]  # although no clock has advanced
+    assert actions(operator.run([command("-e26back")])) == ["-e26back"]
     assert operator.dues == [Due(event=51)]
     operator.at(51, 100)
-    assert whats(operator.run([])) == ["e51a"]
+    assert actions(operator.run([])) == ["e51a"]
     assert operator.dues == []
 
 
@@ -223,10 +223,10 @@ def test_at_the_end_of_the_input_all_timers_fire_and_none_repeats_forever(make_o
 
     operator = with_timers(make_operator, Beats)
     operator.at(299, 100)
-    assert [what.split()[0] for what in whats(operator.run([ask("")]))] == ["100", "200"]
+    assert [action.split()[0] for action in actions(operator.run([command("")]))] == ["100", "200"]
     operator.at(END, 100)
-    assert whats(operator.run([])) == ["300 of 9999-12-31 23:59:59.999999+00:00"]
-    assert whats(operator.run([])) == []
+    assert actions(operator.run([])) == ["300 of 9999-12-31 23:59:59.999999+00:00"]
+    assert actions(operator.run([])) == []
     assert operator.dues == []
 
 
@@ -234,20 +234,20 @@ def test_at_the_end_of_the_input_all_timers_fire_and_none_repeats_forever(make_o
 def test_the_last_epoch_drops_and_counts_timers_that_cannot_fire(make_operator: Any, kind: str) -> None:
     operator = with_timers(make_operator, Asking, kind=kind)
     operator.at(10, 100)
-    rows = [ask("e12a e40beat p105a p110a p120a p130a"), {**ask("p101a p200a p90back"), "plane": "b"}]
-    assert [what for what, _ in by_plane(operator.run(rows))["b"]] == ["p101a p200a p90back", "p90back"]
+    rows = [command("e12a e40beat p105a p110a p120a p130a"), {**command("p101a p200a p90back"), "plane": "b"}]
+    assert [action for action, _ in by_plane(operator.run(rows))["b"]] == ["p101a p200a p90back", "p90back"]
     operator.draining = True
     operator.at(END, 105)
     # The timer at 120 is deleted, not dropped; a timer that is set again, or by a timer, is dropped when it is set.
     # The timer at 130 waits and is set again, that at 110 is deleted and set again: each counts once.
-    asked = "-p120a p104a e50over -p999a p130a p140a -p140a -p110a p110a"
-    last = [ask(asked)]
+    last_commands = "-p120a p104a e50over -p999a p130a p140a -p140a -p110a p110a"
+    last = [command(last_commands)]
     first, handles = operator.attempt(last)
-    again, handles = operator.attempt(last)
-    assert by_plane(again) == by_plane(first)
+    second, handles = operator.attempt(last)
+    assert by_plane(second) == by_plane(first)
     operator.commit(handles)
-    assert {plane: [what for what, _ in calls] for plane, calls in by_plane(first).items()} == {
-        "a": [asked, "e12a", "e40beat", "e50over", "p105a"],
+    assert {plane: [action for action, _ in calls] for plane, calls in by_plane(first).items()} == {
+        "a": [last_commands, "e12a", "e40beat", "e50over", "p105a"],
         "b": ["p88back", "p101a"],
     }
     # p104 and the two of e50over in processing time; p86back; then p110, p130 and p200, which waited.
@@ -256,17 +256,17 @@ def test_the_last_epoch_drops_and_counts_timers_that_cannot_fire(make_operator: 
     check_state(operator, Model(), END, 105)
 
 
-def test_output_of_many_timers_of_few_keys_is_taken_in_parts(make_operator: Any) -> None:
+def test_output_of_many_timers_of_few_keys_is_emitted_in_parts(make_operator: Any) -> None:
     operator = with_timers(make_operator, Asking, chunk_rows=3, parallelism=1, subtasks_of_task=1)
     operator.at(20, 100)
-    (batches,) = operator.batches([ask("e0beat e1beat e2beat")])
+    (batches,) = operator.batches([command("e0beat e1beat e2beat")])
     sizes = [batch.num_rows for batch in operator.task()(iter(batches))]
     assert sum(sizes) == 1 + 21 + 1  # a call with a row, three series up to 20 that share no time, the handle
     assert max(sizes) <= 3
 
 
-def test_times_in_the_context(make_operator: Any) -> None:
-    class Told(KeyedProcess):
+def test_the_context_has_watermark_and_epoch_time(make_operator: Any) -> None:
+    class TimesInContext(KeyedProcess):
         output = "plane string, what string, calls bigint"
 
         def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterator[Any]:
@@ -276,16 +276,16 @@ def test_times_in_the_context(make_operator: Any) -> None:
         def on_timer(self, key: Any, at: datetime, ctx: Context) -> Iterator[Any]:
             yield key.plane, f"{at} {ctx.watermark} {ctx.epoch_time}", 0
 
-    operator = with_timers(make_operator, Told)
+    operator = with_timers(make_operator, TimesInContext)
     operator.at(BEGINNING, 7)
-    assert whats(operator.run([ask("")])) == [f"None {time(7)}"]
+    assert actions(operator.run([command("")])) == [f"None {time(7)}"]
     operator.at(10, 8)
-    assert whats(operator.run([ask("", at=time(9))])) == [
+    assert actions(operator.run([command("", at=time(9))])) == [
         f"None {time(8)}",
         *[f"{time(n)} {time(10)} {time(8)}" for n in (1, 9)],
     ]
     operator.at(12, 9)
-    assert whats(operator.run([ask("", at=time(13))])) == [f"{time(10)} {time(9)}"]
+    assert actions(operator.run([command("", at=time(13))])) == [f"{time(10)} {time(9)}"]
 
 
 class NotATime(Asking):
@@ -309,7 +309,7 @@ class Failing(Asking):
 
 
 @pytest.mark.parametrize(
-    ("process", "event_time", "error", "says"),
+    ("process", "event_time", "error", "message"),
     [
         (NotATime, "at", SchemaError, r"ctx.timer\(..\) takes a datetime.datetime, not 5"),
         (NotAName, "at", SchemaError, "the name of a timer is a str, not 5"),
@@ -319,35 +319,35 @@ class Failing(Asking):
     ],
 )
 def test_wrong_use_of_timers_is_reported_with_the_key(
-    process: type[KeyedProcess], event_time: str | None, error: type[Exception], says: str, make_operator: Any
+    process: type[KeyedProcess], event_time: str | None, error: type[Exception], message: str, make_operator: Any
 ) -> None:
     operator = with_timers(make_operator, process, event_time)
     operator.at(10, 10)
-    with pytest.raises(error, match=says) as raised:
-        operator.attempt([ask("e5a")])
+    with pytest.raises(error, match=message) as raised:
+        operator.attempt([command("e5a")])
     failure = failure_of(raised.value)
     assert "key (plane='a')" in failure.message and failure.message.count("Operator 'operator'") == 1
     assert failure.traceback is not None and "test_process_timers.py" in failure.traceback
 
 
-def ask(asks: str, at: datetime = FIRST) -> dict[str, Any]:
-    return {"plane": "a", "at": at, "asks": asks}
+def command(commands: str, at: datetime = FIRST) -> dict[str, Any]:
+    return {"plane": "a", "at": at, "asks": commands}
 
 
-def whats(output: list[dict[str, Any]]) -> list[str]:
+def actions(output: list[dict[str, Any]]) -> list[str]:
     return [row["what"] for row in output]
 
 
 def row_of(choose: random.Random, fire: int, epoch_time: int) -> dict[str, Any]:
-    def ask() -> str:
+    def command() -> str:
         domain = choose.choice("ep")
         clock = max(fire, 0) if domain == "e" else epoch_time
         number = max(0, clock + choose.randrange(-6, 9))
         return f"{choose.choice(['', '', '', '-'])}{domain}{number}{choose.choice(['', 'a', 'beat', 'back', 'over'])}"
 
-    asks = " ".join(ask() for _ in range(choose.randrange(4)))
-    # Of one time there is one row, so that their order is known.
-    return {"plane": choose.choice([None, "a", "b", "c"]), "at": time(choose.randrange(10**6)), "asks": asks}
+    commands = " ".join(command() for _ in range(choose.randrange(4)))
+    # Each row has another time, so that their order is defined.
+    return {"plane": choose.choice([None, "a", "b", "c"]), "at": time(choose.randrange(10**6)), "asks": commands}
 
 
 def check_state(operator: Any, model: Model, fire: int, epoch_time: int) -> None:

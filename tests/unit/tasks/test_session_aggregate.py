@@ -72,7 +72,7 @@ def partials(rows: list[Event]) -> list[dict[str, Any]]:
 
 
 def together(rows: list[Event]) -> list[dict[str, Any]]:
-    """As Spark gives them: of rows of an epoch that are part of one session one partial."""
+    """One partial for the rows of a session within the epoch, as Spark computes them."""
     loop = Loop(0)
     loop.epoch(rows, Watermarks())
     return [

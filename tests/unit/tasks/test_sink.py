@@ -91,7 +91,7 @@ def test_a_failing_write_discards_and_names_sink_and_step() -> None:
     assert found.message == "Sink 'out', subtask 0, epoch 7, T2: The topic was deleted; create it."
 
 
-def test_a_full_disk_is_reported_as_such() -> None:
+def test_a_full_disk_is_reported_as_storage_full() -> None:
     backend = MemoryBackend(refuse=OSError(errno.ENOSPC, "No space left on device"))
     with pytest.raises(StorageFull) as raised:
         run(backend)
@@ -122,7 +122,7 @@ def test_an_input_error_discards_the_transaction() -> None:
 STEPS = ["T1.opened", "T2.processed", "T3.before-pre-commit", "T3.pre-committed"]
 
 
-def test_fault_points_in_the_order_of_the_steps() -> None:
+def test_fault_points_fire_in_the_order_of_the_steps() -> None:
     recorder = Recorder()
     with injected(recorder):
         run(MemoryBackend())

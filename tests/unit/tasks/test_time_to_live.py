@@ -196,7 +196,7 @@ def test_rows_expire_after_their_ttl(
         ), state
 
 
-class Asked(KeyedProcess):
+class Reading(KeyedProcess):
     value = ValueState("n bigint", ttl="20 microseconds", refresh="read_and_write")
     output = "n bigint, seen string"
 
@@ -208,8 +208,8 @@ class Asked(KeyedProcess):
 
 
 def test_reads_rewrite_a_row_at_most_ten_times_per_ttl(make_operator: Any) -> None:
-    (table,) = (state.table("operator", KEY) for state in declared_states(Asked).values())
-    work = ProcessWork(Asked, tuple(ROW.names))
+    (table,) = (state.table("operator", KEY) for state in declared_states(Reading).values())
+    work = ProcessWork(Reading, tuple(ROW.names))
     operator = make_operator(work=work, key=KEY, row=ROW, output=OUTPUT, tables=(table,))
     written = []
     for now in (100, 101, 102, 103, 103, 104, 120, 140):
@@ -223,8 +223,8 @@ def test_reads_rewrite_a_row_at_most_ten_times_per_ttl(make_operator: Any) -> No
 
 def test_visible_state_is_independent_of_the_previous_epochs_time(make_operator: Any) -> None:
     """No epoch ran for longer than the time to live: no snapshot without the value exists."""
-    (table,) = (state.table("operator", KEY) for state in declared_states(Asked).values())
-    work = ProcessWork(Asked, tuple(ROW.names))
+    (table,) = (state.table("operator", KEY) for state in declared_states(Reading).values())
+    work = ProcessWork(Reading, tuple(ROW.names))
     operator = make_operator(work=work, key=KEY, row=ROW, output=OUTPUT, tables=(table,))
     operator.at(BEGINNING, 100)
     operator.run([{"plane": "a", "n": 1, "does": "set", "at": None}])

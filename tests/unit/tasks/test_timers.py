@@ -103,13 +103,13 @@ def test_at_the_end_of_the_input_timers_that_timers_set_are_dropped() -> None:
     timers.begin(1, [(EVENT, 7, ""), (EVENT, 9, "")])
     assert timers.next() == (EVENT, 7, "")
     timers.firing = True
-    timers.set(EVENT, 9, "")  # which waits, and fires
+    timers.set(EVENT, 9, "")  # waits and fires
     timers.set(EVENT, 10, "")
     timers.delete(EVENT, 10, "")
     assert timers.next() == (EVENT, 9, "")
     assert timers.writes.dropped == {(0, (EVENT, 8, ""))}
     assert timers.writes.puts == {(0, (PROCESSING, 101, "")): 101}
-    timers.firing = False  # rows follow the timers before them
+    timers.firing = False  # rows are processed after earlier timers
     timers.set(EVENT, 8, "late")
     assert timers.writes.dropped == {(0, (EVENT, 8, "")), (1, (EVENT, 8, "late"))}
     draining = Timers(END, 100, draining=True)

@@ -28,7 +28,7 @@ def row(key: str | None, price: float | None, n: int = 0, tags: list[str] | None
     return {"price": price, "id": key, "n": n, "tags": tags}
 
 
-def made(make_operator: Any, count: int, backend: str = "heap", descending: bool = True) -> Any:
+def operator_of(make_operator: Any, count: int, backend: str = "heap", descending: bool = True) -> Any:
     work = TopWork(TABLE, ("id",), count, ("price",), descending)
     return make_operator(work, KEY, ROW, OUTPUT, backend, tables=(TABLE,))
 
@@ -39,7 +39,7 @@ def ranks(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("backend", ["heap", "lmdb"])
 def test_an_epoch_emits_the_ranks_whose_row_has_changed(make_operator: Any, backend: str) -> None:
-    operator = made(make_operator, 2, backend)
+    operator = operator_of(make_operator, 2, backend)
     first = operator.run([row("a", 5), row("a", 9), row("a", 1), row(None, 3, tags=["x"])])
     assert ranks(first) == [("", 1, 3), ("a", 1, 9), ("a", 2, 5)]
     assert next(each for each in first if each["id"] is None) == {"rank": 1, **row(None, 3, tags=["x"])}
@@ -60,14 +60,14 @@ def test_null_is_last_and_nan_the_greatest_number(make_operator: Any) -> None:
     shown = [
         str(each["price"])
         for each in sorted(
-            made(make_operator, 4).run([row("a", price) for price in prices]), key=lambda each: each["rank"]
+            operator_of(make_operator, 4).run([row("a", price) for price in prices]), key=lambda each: each["rank"]
         )
     ]
     assert shown == ["nan", "inf", "1.0", "None"]
     shown = [
         str(each["price"])
         for each in sorted(
-            made(make_operator, 4, descending=False).run([row("a", price) for price in prices]),
+            operator_of(make_operator, 4, descending=False).run([row("a", price) for price in prices]),
             key=lambda each: each["rank"],
         )
     ]
@@ -85,12 +85,12 @@ ROWS = st.lists(
 def test_ranks_equal_those_of_all_rows_for_any_division_into_epochs(
     make_operator: Any, epochs: Any, count: int
 ) -> None:
-    cut, whole = made(make_operator, count), made(make_operator, count)
+    cut, whole = operator_of(make_operator, count), operator_of(make_operator, count)
     newest: dict[Any, Any] = {}
     for events in epochs:
-        given_rows = cut.run([row(*event) for event in events])
-        newest |= {(each["id"], each["rank"]): each for each in given_rows}
-        assert len(given_rows) == len({(each["id"], each["rank"]) for each in given_rows})
+        emitted = cut.run([row(*event) for event in events])
+        newest |= {(each["id"], each["rank"]): each for each in emitted}
+        assert len(emitted) == len({(each["id"], each["rank"]) for each in emitted})
     rows = [row(*event) for events in epochs for event in events]
     assert newest == {(each["id"], each["rank"]): each for each in whole.run(rows)}
     assert cut.state(TABLE) == whole.state(TABLE)

@@ -142,7 +142,7 @@ def test_calls_equal_a_loop_for_any_order_epochs_and_watermarks(make_operator: A
     lateness, batch_rows = declared.allowed_lateness, choose.choice([1, 8, 1000])
     run = operator(make_operator, declared, batch_rows, kind=choose.choice(["heap", "lmdb"]), parallelism=2)
     loop = Loop(windows, lateness)
-    # Times to the minute, of few keys: some rows are the same.
+    # Few keys and times in whole minutes, so that some rows are equal.
     rounded = [(key, time // unit * unit, value % 3) for key, time, value in events(choose, unit, count=150)]
     for rows, marks in epochs(choose, rounded, delay=40 * unit):
         bound = panes.late_before(declared, marks.late)

@@ -116,7 +116,7 @@ def shown(output: list[dict[str, Any]]) -> dict[Window, Any]:
 
 
 @pytest.mark.parametrize("name", WINDOWS)
-def test_best_rows_equal_those_of_all_rows_for_any_order_epochs_and_watermarks(
+def test_ranks_equal_those_of_all_rows_for_any_order_epochs_and_watermarks(
     make_operator: Any, name: str, run_seed: int
 ) -> None:
     windows, unit = WINDOWS[name]

@@ -32,7 +32,7 @@ def test_modules_of_work_load_no_plans() -> None:
     assert {name for name in loaded if name.startswith(FORBIDDEN) or PLANS.fullmatch(name)} == set()
 
 
-def test_every_module_with_a_class_of_work_is_a_module_of_work() -> None:
+def test_classes_of_work_are_in_modules_of_work() -> None:
     found = set()
     for path in OPERATORS.rglob("*.py"):
         for node in ast.parse(path.read_text()).body:

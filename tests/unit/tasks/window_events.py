@@ -42,7 +42,7 @@ def summary(values: list[int]) -> tuple[int, int, int]:
 
 
 def events(choose: random.Random, unit: int, count: int = 120, spread: int = 40) -> list[Event]:
-    """Rows over about five times 60 units, up to ``spread`` units out of order, some more than that."""
+    """Rows over about five times 60 units, most of them up to ``spread`` units out of order."""
     times = [START + choose.randrange(300 * unit) for _ in range(count)]
     order = sorted(times, key=lambda time: time + choose.randrange(spread * unit) * choose.choice([1, 1, 1, 4]))
     keys = [None, "JFK", "LAX", "\x00", ""]
@@ -66,7 +66,7 @@ def shown(output: list[dict[str, Any]]) -> dict[Window, Any]:
     for row in output:
         start, end = (pa.scalar(row[name], pa.timestamp("us", "UTC")).value for name in ("window_start", "window_end"))
         window = ((row["route"], row["number"]), start, end)
-        assert window not in found, "a window went out twice in an epoch"
+        assert window not in found, "a window was emitted twice in an epoch"
         found[window] = tuple(row[name] for name in VALUE)
     return found
 

@@ -1,4 +1,4 @@
-"""Names of other streaming systems: a stream names the verb to use."""
+"""Unknown attributes of streams, such as names of other streaming systems: the error names the verb to use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def kinds() -> dict[str, tuple[Any, Mapping[str, str]]]:
 
 
 @pytest.mark.parametrize("kind", kinds())
-def test_every_name_leads_to_a_verb_and_none_hides_one(kind: str) -> None:
+def test_every_foreign_name_leads_to_a_verb_and_hides_none(kind: str) -> None:
     stream, names = kinds()[kind]
     own = {name for name in dir(type(stream)) if not name.startswith("_")}
     assert not own & set(names)
@@ -66,7 +66,7 @@ def test_a_missing_attribute_names_the_verb(kind: str, name: str, verb: str) -> 
 
 
 @pytest.mark.parametrize("kind", kinds())
-def test_copies_and_inspection_go_on(kind: str) -> None:
+def test_streams_can_be_copied_and_inspected(kind: str) -> None:
     stream = kinds()[kind][0]
     assert type(copy.copy(stream)) is type(stream)
     assert getattr(stream, "_repr_html_", None) is None and getattr(stream, "groupByy", 3) == 3
@@ -77,8 +77,8 @@ def test_copies_and_inspection_go_on(kind: str) -> None:
 
 
 def test_a_type_checker_still_reports_the_name() -> None:
-    """The lint fails on this line if a type checker takes any attribute."""
     pipeline = Pipeline("names")
     stream = pipeline.read("rows", generator.source({"k": "cast(id AS string)"}))
     with pytest.raises(UnknownVerb):
+        # Lint reports an unused ignore here if a type checker accepts any attribute.
         stream.groupBy("k")  # type: ignore[attr-defined]

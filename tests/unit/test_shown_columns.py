@@ -1,4 +1,4 @@
-"""What look-ups show of kept sums and sketches: one row and many rows give the same JSON."""
+"""Look-ups of values derived from stored sums and sketches: one row and many rows give the same JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from epochal.service.runtime.replicas.row_format import RowFormat
 from epochal.state.row_codec import RowCodec
 from epochal.state.table import Column, Shown, StateKind, StateTable
 
-KEPT = {
+STORED = {
     "n": "bigint",
     "squares": "double",
     "users": "binary",
@@ -37,7 +37,7 @@ TABLE = StateTable(
     operator="totals",
     kind=StateKind.AGGREGATE,
     key=(Column(name="k", type="string"),),
-    value=tuple(Column(name=name, type=type) for name, type in KEPT.items()),
+    value=tuple(Column(name=name, type=type) for name, type in STORED.items()),
     shown=tuple(Shown(**field, options=OPTIONS.get(field["name"], {})) for field in FIELDS),
 )
 

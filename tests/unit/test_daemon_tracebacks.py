@@ -1,4 +1,4 @@
-"""What Spark's worker daemon says when its workers end is left out; all else that tasks write is passed on."""
+"""Tracebacks of Spark's worker daemon at the end of its workers are removed from the output; all else is kept."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ FRAMES = (
     b"    outfile.flush()\n",
 )
 BROKEN = b"BrokenPipeError: [Errno 32] Broken pipe\n"
-FAREWELL = (TRACEBACK, *FRAMES, BROKEN)
-FLUSHING = (b"PySpark daemon failed to flush the output to the worker process:\n", *FAREWELL, b"\n")
+DAEMON_TRACEBACK = (TRACEBACK, *FRAMES, BROKEN)
+FLUSHING = (b"PySpark daemon failed to flush the output to the worker process:\n", *DAEMON_TRACEBACK, b"\n")
 AUTHORS = (
     TRACEBACK,
     b'  File "/home/author/flights.py", line 3, in process\n',
@@ -25,25 +25,25 @@ AUTHORS = (
 )
 
 
-def kept(*lines: bytes) -> tuple[bytes, ...]:
+def filtered(*lines: bytes) -> tuple[bytes, ...]:
     return tuple(without_daemon_tracebacks(lines))
 
 
 @pytest.mark.parametrize(
-    "farewells",
+    "tracebacks",
     [
-        FAREWELL,
+        DAEMON_TRACEBACK,
         FLUSHING,
-        (*FAREWELL, *FAREWELL),
-        tuple(line for pair in zip(FAREWELL, FAREWELL, strict=True) for line in pair),
+        (*DAEMON_TRACEBACK, *DAEMON_TRACEBACK),
+        tuple(line for pair in zip(DAEMON_TRACEBACK, DAEMON_TRACEBACK, strict=True) for line in pair),
         (TRACEBACK, TRACEBACK, *FRAMES, *FRAMES, BROKEN, BROKEN),
         (TRACEBACK, *FRAMES[:2], TRACEBACK, *FRAMES, BROKEN, *FRAMES[2:], BROKEN),
-        (FLUSHING[0], FLUSHING[0], *FAREWELL, *FAREWELL, b"\n", b"\n"),
+        (FLUSHING[0], FLUSHING[0], *DAEMON_TRACEBACK, *DAEMON_TRACEBACK, b"\n", b"\n"),
     ],
 )
-def test_workers_farewells_are_left_out_also_in_between_each_other(farewells: tuple[bytes, ...]) -> None:
-    said = b"a task prints\n"
-    assert [line for line in kept(said, *farewells, said) if line != b"\n"] == [said, said]
+def test_daemon_tracebacks_are_removed_also_when_interleaved(tracebacks: tuple[bytes, ...]) -> None:
+    printed = b"a task prints\n"
+    assert [line for line in filtered(printed, *tracebacks, printed) if line != b"\n"] == [printed, printed]
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_workers_farewells_are_left_out_also_in_between_each_other(farewells: tu
         (b"  indented\n", b"\n", b"Traceback of the author\n"),
     ],
 )
-def test_what_authors_write_is_passed_on(lines: tuple[bytes, ...]) -> None:
-    assert kept(*lines) == lines
+def test_output_of_authors_is_kept(lines: tuple[bytes, ...]) -> None:
+    assert filtered(*lines) == lines
 
 
-def test_lines_are_passed_on_as_they_come() -> None:
+def test_lines_are_passed_on_without_waiting_for_the_next() -> None:
     def lines() -> object:
         yield b"now\n"
         raise AssertionError("the next line was awaited")
