@@ -84,7 +84,7 @@ def main() -> int:
         console.print(f"Not added to the history: {why}.")
     else:
         history.add(Comparison(f"{datetime.now(UTC):%Y-%m-%d}", this.commit, other.commit, machine, found))
-    return 1 if any(each.said == "slower" for each in found) else 0
+    return 1 if any(each.verdict == "slower" for each in found) else 0
 
 
 def compared(this: Checkout, other: Checkout, measures: Sequence[str], rounds: int) -> list[Compared]:
@@ -120,7 +120,7 @@ def _table(found: Sequence[Compared], before: str, now: str) -> Table:
     for name in ("", before, now, "time ratio", ""):
         table.add_column(name, justify="left" if not name else "right")
     for each in found:
-        table.add_row(*history.said(each), style="red" if each.said == "slower" else None)
+        table.add_row(*history.cells(each), style="red" if each.verdict == "slower" else None)
     return table
 
 

@@ -40,14 +40,14 @@ def comparisons(file: Path = HISTORY) -> list[Comparison]:
     return [Comparison(**{**each, "found": [Compared(**one) for one in each["found"]]}) for each in found]
 
 
-def said(compared: Compared) -> list[str]:
+def cells(compared: Compared) -> list[str]:
     """Cells for people: the quantity, both medians, the least and greatest ratio of times, the verdict."""
     costs = compared.costs
     return [
         compared.name,
         *(f"{_number(median(values))} {compared.unit}" for values in (compared.before, compared.now)),
         f"{min(costs):.2f} to {max(costs):.2f}",
-        compared.said,
+        compared.verdict,
     ]
 
 

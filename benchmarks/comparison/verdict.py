@@ -10,7 +10,7 @@ from typing import Literal
 LIMIT = 1.1
 """Ratio of times above which a quantity counts as slower."""
 
-Said = Literal["slower", "faster", "as fast", "cannot be told"]
+Verdict = Literal["slower", "faster", "as fast", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Compared:
         return [before / now if self.rate else now / before for before, now in pairs]
 
     @property
-    def said(self) -> Said:
+    def verdict(self) -> Verdict:
         """Slower or faster if the median ratio exceeds the limit and all rounds are on the same side of 1.
 
         Undecided if rounds contradict each other, because other processes used the machine, or if there was only one
@@ -38,7 +38,7 @@ class Compared:
         """
         costs, middle = self.costs, median(self.costs)
         if middle > LIMIT:
-            return "slower" if min(costs) > 1 and len(costs) > 1 else "cannot be told"
+            return "slower" if min(costs) > 1 and len(costs) > 1 else "undecided"
         if middle < 1 / LIMIT:
-            return "faster" if max(costs) < 1 and len(costs) > 1 else "cannot be told"
+            return "faster" if max(costs) < 1 and len(costs) > 1 else "undecided"
         return "as fast"

@@ -39,21 +39,21 @@ def seconds(before: Sequence[float], now: Sequence[float]) -> Compared:
     [
         ((1.0, 1.0, 1.0), (1.2, 1.15, 1.05), "slower"),
         ((1.0, 1.0, 1.0), (1.09, 1.09, 1.09), "as fast"),
-        ((1.0, 1.0, 1.0), (1.2, 1.3, 0.9), "cannot be told"),
+        ((1.0, 1.0, 1.0), (1.2, 1.3, 0.9), "undecided"),
         ((1.0, 1.0, 1.0), (0.8, 0.85, 0.95), "faster"),
-        ((1.0, 1.0, 1.0), (0.8, 0.85, 1.01), "cannot be told"),
+        ((1.0, 1.0, 1.0), (0.8, 0.85, 1.01), "undecided"),
         ((1.0, 2.0, 4.0), (1.0, 2.0, 4.0), "as fast"),
-        ((1.0,), (2.0,), "cannot be told"),
-        ((2.0,), (1.0,), "cannot be told"),
+        ((1.0,), (2.0,), "undecided"),
+        ((2.0,), (1.0,), "undecided"),
         ((2.0,), (2.0,), "as fast"),
     ],
 )
 def test_a_verdict_requires_the_median_and_every_round(
     before: Sequence[float], now: Sequence[float], verdict: str
 ) -> None:
-    assert seconds(before, now).said == verdict
+    assert seconds(before, now).verdict == verdict
     as_rates = [[1 / value for value in values] for values in (before, now)]
-    assert Compared("rows", "/s", True, *as_rates).said == verdict, "a lower rate is slower"
+    assert Compared("rows", "/s", True, *as_rates).verdict == verdict, "a lower rate is slower"
 
 
 def test_costs_are_ratios_within_each_round() -> None:
@@ -62,7 +62,7 @@ def test_costs_are_ratios_within_each_round() -> None:
 
 
 def test_table_rows_show_medians_ratio_range_and_verdict() -> None:
-    assert history.said(seconds((1.0, 2.0, 1.5), (1.3, 2.4, 1.8))) == [
+    assert history.cells(seconds((1.0, 2.0, 1.5), (1.3, 2.4, 1.8))) == [
         "an epoch",
         "1.5 s",
         "1.8 s",

@@ -13,25 +13,25 @@ from hypothesis import strategies as st
 from epochal import Pipeline
 from epochal.connectors import console, generator
 from tests.kit.lives import TIMESTAMP, Life, Row, Step, examples, steps, struct
-from tests.unit.tasks.test_process_timers import Asking, Model
+from tests.unit.tasks.test_process_timers import Commanded, Model
 
 BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
-ROWS = pa.schema([("plane", pa.string()), ("at", TIMESTAMP), ("asks", pa.string())])
-OUTPUT = struct(plane="string", what="string", calls="long")
+ROWS = pa.schema([("plane", pa.string()), ("at", TIMESTAMP), ("commands", pa.string())])
+OUTPUT = struct(plane="string", action="string", calls="long")
 DELAY = 3
 
 
-class TypedAsking(Asking):
+class TypedCommanded(Commanded):
     output = OUTPUT
 
 
-class TypedInterleaved(TypedAsking):
+class TypedInterleaved(TypedCommanded):
     order_by = "at"
 
 
-def pipeline(process: type[Asking]) -> Pipeline:
+def pipeline(process: type[Commanded]) -> Pipeline:
     found = Pipeline("timers")
-    columns = {"plane": "string(id)", "at": "timestamp_micros(id)", "asks": "string(id)"}
+    columns = {"plane": "string(id)", "at": "timestamp_micros(id)", "commands": "string(id)"}
     rows = found.read("rows", generator.source(columns)).with_watermark("at", f"{DELAY} microseconds", name="time")
     rows.key_by("plane").process(process, "asking").write("out", console.sink())
     return found
@@ -54,11 +54,11 @@ EPOCHS = st.lists(
 """For each epoch: the advance of time, and rows by age with the timers that they request. In microseconds."""
 
 
-@pytest.mark.parametrize("process", [TypedAsking, TypedInterleaved])
+@pytest.mark.parametrize("process", [TypedCommanded, TypedInterleaved])
 @examples(5)
 @given(EPOCHS, steps(3, 8), st.sampled_from(["heap", "lmdb"]))
 def test_timers_fire_once_and_in_order_through_failures_and_rescales(
-    process: type[Asking], epochs: list[tuple[int, list[Any]]], schedule: list[Step], state_backend: str
+    process: type[Commanded], epochs: list[tuple[int, list[Any]]], schedule: list[Step], state_backend: str
 ) -> None:
     now = 0
     with Life(pipeline(process), {"rows": ROWS}, state_backend=state_backend, clock=BEGIN) as life:
@@ -76,7 +76,7 @@ def test_timers_fire_once_and_in_order_through_failures_and_rescales(
 
 
 def row(plane: str | None, at: int, asks: str) -> Row:
-    return {"plane": plane, "at": BEGIN + timedelta(microseconds=at), "asks": asks}
+    return {"plane": plane, "at": BEGIN + timedelta(microseconds=at), "commands": asks}
 
 
 def check(life: Life, interleaved: bool) -> None:
@@ -89,10 +89,10 @@ def check(life: Life, interleaved: bool) -> None:
         expected = model.run(rows, fire, epoch_time, interleaved)
         found: dict[Any, list[Any]] = {}
         for each in shown:
-            found.setdefault(each["plane"], []).append((each["what"], each["calls"]))
+            found.setdefault(each["plane"], []).append((each["action"], each["calls"]))
         assert found == expected
         assert ("input" in manifest.conditions.opened_for) == (slice is not None)  # type: ignore[union-attr]
         if slice is None:
             # An epoch may open for a timer that the previous epoch deleted, because its tasks had read the older state.
             assert expected or deleted, "an epoch was opened for a timer, and none fired"
-        deleted = any(ask.startswith("-") for each in rows for ask in each["asks"].split())
+        deleted = any(ask.startswith("-") for each in rows for ask in each["commands"].split())

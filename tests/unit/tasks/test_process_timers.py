@@ -24,8 +24,8 @@ from epochal.operators.process.work import ProcessWork
 from epochal.state.table import Column
 
 KEY = (Column(name="plane", type="string"),)
-ROW = pa.schema([("plane", pa.string()), ("at", pa.timestamp("us", "UTC")), ("asks", pa.string())])
-OUTPUT = pa.schema([("plane", pa.string()), ("what", pa.string()), ("calls", pa.int64())])
+ROW = pa.schema([("plane", pa.string()), ("at", pa.timestamp("us", "UTC")), ("commands", pa.string())])
+OUTPUT = pa.schema([("plane", pa.string()), ("action", pa.string()), ("calls", pa.int64())])
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -36,7 +36,7 @@ def time(number: int) -> datetime:
 FIRST = time(1)
 
 
-class Asking(KeyedProcess):
+class Commanded(KeyedProcess):
     """Executes the commands in its rows: ``e5a`` sets a timer in event time at 5 named ``a``, ``-e5a`` deletes it.
 
     A timer named ``beat`` sets the next one 3 later, up to 20; ``back`` one that is 2 earlier, ``over`` both of the
@@ -44,13 +44,13 @@ class Asking(KeyedProcess):
     """
 
     calls = ValueState("calls bigint")
-    output = "plane string, what string, calls bigint"
+    output = "plane string, action string, calls bigint"
 
     def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterator[Any]:
         for row in rows:
-            for command in row.asks.split():
+            for command in row.commands.split():
                 act(ctx, command)
-        yield key.plane, " ".join(row.asks for row in rows), self.count()
+        yield key.plane, " ".join(row.commands for row in rows), self.count()
 
     def on_timer(self, key: Any, at: datetime, ctx: Context) -> Iterator[Any]:
         domain, number = ctx.time_domain[0], microseconds(at)
@@ -63,7 +63,7 @@ class Asking(KeyedProcess):
         return self.calls.get()
 
 
-class Interleaved(Asking):
+class Interleaved(Commanded):
     order_by = "at"
 
 
@@ -153,9 +153,9 @@ class Model:
             else:
                 count = len(rows)
             for row in rows[:count]:
-                for command in row["asks"].split():
+                for command in row["commands"].split():
                     act(command)
-            emit(" ".join(row["asks"] for row in rows[:count]))
+            emit(" ".join(row["commands"] for row in rows[:count]))
             rows = rows[count:]
         while (timer := due()) is not None:
             fire(timer)
@@ -166,11 +166,11 @@ class Model:
         return [min((at for of, at, _ in waiting if of == domain), default=END) for domain in (EVENT, PROCESSING)]
 
 
-@pytest.mark.parametrize("process", [Asking, Interleaved])
+@pytest.mark.parametrize("process", [Commanded, Interleaved])
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.by_turns(2)
 def test_timers_fire_once_and_in_order_for_any_division_into_epochs(
-    process: type[Asking], number: int, run_seed: int, make_operator: Any, tmp_path: Path
+    process: type[Commanded], number: int, run_seed: int, make_operator: Any, tmp_path: Path
 ) -> None:
     choose, model = random.Random(run_seed * 10 + number), Model()
     kind = choose.choice(["heap", "lmdb"])
@@ -198,7 +198,7 @@ def test_timers_fire_once_and_in_order_for_any_division_into_epochs(
 
 
 def test_timers_before_a_fired_timer_fire_in_the_next_epoch(make_operator: Any) -> None:
-    operator = with_timers(make_operator, Asking)
+    operator = with_timers(make_operator, Commanded)
     operator.at(50, 100)
     assert actions(operator.run([command("e7a e30back e51a")])) == ["e7a e30back e51a", "e7a", "e30back"]
     assert operator.dues == [Due(event=50)]  # already reached: the loop opens an epoch immediately
@@ -212,7 +212,7 @@ def test_timers_before_a_fired_timer_fire_in_the_next_epoch(make_operator: Any) 
 
 def test_at_the_end_of_the_input_all_timers_fire_and_none_repeats_forever(make_operator: Any) -> None:
     class Beats(KeyedProcess):
-        output = "plane string, what string, calls bigint"
+        output = "plane string, action string, calls bigint"
 
         def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None:
             ctx.timer(time(100), "beat")
@@ -232,7 +232,7 @@ def test_at_the_end_of_the_input_all_timers_fire_and_none_repeats_forever(make_o
 
 @pytest.mark.parametrize("kind", ["heap", "lmdb"])
 def test_the_last_epoch_drops_and_counts_timers_that_cannot_fire(make_operator: Any, kind: str) -> None:
-    operator = with_timers(make_operator, Asking, kind=kind)
+    operator = with_timers(make_operator, Commanded, kind=kind)
     operator.at(10, 100)
     rows = [command("e12a e40beat p105a p110a p120a p130a"), {**command("p101a p200a p90back"), "plane": "b"}]
     assert [action for action, _ in by_plane(operator.run(rows))["b"]] == ["p101a p200a p90back", "p90back"]
@@ -257,7 +257,7 @@ def test_the_last_epoch_drops_and_counts_timers_that_cannot_fire(make_operator: 
 
 
 def test_output_of_many_timers_of_few_keys_is_emitted_in_parts(make_operator: Any) -> None:
-    operator = with_timers(make_operator, Asking, chunk_rows=3, parallelism=1, subtasks_of_task=1)
+    operator = with_timers(make_operator, Commanded, chunk_rows=3, parallelism=1, subtasks_of_task=1)
     operator.at(20, 100)
     (batches,) = operator.batches([command("e0beat e1beat e2beat")])
     sizes = [batch.num_rows for batch in operator.task()(iter(batches))]
@@ -267,7 +267,7 @@ def test_output_of_many_timers_of_few_keys_is_emitted_in_parts(make_operator: An
 
 def test_the_context_has_watermark_and_epoch_time(make_operator: Any) -> None:
     class TimesInContext(KeyedProcess):
-        output = "plane string, what string, calls bigint"
+        output = "plane string, action string, calls bigint"
 
         def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterator[Any]:
             ctx.timer(rows[0].at.replace(tzinfo=None))
@@ -288,22 +288,22 @@ def test_the_context_has_watermark_and_epoch_time(make_operator: Any) -> None:
     assert actions(operator.run([command("", at=time(13))])) == [f"{time(10)} {time(9)}"]
 
 
-class NotATime(Asking):
+class NotATime(Commanded):
     def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None:
         ctx.timer(5)  # type: ignore[arg-type]
 
 
-class NotAName(Asking):
+class NotAName(Commanded):
     def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None:
         ctx.delete_processing_timer(time(5), 5)  # type: ignore[arg-type]
 
 
-class NoTimer(Asking):
+class NoTimer(Commanded):
     def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> None:
         str(ctx.timer_name)
 
 
-class Failing(Asking):
+class Failing(Commanded):
     def on_timer(self, key: Any, at: datetime, ctx: Context) -> None:
         raise KeyError(at)
 
@@ -314,7 +314,7 @@ class Failing(Asking):
         (NotATime, "at", SchemaError, r"ctx.timer\(..\) takes a datetime.datetime, not 5"),
         (NotAName, "at", SchemaError, "the name of a timer is a str, not 5"),
         (NoTimer, "at", PipelineError, "available only in on_timer"),
-        (Asking, None, PipelineError, r"uses event time, but its input has none. Call with_watermark\(..\)"),
+        (Commanded, None, PipelineError, r"uses event time, but its input has none. Call with_watermark\(..\)"),
         (Failing, "at", AuthorError, "the author's code raised KeyError"),
     ],
 )
@@ -331,11 +331,11 @@ def test_wrong_use_of_timers_is_reported_with_the_key(
 
 
 def command(commands: str, at: datetime = FIRST) -> dict[str, Any]:
-    return {"plane": "a", "at": at, "asks": commands}
+    return {"plane": "a", "at": at, "commands": commands}
 
 
 def actions(output: list[dict[str, Any]]) -> list[str]:
-    return [row["what"] for row in output]
+    return [row["action"] for row in output]
 
 
 def row_of(choose: random.Random, fire: int, epoch_time: int) -> dict[str, Any]:
@@ -347,7 +347,7 @@ def row_of(choose: random.Random, fire: int, epoch_time: int) -> dict[str, Any]:
 
     commands = " ".join(command() for _ in range(choose.randrange(4)))
     # Each row has another time, so that their order is defined.
-    return {"plane": choose.choice([None, "a", "b", "c"]), "at": time(choose.randrange(10**6)), "asks": commands}
+    return {"plane": choose.choice([None, "a", "b", "c"]), "at": time(choose.randrange(10**6)), "commands": commands}
 
 
 def check_state(operator: Any, model: Model, fire: int, epoch_time: int) -> None:
@@ -364,7 +364,7 @@ def check_state(operator: Any, model: Model, fire: int, epoch_time: int) -> None
 def by_plane(output: list[dict[str, Any]]) -> dict[Any, list[Any]]:
     found: dict[Any, list[Any]] = {}
     for row in output:
-        found.setdefault(row["plane"], []).append((row["what"], row["calls"]))
+        found.setdefault(row["plane"], []).append((row["action"], row["calls"]))
     return found
 
 
