@@ -1,4 +1,4 @@
-"""Wrong ways to take records of Kafka by the batch."""
+"""Wrong ways to read Kafka records in batches."""
 
 from __future__ import annotations
 
@@ -11,53 +11,57 @@ from tests.mutants.mutant import change, mutant
 RECORDS = "tests/unit/test_kafka_records.py"
 
 
-@mutant("Kafka: a record without a value has an empty one", RECORDS)
-def _no_value_is_an_empty_one() -> None:
+@mutant("Kafka: a missing value is read as an empty value", RECORDS)
+def _missing_values_are_empty() -> None:
     from epochal.connectors.kafka import records
 
     change(records, "_copied", lambda copied: lambda starts, lengths, absent=None: copied(starts, lengths))
 
 
-@mutant("Kafka: what was read is read again when a partition is assigned again", RECORDS)
+@mutant("Kafka: records are read twice when a partition is assigned again", RECORDS)
 def _records_twice() -> None:
     from epochal.connectors.kafka.reading import RangeReader
 
     def wrong(new: Any) -> Any:
-        def forgetful(self: RangeReader, place: Any, offsets: Any) -> Any:
-            if place in self._open:
-                self._next[place] = self._open[place].start
-            return new(self, place, offsets)
+        def forgetful(self: RangeReader, partition: Any, offsets: Any) -> Any:
+            if partition in self._open:
+                self._next[partition] = self._open[partition].start
+            return new(self, partition, offsets)
 
         return forgetful
 
     change(RangeReader, "_new", wrong)
 
 
-@mutant("Kafka: what comes behind the end of a range is read", RECORDS)
-def _behind_the_end() -> None:
+@mutant("Kafka: records after the end of a range are read", RECORDS)
+def _past_the_end() -> None:
     from epochal.connectors.kafka.reading import RangeReader
 
     def wrong(new: Any) -> Any:
-        return lambda self, place, offsets: new(self, place, offsets) | (offsets >= self._next.get(place, 1 << 62))
+        return lambda self, partition, offsets: (
+            new(self, partition, offsets) | (offsets >= self._next.get(partition, 1 << 62))
+        )
 
     change(RangeReader, "_new", wrong)
 
 
-@mutant("Kafka: whatever Arrow's reader takes is JSON as Spark reads it", "tests/spark/test_kafka_json.py")
-def _all_json_is_alike() -> None:
+@mutant(
+    "Kafka: all JSON that Arrow can parse is parsed by Arrow, although Spark differs", "tests/spark/test_kafka_json.py"
+)
+def _arrow_parses_all_json() -> None:
     from epochal.connectors.kafka import json_values
 
     change(json_values, "_alike", lambda _: lambda texts: np.ones(len(texts), np.bool_))
 
 
-@mutant("Kafka: tombstones stay rows of nulls where they are to be dropped", RECORDS)
+@mutant("Kafka: tombstones become rows of nulls although they are to be dropped", RECORDS)
 def _tombstones_are_rows() -> None:
     from epochal.connectors.kafka.decoding import Columns
 
     change(Columns, "_with_tombstones_handled", lambda _: lambda self, records: records)
 
 
-@mutant("Kafka: an empty value is a tombstone", RECORDS)
+@mutant("Kafka: an empty value counts as a tombstone", RECORDS)
 def _empty_values_are_tombstones() -> None:
     from epochal.connectors.kafka.decoding import Columns
 
