@@ -30,9 +30,7 @@ def main() -> int:
 def _detected(mutant: Mutant) -> bool:
     started = time.monotonic()
     run = _run(mutant.tests, mutant)
-    failed = [
-        line for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))
-    ]  # ERROR: a fixture failed
+    failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]  # also of fixtures
     timed_out = any("Timeout" in line for line in failed)
     how = f"detected by {failed[0].split()[1]}" if failed else f"NOT detected (pytest ended with {run.returncode})"
     if timed_out:

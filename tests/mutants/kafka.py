@@ -23,10 +23,10 @@ def _records_twice() -> None:
     from epochal.connectors.kafka.reading import RangeReader
 
     def wrong(new: Any) -> Any:
-        def forgetful(self: RangeReader, partition: Any, offsets: Any) -> Any:
-            if partition in self._open:
-                self._next[partition] = self._open[partition].start
-            return new(self, partition, offsets)
+        def forgetful(self: RangeReader, place: Any, offsets: Any) -> Any:
+            if place in self._open:
+                self._next[place] = self._open[place].start
+            return new(self, place, offsets)
 
         return forgetful
 
@@ -38,16 +38,12 @@ def _past_the_end() -> None:
     from epochal.connectors.kafka.reading import RangeReader
 
     def wrong(new: Any) -> Any:
-        return lambda self, partition, offsets: (
-            new(self, partition, offsets) | (offsets >= self._next.get(partition, 1 << 62))
-        )
+        return lambda self, place, offsets: new(self, place, offsets) | (offsets >= self._next.get(place, 1 << 62))
 
     change(RangeReader, "_new", wrong)
 
 
-@mutant(
-    "Kafka: all JSON that Arrow can parse is parsed by Arrow, although Spark differs", "tests/spark/test_kafka_json.py"
-)
+@mutant("Kafka: Arrow parses JSON that Spark reads differently", "tests/spark/test_kafka_json.py")
 def _arrow_parses_all_json() -> None:
     from epochal.connectors.kafka import json_values
 

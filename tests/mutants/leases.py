@@ -87,9 +87,7 @@ def _no_time_for_drivers() -> None:
     change(reconciler, "decide", hasty)
 
 
-@mutant(
-    "supervision: a process is killed without a check of its identity", "tests/service/test_supervision_launcher.py"
-)
+@mutant("supervision: a process is killed without an identity check", "tests/service/test_supervision_launcher.py")
 def _kill_without_identity() -> None:
     from epochal.service.runtime.launchers.processes import LocalProcess
 
