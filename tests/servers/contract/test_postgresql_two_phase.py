@@ -31,7 +31,7 @@ pytestmark = pytest.mark.server
 
 class TwoPhaseDatabase(TestDatabase, SinkHarness):
     def make(self) -> PostgresqlTwoPhaseBackend:
-        return self.kept(PostgresqlTwoPhaseBackend(SinkPlace("out", self.store), self.address, self.writing))
+        return self.registered(PostgresqlTwoPhaseBackend(SinkPlace("out", self.store), self.address, self.writing))
 
     def leftovers(self) -> list[str]:
         return [
