@@ -126,7 +126,7 @@ def test_t2_refuses_the_same_values_as_postgresql_types(database: DbmsDatabase) 
 
 
 def _refused_by_postgresql(session: psycopg.Connection[Any], type: str, text: str) -> bool:
-    """Whether COPY, which the sink uses, refuses the value."""
+    """Check whether COPY, which the sink uses, refuses the value."""
     quoted = text.replace('"', '""')
     try:
         session.execute("BEGIN")
