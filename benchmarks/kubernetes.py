@@ -34,8 +34,9 @@ from benchmarks.running import wait_for
 from epochal.client import Client
 from epochal.errors import EnvironmentProblem, EpochalError
 from tests.kubernetes.installed.applications import Counted
-from tests.kubernetes.installed.commands import Reader, section
+from tests.kubernetes.installed.commands import PAGE, Reader
 from tests.kubernetes.installed.installation import Installation, installation
+from tests.service.end_to_end.blocks import blocks_of
 
 TURNS = 3
 LOOK_SECONDS, PATIENCE_SECONDS = 0.2, 600.0
@@ -85,7 +86,7 @@ def measured(turns: int, spares: bool) -> tuple[list[Result], bool]:
         folder = Path(made)
         with installation(folder) as installed:
             (folder / "reader").mkdir()
-            Reader(installed, folder / "reader").follow(section("sh")[0])
+            Reader(installed, folder / "reader").follow(blocks_of(PAGE, "sh")[0])
             installed.wait_until_ready()
             with installed.client() as client:
                 try:
