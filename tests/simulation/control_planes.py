@@ -98,7 +98,7 @@ class World:
     def attempt_given_up(self, name: DriverName) -> None:
         """Record that supervision has ended an attempt."""
         for driver in self.drivers:
-            if driver.name == name and driver.catalog and self._healthy(driver):
+            if driver.name == name and driver.has_begun and self._healthy(driver):
                 self.violation(f"the healthy driver {name} was given up")
 
     def killed(self, driver: Driver) -> None:

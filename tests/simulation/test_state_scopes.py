@@ -240,7 +240,7 @@ def test_killed_tasks_are_retried_with_the_same_rows(application: Application) -
     application.add_rows()
     application.run()
     application.add_rows(24)
-    killed = [Fault(point, "kill", result=str(application.folder / point)) for point in TASKS]
+    killed = [Fault(point, "kill", once=str(application.folder / point)) for point in TASKS]
     application.run(3, tolerable=0, tasks=LocalTasks(killed, tries=1 + len(killed)))
     assert all((application.folder / point).exists() for point in TASKS)
     application.check()
