@@ -106,7 +106,7 @@ def _measured(installed: Installation, client: Client, turns: int, spares: bool)
     for turn in range(turns):
         application = Counted(installed, client, f"cold-{turn}")
         yield SUBMITTED, _submitted(application)
-        application.goes_on()
+        application.wait_for_more_epochs()
         yield KILLED, _killed(application)
         _stop(application)
     if not spares:

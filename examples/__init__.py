@@ -1,1 +1,1 @@
-"""Examples that run: each folder is one application, its data and a script that shows it."""
+"""Runnable examples. Each folder has an application, its data and a demo script."""

@@ -1,4 +1,4 @@
-"""What every layer of tests shares: one SparkSession and one PostgreSQL server for the whole run."""
+"""Fixtures for all tests: one SparkSession and one server of each kind for the whole run."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-# Else EPOCHAL_FAULTS has no effect in the processes that tests start.
+# Without it, EPOCHAL_FAULTS has no effect in the processes that tests start.
 os.environ.setdefault(faults.SWITCH, "1")
-# Folders of tests are closed to other users; that drivers run as one is tested in tests/service/test_isolation.py.
+# Folders of tests are closed to other users. tests/service/test_isolation.py runs drivers as another user.
 os.environ.setdefault("EPOCHAL_DRIVER_USER", str(os.geteuid()))
-# Spare drivers are what tests/service/test_spares.py is about; elsewhere they would only cost time.
+# Spare drivers cost time in all tests except tests/service/test_spares.py.
 os.environ.setdefault("EPOCHAL_WARM_DRIVERS", "0")
-# Every JVM of a test is short-lived: the second compiler would cost it more than it gains.
+# JVMs of tests are short-lived: the optimizing compiler costs more time than it saves.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 SPARK_SETTINGS = {
@@ -48,15 +48,15 @@ SPARK_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
-    # As drivers have it: workers that are forked with their imports done, and no call stack kept of every Column.
+    # As in drivers: workers are forked with their imports done, and Columns record no call stacks.
     "spark.python.daemon.module": spark_workers.MODULE,
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # A pause of two minutes, or a clock that is set, is not the end of the only executor.
+    # A pause of two minutes or a clock step must not end the only executor.
     "spark.storage.blockManagerHeartbeatTimeoutMs": "36500d",
 }
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Of plans that run over a few rows and never again: to generate and compile code for each takes a quarter of the
-processor time. A run with tests marked ``long`` does without, as do drivers that are processes of their own."""
+"""Interprets plans instead of generating code. Tests run each plan once over a few rows, and compiling it would take a
+quarter of the processor time. Runs with tests marked ``long``, and drivers in processes of their own, generate code."""
 
 
 pytest_plugins = (
@@ -68,7 +68,7 @@ pytest_plugins = (
     "tests.kit.statements",
 )
 
-# How many examples Hypothesis tries: `make test-all` asks for the thorough profile.
+# Numbers of examples that Hypothesis tries. `make test-all` uses the thorough profile.
 hypothesis.settings.register_profile("quick", max_examples=16, deadline=None)
 hypothesis.settings.register_profile("thorough", max_examples=100, deadline=None)
 hypothesis.settings.load_profile("quick")
@@ -76,7 +76,7 @@ hypothesis.settings.load_profile("quick")
 
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A small local session, as the local launcher makes them: two cores, no web page, no adaptive execution."""
+    """A small local session, like those of the local launcher: two cores, no web page, no adaptive execution."""
     from pyspark.sql import SparkSession
 
     folder = tmp_path_factory.mktemp("spark")
@@ -92,25 +92,25 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     )
     session.sparkContext.setLogLevel("ERROR")
     yield session
-    with suppress(Exception):  # what a JVM that has died had left to do has failed its test; its end is none of theirs
+    with suppress(Exception):  # a JVM that has died has failed its test already
         session.stop()
 
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[PostgresqlServer]:
-    """A PostgreSQL server for the run; the test is skipped, with the reason, where it cannot be had."""
+    """A PostgreSQL server for the run; tests are skipped, with the reason, where it is not available."""
     yield from or_skipped(postgresql())
 
 
 @pytest.fixture
 def postgresql_url(postgresql_server: PostgresqlServer) -> str:
-    """The SQLAlchemy URL of an empty database, made for this test alone."""
+    """The SQLAlchemy URL of an empty database, created for this test."""
     return postgresql_server.create_database()
 
 
 @pytest.fixture(scope="session")
 def _postgresql_catalog(postgresql_server: PostgresqlServer) -> str:
-    """The name of a database with this version's tables, to be copied."""
+    """The name of a database with this version's tables, used as a template."""
     url = postgresql_server.create_database()
     migrate(url)
     return url.rpartition("/")[2]
@@ -118,30 +118,30 @@ def _postgresql_catalog(postgresql_server: PostgresqlServer) -> str:
 
 @pytest.fixture
 def postgresql_catalog_url(postgresql_server: PostgresqlServer, _postgresql_catalog: str) -> str:
-    """The SQLAlchemy URL of an empty catalog, made for this test alone."""
+    """The SQLAlchemy URL of an empty catalog, created for this test."""
     return postgresql_server.create_database(template=_postgresql_catalog)
 
 
 @pytest.fixture(scope="session")
 def hdfs_server() -> Iterator[HdfsServer]:
-    """An HDFS for the run; the test is skipped, with the reason, where it cannot be had."""
+    """An HDFS for the run; tests are skipped, with the reason, where it is not available."""
     yield from or_skipped(hdfs())
 
 
 @pytest.fixture(scope="session")
 def kafka_server() -> Iterator[KafkaServer]:
-    """A Kafka broker for the run, which has a secured listener, too; the test is skipped, with the reason, where it
-    cannot be had."""
+    """A Kafka broker for the run, with a secured listener; tests are skipped, with the reason, where it is not
+    available."""
     yield from or_skipped(kafka(secured=True))
 
 
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[MariadbServer]:
-    """A MariaDB server for the run; the test is skipped, with the reason, where it cannot be had."""
+    """A MariaDB server for the run; tests are skipped, with the reason, where it is not available."""
     yield from or_skipped(mariadb())
 
 
 @pytest.fixture
 def mariadb_url(mariadb_server: MariadbServer) -> str:
-    """The SQLAlchemy URL of an empty database, made for this test alone."""
+    """The SQLAlchemy URL of an empty database, created for this test."""
     return mariadb_server.create_database()

@@ -1,7 +1,7 @@
 """Known vulnerabilities of the locked packages: ``python -m tools.audit PIP-AUDIT FILE..``.
 
-Runs pip-audit on requirement files with hashes, which it reads without installing or resolving anything. pip-audit ends
-with success when it could not look up a package: here that is a failure, since nothing is known about the package.
+Runs pip-audit on requirement files with hashes, which it reads without installing or resolving anything. pip-audit
+succeeds even if it could not look up a package; this command fails then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHOWN = 5
 
 
 def report(program: str, files: Sequence[str], service: str) -> tuple[int, str]:
-    """The exit code, and the text to print."""
+    """Return the exit code and the text to print."""
     options = ["--disable-pip", "--require-hashes", "--progress-spinner", "off", "--format", "json"]
     named = [each for file in files for each in ("--requirement", file)]
     command = [program, *options, "--vulnerability-service", service, *named]
@@ -43,7 +43,7 @@ def report(program: str, files: Sequence[str], service: str) -> tuple[int, str]:
 
 
 _NEXT = (
-    "Nothing is known about packages that were not checked. Run the audit on a machine that reaches PyPI's "
+    "Packages that were not checked can have vulnerabilities. Run the audit on a machine that can reach PyPI's "
     f"database, or OSV's with {SERVICE_VARIABLE}=osv."
 )
 

@@ -37,7 +37,7 @@ ROWS: dict[int, dict[str, list[float]]] = {
     9: {"a": [31, 30], "b": [26, 28]},
     10: {"a": [33, 34], "b": [31, 32]},
 }
-"""By epoch and partition the rows' event times in minutes. An epoch takes four minutes."""
+"""Event times of the rows in minutes, by epoch and partition. An epoch takes four minutes."""
 
 
 def main() -> int:
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def watermarks() -> Figure:
-    """Two partitions, of which one goes quiet, becomes idle, and comes back with a row that is late by then."""
+    """Draw two partitions. One pauses, becomes idle, and then sends a row that is late."""
     graph = TimeGraph((Declaration("ts", 3 * MINUTE, idle_after=9 * MINUTE),))
     figure, axes = pyplot.subplots(figsize=(8.0, 4.4), layout="constrained")
     clock: Clock | None = None
@@ -101,7 +101,7 @@ def watermarks() -> Figure:
 
 
 def holds() -> Figure:
-    """One epoch: how far each operator of a chain has fired, and how far behind that its output is."""
+    """Draw one epoch: the watermark of each operator of a chain, and the watermark of its output."""
     join, window = 10 * MINUTE, 5 * MINUTE
     graph = TimeGraph(
         (
@@ -146,7 +146,7 @@ def holds() -> Figure:
 
 
 def windows() -> Figure:
-    """The same rows of one key in windows of each kind."""
+    """Draw the rows of one key in windows of each kind."""
     rows = np.array([2, 4, 7, 11, 12, 23, 24, 26, 38, 41, 44, 57], dtype=np.int64) * MINUTE
     kinds: list[tuple[str, GridWindows | None]] = [
         ('tumbling("20 minutes")', tumbling("20 minutes")),
@@ -182,7 +182,7 @@ def _sessions(rows: np.ndarray, gap: int) -> list[tuple[int, int]]:
 
 
 def _stacked(axes: Axes, spans: list[tuple[int, int]], height: float) -> float:
-    """Draws the spans, those that overlap above one another, from ``height`` upwards; returns where they end."""
+    """Draw the spans from ``height`` upwards, overlapping ones above one another. Returns the upper end."""
     ends: list[int] = []
     for start, end in spans:
         level = next((level for level, last in enumerate(ends) if last <= start), len(ends))

@@ -25,7 +25,7 @@ def _row(known: Known) -> str:
 
 
 def page(text: str) -> str:
-    """The page with the table of the model."""
+    """Return the page with the current table."""
     return _TABLE.sub(lambda _: table(), text)
 
 

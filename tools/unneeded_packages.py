@@ -1,6 +1,6 @@
-"""Which installed packages a distribution can do without: ``python tools/unneeded_packages.py "epochal[postgresql]"``.
+"""Lists packages that a distribution does not need: ``python tools/unneeded_packages.py "epochal[postgresql]"``.
 
-The image installs all that ``requirements.lock`` names, by its hash, and removes these.
+The image installs all packages of ``requirements.lock`` with their hashes, and removes these.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 KEPT = {"pip"}
-"""It does the removing."""
+"""pip removes the other packages."""
 
 
 def needed(root: str) -> set[str]:
-    """The names of ``root`` and all that it is made of here. Raises ``PackageNotFoundError``."""
+    """Return the names of ``root`` and its installed dependencies. Raises ``PackageNotFoundError``."""
     distribution(Requirement(root).name)
     found: set[str] = set()
     seen: set[tuple[str, str]] = set()

@@ -1,4 +1,4 @@
-"""The same answers from plain Spark, in one batch over all files: what the streaming application has to equal."""
+"""The expected results: the same computations in plain Spark, in one batch over all files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ ALERTS = ("tail", "time", "late_in_a_row", "since")
 
 
 def read_flights(spark: SparkSession, folder: str) -> DataFrame:
-    """The flights that arrived."""
+    """Read the flights that arrived."""
     return spark.read.schema(SCHEMA).json(folder).where("delay IS NOT NULL")
 
 
 def delays(flights: DataFrame) -> DataFrame:
-    """The rows of state table ``delays``."""
+    """Return the expected rows of state table ``delays``."""
     return flights.groupBy("origin", "destination").agg(
         F.count("*").alias("flights"),
         F.sum("delay").alias("total_delay"),
@@ -28,13 +28,13 @@ def delays(flights: DataFrame) -> DataFrame:
 
 
 def named_delays(flights: DataFrame, airports: DataFrame) -> DataFrame:
-    """What table ``delays`` shows last for each route."""
+    """Return the expected latest row of each route in table ``delays``."""
     names = airports.select(F.col("code").alias("destination"), "airport")
     return delays(flights).join(names, on="destination", how="left")
 
 
 def late_after(minutes: int, changed_to: int | None = None, after: date | None = None) -> Column:
-    """Is a flight late? From the day after ``after`` on, ``changed_to`` minutes count instead."""
+    """Return the condition of a late flight. After the day ``after``, the limit is ``changed_to`` minutes."""
     limit = F.lit(minutes)
     if changed_to is not None:
         limit = F.when(F.to_date("time") > F.lit(after), changed_to).otherwise(limit)
@@ -42,7 +42,7 @@ def late_after(minutes: int, changed_to: int | None = None, after: date | None =
 
 
 def streaks(flights: DataFrame, late: Column) -> DataFrame:
-    """After each flight of an aircraft: how many it has been late in a row, the most so far, and since when."""
+    """Return for each flight the current streak of late flights of its aircraft, the longest so far, and its start."""
     order = ("time", "carrier", "flight")
     by_aircraft = Window.partitionBy("tail").orderBy(*order)
     by_streak = Window.partitionBy("tail", "streak").orderBy(*order)
@@ -58,13 +58,13 @@ def streaks(flights: DataFrame, late: Column) -> DataFrame:
 
 
 def alerts(streaks: DataFrame) -> DataFrame:
-    """The rows of table ``alerts``."""
+    """Return the expected rows of table ``alerts``."""
     return streaks.where("late AND late_in_a_row >= 3").select(*ALERTS)
 
 
 def current_streaks(streaks: DataFrame) -> DataFrame:
-    """The rows of state table ``streaks.current``."""
+    """Return the expected rows of state table ``streaks.current``."""
     last = Window.partitionBy("tail").orderBy(F.desc("position"))
     latest = streaks.withColumn("from_last", F.row_number().over(last)).where("from_last = 1")
-    moment = F.date_format("since", "yyyy-MM-dd'T'HH:mm:ssXXX").alias("since")  # as JSON has it
+    moment = F.date_format("since", "yyyy-MM-dd'T'HH:mm:ssXXX").alias("since")  # as in JSON
     return latest.select("tail", "late_in_a_row", "longest", moment)

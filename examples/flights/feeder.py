@@ -1,4 +1,4 @@
-"""Feeds the flights, day by day, into the folder that the application reads."""
+"""Writes the flights, day by day, into the folder that the application reads."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from examples.flights.data import flights_by_day, write_day
 
 
 class Feeder:
-    """The days of 2013 that have not been fed yet. One thread at a time feeds."""
+    """Writes the days of 2013 in order, from one thread at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.arrived = 0
-        """How many of the flights that were fed have arrived: the ones that count."""
+        """Number of written flights that arrived; the application ignores others."""
         self.days = 0
         self.last_day: date | None = None
         self._waiting = flights_by_day()
@@ -25,23 +25,23 @@ class Feeder:
 
     @property
     def routes(self) -> list[dict[str, str]]:
-        """Every (origin, destination) of the year, also those not flown yet."""
+        """All pairs of origin and destination in the year."""
         pairs = {pair for _, rows in self._waiting for pair in zip(rows["origin"], rows["destination"], strict=True)}
         return [{"origin": origin, "destination": destination} for origin, destination in sorted(pairs)]
 
     @property
     def aircraft(self) -> list[dict[str, str]]:
-        """Every aircraft of the year."""
+        """All aircraft of the year."""
         tails = {tail for _, rows in self._waiting for tail in rows["tail"].dropna()}
         return [{"tail": tail} for tail in sorted(tails)]
 
     def feed(self, until: date) -> None:
-        """All days up to and with ``until``, at once."""
+        """Write all days up to and including ``until``."""
         while self._next_day(until):
             pass
 
     def start(self, until: date, every: float) -> None:
-        """Feed a day every so many seconds, in the background, up to and with ``until``."""
+        """Write one day per ``every`` seconds in the background, up to and including ``until``."""
         self._thread = threading.Thread(target=self._run, args=(until, every), daemon=True)
         self._thread.start()
 
@@ -50,7 +50,7 @@ class Feeder:
         return self._thread is not None and self._thread.is_alive()
 
     def join(self) -> None:
-        """Wait until the background feeding is done."""
+        """Wait for the end of the background thread."""
         if self._thread is not None:
             self._thread.join()
 

@@ -1,16 +1,16 @@
 """The application: two stateful operators over one stream of flights, two tables of output.
 
-- ``delays``: for each route the flights that arrived, their delay in total, on average and at worst (aggregate);
-- ``streaks``: for each aircraft how many flights in a row it has been late, an alert when it becomes three or more
-  (a Python function with state of its own).
+- ``delays``: the number of arrived flights and their total, average and maximum delay, by route (an aggregate);
+- ``streaks``: the number of consecutive late flights, by aircraft, with alerts from three on (a Python function with
+  its own state).
 
-With the parameter ``standing_queries`` people may ask queries of the flights as well::
+With the parameter ``standing_queries`` the application also accepts standing queries::
 
     epochal query add flights "SELECT origin, count(*) AS n, max(delay) AS worst GROUP BY origin WINDOW '1 day'"
 
-Their answers can be looked up, and are written to the folder ``answers`` of the output.
+Their answers can be looked up and are written to the folder ``answers`` of the output.
 
-Try it without any service: ``epochal check examples/flights/pipeline.py``.
+Check it without a service: ``epochal check examples/flights/pipeline.py``.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ SCHEMA = "time timestamp, carrier string, flight int, tail string, origin string
 
 
 class Parameters(BaseModel):
-    """What the same code can be started with."""
+    """Parameters of the application."""
 
-    flights: str = Field(description="folder into which files of flights come, one JSON object a line")
+    flights: str = Field(description="folder with files of flights, one JSON object per line")
     airports: str = Field(description="Parquet file of airports: code, airport")
     output: str = Field(description="folder for the tables delays and alerts, and the answers of queries")
-    late_minutes: int = Field(default=15, ge=0, description="a flight that arrives this much later is late")
-    max_files: int = Field(default=20, ge=1, description="at most so many files in one epoch")
-    standing_queries: bool = Field(default=False, description="whether people may ask queries of the flights")
+    late_minutes: int = Field(default=15, ge=0, description="minutes of delay from which a flight counts as late")
+    max_files: int = Field(default=20, ge=1, description="maximum number of files in one epoch")
+    standing_queries: bool = Field(default=False, description="accept standing queries on the flights")
 
 
 class Streaks(KeyedProcess):
-    """How many flights in a row has this aircraft been late, and since when?"""
+    """Counts the consecutive late flights of an aircraft, and stores the start of the streak."""
 
     late_minutes = 15
     current = ValueState("late_in_a_row int, longest int, since timestamp")

@@ -1,4 +1,4 @@
-"""Compares what the streaming application holds and wrote with the batch answer over the same files, row by row."""
+"""Compares state and output of the streaming application with the batch results, row by row."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from examples.flights import batch
 Row = tuple[Any, ...]
 DELAYS = ("flights", "total_delay", "worst_delay", "average_delay")
 ALERTS = "tail string, time timestamp, late_in_a_row int, since timestamp"
-AVERAGES_AGREE_TO = 9  # decimal places: a sum and a count divided here, Spark's own average there
+AVERAGES_AGREE_TO = 9  # decimal places; Spark computes averages differently from a sum divided by a count
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Rows of the application and of the batch, as multisets."""
 
-    what: str
+    label: str
     rows: int
     missing: Sequence[Row]
     surplus: Sequence[Row]
@@ -35,7 +35,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Story:
-    """What an application processed: late from ``late_minutes`` on, after a day in its life from ``changed_to`` on."""
+    """An application and its limit for late flights, which can change to ``changed_to`` after a day."""
 
     application: ApplicationHandle
     output: str
@@ -51,7 +51,7 @@ class Story:
 def compare_state(
     story: Story, flights: DataFrame, routes: Sequence[Mapping[str, str]], aircraft: Sequence[Mapping[str, str]]
 ) -> list[Comparison]:
-    """Both state tables, through batch look-ups over HTTP of every key that there could be."""
+    """Compare both state tables, through batch look-ups of all possible keys over HTTP."""
     delays, streaks = story.application.state("delays"), story.application.state("streaks.current")
     return [
         _compare(
@@ -68,7 +68,7 @@ def compare_state(
 
 
 def compare_delays(story: Story, spark: SparkSession, flights: DataFrame, airports: DataFrame) -> Comparison:
-    """The last row of each route in table ``delays``; every epoch adds the routes that it changed."""
+    """Compare the latest row of each route in table ``delays``. Every epoch appends the changed routes."""
     columns = ["origin", "destination", "flights", "total_delay", "worst_delay", "average_delay", "airport"]
     written = spark.read.parquet(f"{story.output}/delays")
     latest = written.groupBy("origin", "destination").agg(
@@ -82,9 +82,9 @@ def compare_delays(story: Story, spark: SparkSession, flights: DataFrame, airpor
 
 
 def compare_alerts(story: Story, spark: SparkSession, flights: DataFrame, since: date | None = None) -> Comparison:
-    """Every row of table ``alerts``, as a multiset: none lost, none twice. A fork writes those after ``since``."""
+    """Compare all rows of table ``alerts`` as a multiset. A fork writes only the rows after ``since``."""
     written = spark.read.schema(ALERTS).json(f"{story.output}/alerts")
-    columns = batch.ALERTS  # not the epoch that wrote it, which is a folder's name
+    columns = batch.ALERTS  # without the column epoch, which comes from folder names
     expected = batch.alerts(batch.streaks(flights, story.late))
     if since is not None:
         expected = expected.where(F.to_date("time") > F.lit(since))
@@ -105,7 +105,7 @@ def _found(
     ]
 
 
-def _compare(what: str, ours: Iterable[Sequence[Any]], theirs: Iterable[Sequence[Any]]) -> Comparison:
+def _compare(label: str, ours: Iterable[Sequence[Any]], theirs: Iterable[Sequence[Any]]) -> Comparison:
     surplus = [_plain(row) for row in ours]
     missing = []
     remaining: dict[Row, int] = {}
@@ -117,7 +117,7 @@ def _compare(what: str, ours: Iterable[Sequence[Any]], theirs: Iterable[Sequence
             remaining[row] -= 1
         else:
             missing.append(row)
-    return Comparison(what, len(expected), missing, [row for row, count in remaining.items() for _ in range(count)])
+    return Comparison(label, len(expected), missing, [row for row, count in remaining.items() for _ in range(count)])
 
 
 def _plain(row: Sequence[Any]) -> Row:

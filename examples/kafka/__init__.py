@@ -1,1 +1,1 @@
-"""Flights through Kafka: a topic of flights in, topics of delays and of alerts out, exactly once."""
+"""Flights through Kafka: reads a topic of flights, writes topics of delays and alerts, exactly once."""

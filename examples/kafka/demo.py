@@ -1,7 +1,7 @@
-"""``python -m examples.kafka.demo``: a broker of its own, days of flights in, delays and alerts out.
+"""``python -m examples.kafka.demo``: a private broker, flights as input, delays and alerts as output.
 
-Kills the driver while a transaction of its is open, starts it again, and compares both topics, as a read_committed
-reader sees them, with the same answers in pandas. Exits 0 only when they are equal; leaves nothing running.
+Kills the driver during a transaction, restarts it, and compares both topics, as a read_committed consumer reads them,
+with results of pandas. Exits 0 only if they are equal, and leaves no process running.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LATE_MINUTES = 15
 
 
 def main() -> int:
-    # The flights are of 2013: a topic with Kafka's usual retention would drop records of that time at once.
+    # With Kafka's default retention, the broker would delete records of 2013 immediately.
     with tempfile.TemporaryDirectory(prefix="epochal-example-") as folder, kafka(log_retention_ms="-1") as server:
         return run(server, Path(folder))
 
@@ -49,7 +49,7 @@ def run(server: KafkaServer, folder: Path) -> int:
 
 
 def run_driver(server: KafkaServer, folder: Path, number: int, killed: bool) -> int:
-    """One life of the application, for one epoch; ``killed``: with records and marker sent, and not yet committed."""
+    """Run the driver for one epoch. ``killed``: kill it after it has sent records and marker, before the commit."""
     plan = DriverPlan(
         pipeline=PIPELINE,
         directory=folder / "run",
@@ -66,34 +66,34 @@ def run_driver(server: KafkaServer, folder: Path, number: int, killed: bool) -> 
 
 
 def produce(server: KafkaServer, flights: pd.DataFrame) -> None:
-    """A record a flight, all flights of an aircraft in one partition."""
+    """Send one record per flight; all flights of an aircraft go to one partition."""
     producer = Producer({"bootstrap.servers": server.bootstrap, "partitioner": "murmur2_random"})
     lines = flights.to_json(orient="records", lines=True, date_format="iso").splitlines()
     for line, tail in zip(lines, flights["tail"], strict=True):
         producer.produce("flights", line, tail if isinstance(tail, str) else None)
     if producer.flush(60):
-        raise RuntimeError("the broker did not take all flights")
+        raise RuntimeError("the broker did not accept all flights")
 
 
 def same_delays(server: KafkaServer, arrived: pd.DataFrame) -> bool:
-    """The newest record of each carrier."""
+    """Compare the newest record of each carrier."""
     newest = {message.key(): json.loads(message.value() or b"") for message in read_topic(server.bootstrap, "delays")}
-    there = {row["carrier"]: (row["flights"], row["total_delay"], row["worst_delay"]) for row in newest.values()}
+    found = {row["carrier"]: (row["flights"], row["total_delay"], row["worst_delay"]) for row in newest.values()}
     grouped = arrived.groupby("carrier")["delay"].agg(["count", "sum", "max"])
     expected = {
         str(carrier): tuple(map(int, row)) for carrier, row in zip(grouped.index, grouped.to_numpy(), strict=True)
     }
-    print(f"{len(there)} carriers in topic delays, {'equal' if there == expected else 'NOT EQUAL'} to pandas")
-    return there == expected
+    print(f"{len(found)} carriers in topic delays, {'equal' if found == expected else 'NOT EQUAL'} to pandas")
+    return found == expected
 
 
 def same_alerts(server: KafkaServer, arrived: pd.DataFrame) -> bool:
-    """Every alert, once."""
-    there: Counter[tuple[str, int, str]] = Counter()
+    """Compare all alerts as a multiset."""
+    found: Counter[tuple[str, int, str]] = Counter()
     for message in read_topic(server.bootstrap, "alerts"):
         row = json.loads(message.value() or b"")
         flight = dict(message.headers() or [])["flight"]
-        there[row["tail"], row["late_in_a_row"], flight.decode() if isinstance(flight, bytes) else str(flight)] += 1
+        found[row["tail"], row["late_in_a_row"], flight.decode() if isinstance(flight, bytes) else str(flight)] += 1
     expected: Counter[tuple[str, int, str]] = Counter()
     for tail, flights in arrived.sort_values(["time", "carrier", "flight"], kind="stable").groupby("tail"):
         late = 0
@@ -101,8 +101,8 @@ def same_alerts(server: KafkaServer, arrived: pd.DataFrame) -> bool:
             late = late + 1 if flight.delay >= LATE_MINUTES else 0
             if late >= 3:
                 expected[str(tail), late, f"{flight.carrier}{flight.flight}"] += 1
-    print(f"{there.total()} records in topic alerts, {'equal' if there == expected else 'NOT EQUAL'} to pandas")
-    return there == expected
+    print(f"{found.total()} records in topic alerts, {'equal' if found == expected else 'NOT EQUAL'} to pandas")
+    return found == expected
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""The application: flights from one topic, each carrier's delays to another, late aircraft to a third.
+"""The application: reads flights from a topic, and writes delays of carriers and alerts for aircraft to two others.
 
-- ``delays``: for each carrier what its flights come to so far; the newest record of a key says it all, so the topic may
-  be compacted;
-- ``alerts``: an aircraft that was late three flights in a row, or more, with the flight that made it so in the headers.
+- ``delays``: the totals of each carrier so far. Only the newest record of a key matters, so the topic can be compacted;
+- ``alerts``: aircraft with three or more consecutive late flights; the headers name the last flight.
 
-Run it with ``python -m examples.kafka.demo``, which brings a broker of its own.
+``python -m examples.kafka.demo`` runs it with a private broker.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ SCHEMA = "time timestamp, carrier string, flight int, tail string, origin string
 
 
 class Parameters(BaseModel):
-    """Where the broker is. Real clusters also want ``security_protocol`` and the like: see
+    """The address of the broker. Secured clusters require further options, such as ``security_protocol``: see
     docs/reference/sinks/kafka.md."""
 
     servers: str = Field(description="host:port,host:port")
-    late_minutes: int = Field(default=15, ge=0, description="a flight that arrives this much later is late")
+    late_minutes: int = Field(default=15, ge=0, description="minutes of delay from which a flight counts as late")
 
 
 class Streaks(KeyedProcess):
-    """How many flights in a row has this aircraft been late?"""
+    """Counts the consecutive late flights of an aircraft."""
 
     late_minutes = 15
     current = ValueState("late_in_a_row int")

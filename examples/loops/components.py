@@ -1,7 +1,7 @@
-"""Connected components of a graph that grows: each vertex knows the least vertex that it is connected with.
+"""Connected components of a growing graph: each vertex stores the smallest vertex of its component.
 
-Edges come as a stream, each once, from whichever end. A new edge joins components within as many epochs as it is hops
-to the vertex that is farthest away. In which order messages arrive does not matter, so the loop need not go in rounds.
+Edges arrive as a stream, each once, in either direction. After a new edge, labels reach all vertices within as many
+epochs as the farthest one is hops away. The order of messages does not matter, so the loop need not be aligned.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from epochal.connectors import files
 
 class Parameters(BaseModel):
     input: str = Field(description="a folder of edges: JSON, one and other")
-    output: str = Field(description="a folder for the labels as they change")
+    output: str = Field(description="a folder for changed labels")
 
 
 class Components(KeyedProcess):
-    """``label``: of a message, a vertex that the key is connected with; ``neighbour``: of an edge, its other end."""
+    """Input rows have ``label``, a vertex of the same component, or ``neighbour``, the other end of an edge."""
 
     neighbours = ListState("neighbour bigint")
     component = ValueState("label bigint")
@@ -32,12 +32,12 @@ class Components(KeyedProcess):
         known = self.component.get()
         label = min([key.vertex if known is None else known, *(row.label for row in rows if row.label is not None)])
         new = sorted({row.neighbour for row in rows if row.neighbour is not None})
-        told = list(self.neighbours) if label != known else []
+        existing = list(self.neighbours) if label != known else []
         self.neighbours.extend(new)
         if label != known:
             self.component.set(label)
             yield To("labels", (key.vertex, label))
-        for neighbour in sorted({*told, *new}):
+        for neighbour in sorted({*existing, *new}):
             yield neighbour, None, label
 
 

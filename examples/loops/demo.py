@@ -1,8 +1,8 @@
-"""``python -m examples.loops.demo``: components, ranks and centres, each killed in the middle of its rounds.
+"""``python -m examples.loops.demo``: connected components, PageRank and k-means, each killed during a loop.
 
-Every example is run by ``epochal run --available-now``. Its driver is killed between writing a manifest and deciding
-it, while records are in flight, and started again. Exits 0 only when the state that is left says what networkx and
-scikit-learn say; leaves nothing behind.
+Runs every example with ``epochal run --available-now``. Its driver is killed after writing a manifest and before the
+decision, while records are in flight, and restarted. Exits 0 only if the final state equals the results of networkx
+and scikit-learn, and leaves no files.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from examples.loops.page_rank import DAMPING
 HERE = Path(__file__).parent
 KILLED_IN_EPOCH = 4
 CLUB = networkx.karate_club_graph()
-"""Who of a karate club of 34, from 0 on, met whom outside of it: W. W. Zachary, An Information Flow Model for Conflict
-and Fission in Small Groups, Journal of Anthropological Research 33 (1977)."""
-AT_REST = [(101, 102), (102, 103)]
-"""Three who have met nobody else."""
+"""Contacts among the 34 members of a karate club: W. W. Zachary, An Information Flow Model for Conflict and Fission in
+Small Groups, Journal of Anthropological Research 33 (1977)."""
+SEPARATE = [(101, 102), (102, 103)]
+"""A separate component of three vertices."""
 
 
 def main() -> int:
@@ -45,12 +45,12 @@ def main() -> int:
 
 
 def components(folder: Path) -> bool:
-    graph = networkx.Graph([*CLUB.edges, *AT_REST])
+    graph = networkx.Graph([*CLUB.edges, *SEPARATE])
     edges = sorted(graph.edges)
     example = Example("components", folder, [[{"one": one, "other": other} for one, other in edges]])
     found = {row["vertex"]: row["label"] for row in example.state("components.component")}
     expected = {vertex: min(part) for part in networkx.connected_components(graph) for vertex in part}
-    return said("components", found == expected, f"{len(set(found.values()))} among {len(found)} members", "networkx")
+    return report("components", found == expected, f"{len(set(found.values()))} among {len(found)} members", "networkx")
 
 
 def page_rank(folder: Path) -> bool:
@@ -60,16 +60,16 @@ def page_rank(folder: Path) -> bool:
     found = {row["page"]: row["rank"] for row in example.state("pages.ranks")}
     expected = ranks(graph)
     worst = max(abs(found[page] - rank) for page, rank in expected.items())
-    return said(
+    return report(
         "ranks",
         worst < 1e-4,
-        f"the greatest is that of member {max(found, key=lambda page: found[page])}, {worst:.1e} off at most",
+        f"member {max(found, key=lambda page: found[page])} has the highest, maximum error {worst:.1e}",
         "networkx",
     )
 
 
 def ranks(graph: Any) -> dict[int, float]:
-    """By page, all together as many as there are pages; each page has a link."""
+    """Return the rank of each page. Ranks add up to the number of pages; each page has a link."""
     shares: dict[int, float] = networkx.pagerank(graph, alpha=DAMPING, weight=None, tol=1e-12)
     return {page: share * len(graph) for page, share in shares.items()}
 
@@ -86,12 +86,12 @@ def k_means(folder: Path) -> bool:
     )
     expected = KMeans(len(Assign.begin), init=np.array(Assign.begin), n_init=1, tol=0).fit(points).cluster_centers_
     same = bool(np.abs(expected - found).max() < 10 * STANDS_STILL)
-    return said("centres", same, f"{np.round(found, 2).tolist()}", "scikit-learn")
+    return report("centres", same, f"{np.round(found, 2).tolist()}", "scikit-learn")
 
 
 @dataclass
 class Example:
-    """A pipeline beside this file over ``batches`` of rows: for each a file, and a run until it is at rest."""
+    """Runs a pipeline of this folder over ``batches`` of rows: one file and one converging run per batch."""
 
     name: str
     folder: Path
@@ -117,15 +117,15 @@ class Example:
             raise SystemExit(f"{self.name}: the run ended with {code}, not with {expected}.")
 
     def state(self, table: str) -> list[dict[str, Any]]:
-        """The state table at the newest snapshot."""
+        """Return the rows of a state table at the newest snapshot."""
         store = SnapshotStore(str(self.folder / self.name / "kept" / "store"))
         newest = max(discover(store).roots, key=lambda reference: reference.epoch)
         rows: list[dict[str, Any]] = SnapshotReader(store, newest).read(table).to_pylist()
         return rows
 
 
-def said(what: str, equal: bool, of: str, whose: str) -> bool:
-    print(f"{what}: {of}; {'equal' if equal else 'NOT equal'} to what {whose} says")
+def report(name: str, equal: bool, result: str, library: str) -> bool:
+    print(f"{name}: {result}; {'equal' if equal else 'NOT equal'} to what {library} computes")
     return equal
 
 

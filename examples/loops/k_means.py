@@ -1,7 +1,7 @@
-"""k-means that keeps refining: points come as a stream, and after each batch the centres move until they stand still.
+"""Continuous k-means: points arrive as a stream, and after each batch the centres move until they converge.
 
-The points are kept in shards. In a round every shard says, for each centre, how many of its points are nearest to it
-and what they add up to; each centre moves to the middle of its points, and tells all shards where it is now.
+Points are stored in shards. In each round every shard sends each centre the number and the sum of its nearest points.
+Each centre moves to the mean of its points, and sends its new position to all shards.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ STANDS_STILL = 1e-6
 
 class Parameters(BaseModel):
     input: str = Field(description="a folder of points: JSON, id, x and y")
-    output: str = Field(description="a folder for the centres as they move")
+    output: str = Field(description="a folder for moved centres")
 
 
 class Assign(KeyedProcess):
-    """Of a shard: its points, and where the centres are. A row is a point, or a centre that has moved."""
+    """A shard: stores its points and the positions of centres. An input row is a point or a moved centre."""
 
     points = ListState("x double, y double")
     centres = MapState("centre int", "x double, y double")
     begin: ClassVar = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))
-    """The centres before anything is known of the points."""
+    """Initial positions of the centres."""
     output = "shard int, centre int, points bigint, x double, y double"
 
     def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterable[Any]:
@@ -47,7 +47,7 @@ class Assign(KeyedProcess):
 
 
 class Move(KeyedProcess):
-    """Of a centre: what each shard said last, and where it is."""
+    """A centre: stores the latest sums of each shard, and its position."""
 
     said = MapState("shard int", "points bigint, x double, y double")
     place = ValueState("x double, y double")

@@ -1,8 +1,8 @@
-"""PageRank of a graph that grows: ranks follow the links that came, by what they change.
+"""PageRank of a growing graph, updated incrementally.
 
-A page has told its links a share of its rank. When its rank or its links change, it tells them the difference, unless
-that is less than ``tolerance``. The loop goes in rounds: new links wait until the ranks of those before have settled.
-Ranks add up to the number of pages, where every page has a link; the share of a page without links goes to nobody.
+A page sends its links shares of its rank. When its rank or its links change, it sends them the differences, unless they
+are below ``TOLERANCE``. The loop is aligned: new links wait until the ranks of earlier ones have converged. If every
+page has a link, ranks add up to the number of pages; the share of a page without links is lost.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ class Parameters(BaseModel):
 
 
 class PageRank(BatchFunction):
-    """``link``: of a new link, where it leads; ``share``: of a message, what a page's rank becomes greater by.
+    """Input rows have ``link``, the target of a new link, or ``share``, an increase of the page's rank.
 
-    State: its rank, how much of it its links were told, and these. All pages of a subtask at once.
+    State of a page: its rank, the part of it already sent to its links (``told``), and the links.
     """
 
     ranks = ValueState("rank double, told double, links array<bigint>")
     output = "page bigint, link bigint, share double"
 
     def process_batch(self, batch: pa.Table, states: Mapping[str, Any], ctx: Any) -> pa.Table:
-        # In one order, whatever the order they came in: sums of doubles depend on it.
+        # Sorted, because sums of doubles depend on the order.
         batch = batch.select(["page", "link", "share"]).sort_by(
             [("page", "ascending"), ("link", "ascending"), ("share", "ascending")]
         )
-        came = batch.group_by("page", use_threads=False).aggregate([("share", "sum"), ("link", "count")])
-        found, before = states["ranks"].get(came.select(["page"]))
+        arrived = batch.group_by("page", use_threads=False).aggregate([("share", "sum"), ("link", "count")])
+        found, before = states["ranks"].get(arrived.select(["page"]))
         rank = (
             np.where(found, pc.fill_null(before["rank"], 0.0), 1 - DAMPING)
-            + pc.fill_null(came["share_sum"], 0.0).to_numpy()
+            + pc.fill_null(arrived["share_sum"], 0.0).to_numpy()
         )
         told = np.asarray(pc.fill_null(before["told"], 0.0))
         old, new = _links(before["links"]), batch.filter(batch["link"].is_valid())
-        page_of_new = np.asarray(pc.index_in(new["page"], came["page"].combine_chunks()))
+        page_of_new = np.asarray(pc.index_in(new["page"], arrived["page"].combine_chunks()))
         count_before = np.bincount(old[0], minlength=len(rank))
         count = count_before + np.bincount(page_of_new, minlength=len(rank))
 
-        tells = (count > count_before) | ((np.abs(rank - told) > TOLERANCE) & (count > 0))
+        sends = (count > count_before) | ((np.abs(rank - told) > TOLERANCE) & (count > 0))
         with np.errstate(divide="ignore", invalid="ignore"):
-            each_new = np.where(tells, DAMPING * rank / count, 0.0)
+            each_new = np.where(sends, DAMPING * rank / count, 0.0)
             each_old = each_new - np.where(count_before > 0, DAMPING * told / count_before, 0.0)
-        to_old = tells[old[0]]
+        to_old = sends[old[0]]
         pages = np.concatenate([old[1][to_old], new["link"].to_numpy()])
         shares = np.concatenate([each_old[old[0]][to_old], each_new[page_of_new]])
 
@@ -69,7 +69,7 @@ class PageRank(BatchFunction):
             pa.array(np.concatenate([[0], np.cumsum(count)]), pa.int32()),
             pa.array(np.concatenate([old[1], new["link"].to_numpy()])[order], pa.int64()),
         )
-        kept = [came["page"], rank, np.where(tells, rank, told), links]
+        kept = [arrived["page"], rank, np.where(sends, rank, told), links]
         states["ranks"].put(
             pa.Table.from_arrays(
                 [pa.chunked_array([each]) if not isinstance(each, pa.ChunkedArray) else each for each in kept],
@@ -80,7 +80,7 @@ class PageRank(BatchFunction):
 
 
 def _links(lists: pa.ChunkedArray) -> tuple[Any, Any]:
-    """All links, and for each the number of the page that it is of."""
+    """Return for each link the position of its page, and its target."""
     lists = lists.combine_chunks()
     return np.asarray(pc.list_parent_indices(lists)), np.asarray(pc.list_flatten(lists))
 

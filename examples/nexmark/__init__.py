@@ -1,1 +1,1 @@
-"""The queries of the Nexmark benchmark, 0 to 22: a pipeline each, and in ``oracles`` what it has to give."""
+"""The queries 0 to 22 of the Nexmark benchmark, each as a pipeline; ``oracles`` has the expected results."""

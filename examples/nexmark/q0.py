@@ -1,4 +1,4 @@
-"""Query 0, pass through: every bid as it is. It measures what reading and writing cost."""
+"""Query 0, pass through: all bids unchanged. Measures the cost of reading and writing."""
 
 from __future__ import annotations
 

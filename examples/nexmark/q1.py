@@ -1,4 +1,4 @@
-"""Query 1, currency conversion: what is the price of each bid in euros?"""
+"""Query 1, currency conversion: the price of each bid in euros."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Query 10, log to files: every bid, with the day and the minute that it belongs to.
+"""Query 10, log to files: all bids with their day and minute.
 
-The published query has a file system's sink make a folder of each minute. Here a folder is an epoch, which appears at
-once (``--parameter output=FOLDER``); day and minute are columns.
+The sink of the published query creates a folder per minute. Here a folder is an epoch, which becomes visible
+atomically (``--parameter output=FOLDER``); day and minute are columns.
 """
 
 from __future__ import annotations

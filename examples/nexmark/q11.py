@@ -1,4 +1,4 @@
-"""Query 11, user sessions: how many bids does a bidder place without a pause of 10 seconds?"""
+"""Query 11, user sessions: number of bids that a bidder places without a pause of 10 seconds."""
 
 from __future__ import annotations
 

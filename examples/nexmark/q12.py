@@ -1,8 +1,8 @@
-"""Query 12, processing time windows: how many bids does a bidder place in 10 seconds of the clock?
+"""Query 12, processing time windows: number of bids that a bidder places in 10 seconds of processing time.
 
-The clock is that of the epochs: all bids of one epoch come at its time, which a retry does not change. Windows are of
-event time only, so the counts are kept in the state of a bidder, and given out by timers in processing time. A window
-is given out by the first epoch after its end; what is still open when the source ends does not come out.
+Processing time is the time of the epoch, the same for all bids of an epoch and for retries. Windows support event time
+only, so state stores the counts of a bidder, and timers in processing time output them. The first epoch after the end
+of a window outputs it; windows that are open at the end of the source are not output.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class BidsByTheClock(KeyedProcess):
-    """Of one bidder: the number of bids in each window that has not ended."""
+    """Counts the bids of a bidder in each open window."""
 
     counts = MapState(key="endtime timestamp", value="bid_count bigint")
     output = "bidder bigint, bid_count bigint, starttime timestamp, endtime timestamp"

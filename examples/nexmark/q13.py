@@ -1,6 +1,6 @@
-"""Query 13, bounded side input: every bid with its auction's row of a table.
+"""Query 13, bounded side input: every bid joined with its auction's row of a table.
 
-The published query looks the row up in a file when the bid comes. A table of a pipeline is read once in each attempt.
+The published query looks up the row in a file for each bid. A pipeline reads a table once in each attempt.
 """
 
 from __future__ import annotations

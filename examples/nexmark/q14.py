@@ -1,5 +1,5 @@
-"""Query 14, calculation: of bids of more than 1 and less than 50 million euros the time of day, and how many letters
-c are in them.
+"""Query 14, calculation: time of day and number of letters c, for bids of more than 1 and less than 50 million
+euros.
 """
 
 from __future__ import annotations

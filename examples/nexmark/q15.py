@@ -1,7 +1,6 @@
-"""Query 15, bidding statistics: of each day, how many bids, bidders and auctions at three levels of price?
+"""Query 15, bidding statistics: number of bids, bidders and auctions at three price levels, by day.
 
-Exact distinct counts keep every bidder and auction of a day in its state, and an epoch writes those of its days
-again.
+Exact distinct counts store every bidder and auction of a day, and each epoch rewrites the state of its days.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from epochal import functions as F
 from epochal.connectors import nexmark
 
 RANKS = {"rank1": "price < 10000", "rank2": "price BETWEEN 10000 AND 999999", "rank3": "price >= 1000000"}
-"""Three levels of price."""
+"""The price levels."""
 DISTINCT = 10_000_000
-"""So many different bidders, or auctions, a key may have."""
+"""Maximum number of distinct bidders or auctions of a key."""
 
 
 def statistics() -> dict[str, Any]:
-    """How many bids, bidders and auctions, in all and by level of price."""
+    """Counts bids, bidders and auctions, in total and by price level."""
     columns: dict[str, Any] = {"total_bids": "count(*)"}
     columns |= {f"{rank}_bids": f"count_if({condition})" for rank, condition in RANKS.items()}
     for what in ("bidder", "auction"):

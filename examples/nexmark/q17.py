@@ -1,4 +1,4 @@
-"""Query 17, auction statistics: of each auction and day, how many bids, and what are their prices?"""
+"""Query 17, auction statistics: number and prices of bids, by auction and day."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Query 18, last bid: what is each bidder's last bid for each auction?
+"""Query 18, last bid: the last bid of each bidder for each auction.
 
-Of several at the same time the highest. A later bid of the same bidder comes out again.
+Of several bids at the same time, the highest. A later bid of the same bidder is output again.
 """
 
 from __future__ import annotations

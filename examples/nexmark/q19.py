@@ -1,6 +1,6 @@
-"""Query 19, top ten: which are the highest bids of each auction?
+"""Query 19, top ten: the ten highest bids of each auction.
 
-Of equal ones the earliest first. All ranks of an auction come out whenever one of them changes.
+Equal bids are ranked by time. When a rank changes, all ranks of the auction are output.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BID = "bidder bigint, price bigint, channel string, url string, dateTime timesta
 
 
 class TopTen(KeyedProcess):
-    """Of one auction: the highest bids, and how high each stands."""
+    """Ranks the highest bids of an auction."""
 
     highest = ListState(BID)
     output = f"auction bigint, {BID}, rank_number bigint"

@@ -1,4 +1,4 @@
-"""Query 2, selection: what is bid for every 123rd auction?"""
+"""Query 2, selection: the bids for every 123rd auction."""
 
 from __future__ import annotations
 

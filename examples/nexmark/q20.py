@@ -1,6 +1,6 @@
 """Query 20, expand bids: every bid for an auction of category 10, with the auction.
 
-A join of two streams: each auction's state holds it, and the bids that came before.
+A join of two streams: state stores each auction, and bids that arrived before it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AUCTION = """itemName string, description string, initialBid bigint, reserve big
 
 
 class Expanded(KeyedProcess):
-    """Of one auction: its bids, if its category is the one that is asked for."""
+    """Outputs the bids of an auction of the category."""
 
     only = 10
     category = ValueState("category bigint")

@@ -1,4 +1,4 @@
-"""Query 21, channel ids: known channels by name, others by what their page says. Bids without either are left out."""
+"""Query 21, channel ids: known channels by name, others by the URL. Bids without either are dropped."""
 
 from __future__ import annotations
 

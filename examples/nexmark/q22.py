@@ -1,4 +1,4 @@
-"""Query 22, folders of pages: which are the first three of each bid's page?"""
+"""Query 22, folders of pages: the first three folders of each bid's URL."""
 
 from __future__ import annotations
 

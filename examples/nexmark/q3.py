@@ -1,7 +1,7 @@
-"""Query 3, local item suggestion: who sells in Oregon, Idaho or California in category 10, and which auctions?
+"""Query 3, local item suggestion: sellers from Oregon, Idaho or California in category 10, with their auctions.
 
-A join of two streams: a seller and an auction may come in any order, in any epochs. Each seller's state holds the
-person, and the auctions that came before.
+A join of two streams: sellers and auctions arrive in any order and epochs. State stores the person of each seller, and
+auctions that arrived before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from epochal.connectors import nexmark
 
 
 class LocalSellers(KeyedProcess):
-    """Of one seller: each auction, once the person is known."""
+    """Outputs each auction of a seller after the person has arrived."""
 
     person = ValueState("name string, city string, state string")
     waiting = ListState("auction bigint")

@@ -1,8 +1,8 @@
-"""Query 4, average price of a category: what do the winning bids of its auctions come to?
+"""Query 4, average price of a category: average winning bid of its auctions.
 
-A bid counts while its auction is open, and may come before it. Each auction's highest bid is kept in its state. A
-higher one is passed on as two rows, the old price taken away and the new one added, so that the categories' averages
-stay right: they are those of the highest bids so far.
+A bid counts while its auction is open, and can arrive before it. State stores the highest bid of each auction. A higher
+bid is output as two rows, which subtract the old price and add the new one. Averages of categories therefore always
+reflect the highest bids so far.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from epochal.connectors import nexmark
 
 
 class HighestBid(KeyedProcess):
-    """Of one auction: what changes in the sum and the number of its category's highest bids."""
+    """Outputs the changes of sum and number of the highest bids of an auction's category."""
 
     auction = ValueState("category bigint, begins timestamp, expires timestamp")
     early = ListState("price bigint, at timestamp")

@@ -1,7 +1,7 @@
-"""Query 5, hot items: which auctions had the most bids in each 10 seconds, every 2 seconds?
+"""Query 5, hot items: the auctions with the most bids in windows of 10 seconds that slide by 2 seconds.
 
-Sliding windows count the bids of each auction. What they give of one window has one key in the second operator, which
-waits by a timer for the end of the window: the counts of all auctions have come then, in whatever epochs.
+Sliding windows count the bids of each auction. The second operator has the window as its key. Its timer waits for the
+end of the window, when the counts of all auctions have arrived.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from epochal.connectors import nexmark
 
 
 class MostBids(KeyedProcess):
-    """Of one window: the auctions than which no other has more bids."""
+    """Outputs the auctions of a window with the highest number of bids."""
 
     most = ValueState("num bigint")
     auctions = ListState("auction bigint")

@@ -1,8 +1,8 @@
-"""Query 6, average selling price by seller: of the winning bids of a seller's last ten auctions.
+"""Query 6, average selling price by seller: average winning bid of a seller's last ten auctions.
 
-Auctions are in the order in which they close, and count from their first bid on. (The published text says ten
-auctions and takes eleven, in the order of their bids; Flink's SQL does not run it.) An auction that ten later ones
-have driven out cannot come back, so each seller's state holds ten.
+Auctions are ordered by their closing times and count from their first bid on. (The published text says ten auctions but
+uses eleven, in the order of bids; Flink SQL does not run it.) An auction with ten later ones cannot return, so state
+stores ten auctions per seller.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from epochal.connectors import nexmark
 
 
 class HighestBid(KeyedProcess):
-    """Of one auction: its highest bid, whenever there is a higher one."""
+    """Outputs each new highest bid of an auction."""
 
     auction = ValueState("seller bigint, begins timestamp, expires timestamp")
     early = ListState("price bigint, at timestamp")
@@ -42,7 +42,7 @@ class HighestBid(KeyedProcess):
 
 
 class LastTen(KeyedProcess):
-    """Of one seller: the average of the last ten auctions."""
+    """Computes the average of a seller's last ten auctions."""
 
     auctions = MapState(key="id bigint", value="expires timestamp, price bigint")
     output = "seller bigint, avg_price bigint"

@@ -1,12 +1,12 @@
-"""Query 7, highest bid: which bids have the highest price of each 10 seconds?
+"""Query 7, highest bid: the bids with the highest price in each 10 seconds.
 
-A join of the bids with the highest price of their window. That comes once the window has closed, with the window's last
-instant as its time: so long the bids wait in the state of the join.
+A join of the bids with the highest price of their window. The price is output when the window closes, with the window's
+last instant as its time; until then bids wait in the state of the join.
 
-What is late (beyond ``delay``) differs between the two operators. A bid is late to the join as soon as the watermark
-is past its own time; to the aggregate only when its window has closed, up to ten seconds later. In between it counts
-for the highest price and comes out itself no more, nor do lower bids in its stead: a window whose highest bid was late
-gives nothing. Both are counted, and would be streams: ``late`` of the aggregate, ``left_late`` of the join.
+Lateness (beyond ``delay``) differs between the two operators. A bid is late for the join when the watermark has passed
+its time; for the aggregate only when its window has closed, up to ten seconds later. In between it counts for the
+highest price but is not output, and neither are lower bids: a window whose highest bid was late has no output. Late
+rows are counted, and available as streams: ``late`` of the aggregate, ``left_late`` of the join.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Query 8, monitor new users: who registered and began auctions in the same 10 seconds?
+"""Query 8, monitor new users: persons that registered and opened auctions in the same 10 seconds.
 
-A semi join of two streams: each person comes out once, with the first auction, in whatever order they come. Nobody has
-to wait for the end of the 10 seconds; the state forgets them when none can come any more.
+A semi join of two streams: each person is output once, with the first auction, whichever arrives first. Output does not
+wait for the end of the 10 seconds; state is deleted when no more matches can arrive.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Query 9, winning bids: which bid of each auction is the highest, and of these the earliest?
+"""Query 9, winning bids: the highest bid of each auction; of equal bids the earliest.
 
-A bid counts while its auction is open, and may come before it. An auction comes out again whenever another bid wins
-it.
+A bid counts while its auction is open, and can arrive before it. An auction is output again whenever another bid
+wins.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BID = "bidder bigint, price bigint, bid_dateTime timestamp, bid_extra string"
 
 
 class WinningBid(KeyedProcess):
-    """Of one auction: it and its winning bid."""
+    """Outputs an auction with its winning bid."""
 
     auction = ValueState(AUCTION)
     early = ListState(BID)

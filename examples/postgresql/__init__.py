@@ -1,1 +1,1 @@
-"""A table kept in PostgreSQL: each route's delays, replaced as flights come in; routes that are no more, deleted."""
+"""A table in PostgreSQL with the delays of each route, updated with each flight; unused routes are deleted."""

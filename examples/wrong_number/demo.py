@@ -1,7 +1,7 @@
-"""``python -m examples.wrong_number.demo``: a control plane of its own, five days of sales, and one wrong number.
+"""``python -m examples.wrong_number.demo``: a private control plane, five days of sales, and one wrong number.
 
-The commands are those of docs/tutorials/one-wrong-number.md, as a person would type them. Exits 0 only when state,
-table and folder all say what plain Python makes of the sales; leaves nothing running.
+Runs the commands of docs/tutorials/one-wrong-number.md. Exits 0 only if state, table and folder equal the totals that
+plain Python computes, and leaves no process running.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 SHOPS = ("lyon", "nantes", "brest", "lille")
 DAYS = ("2024-03-04", "2024-03-05", "2024-03-06", "2024-03-07", "2024-03-08")
 CENTS = ("lyon", "2024-03-07")
-"""From this day on the till of this shop counts in cents, and says so."""
+"""The shop whose till reports amounts in cents, and the first day on which it does."""
 
 
 def main() -> int:
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 class Story:
-    """What somebody does who finds a wrong number."""
+    """The steps of the tutorial."""
 
     def __init__(self, plane: ControlPlane, client: Client, folder: Path) -> None:
         self.plane, self.client, self.folder = plane, client, folder
@@ -64,7 +64,7 @@ class Story:
         return self.compare()
 
     def five_days(self) -> None:
-        """One epoch each."""
+        """Write five days of sales, one epoch each."""
         self.typed(
             *("submit", str(HERE / "pipeline.py"), "--name", "sales", "--wait"),
             *("-p", f"input={self.input}", "-p", f"output={self.output}", "-p", f"database=sqlite:///{self.database}"),
@@ -77,7 +77,7 @@ class Story:
             self.until(lambda number=number: self.head() == number, f"epoch {number}")  # type: ignore[misc]
 
     def typed(self, *arguments: str) -> None:
-        """Run a command as a person would, and show both. Ends the story when it fails."""
+        """Run a command, and print it with its output. Exits if it fails."""
         shown = " ".join(argument.replace(str(HERE.parent.parent), ".") for argument in arguments)
         print(f"\n$ epochal {shown.replace(str(self.folder), '~')}", flush=True)
         done = self.plane.run(*arguments)
@@ -85,11 +85,11 @@ class Story:
         if done.returncode != 0:
             raise SystemExit(f"epochal {arguments[0]} ended with {done.returncode}")
 
-    def until(self, holds: Callable[[], bool], what: str) -> None:
+    def until(self, condition: Callable[[], bool], name: str) -> None:
         deadline = time.monotonic() + 240
-        while not holds():
+        while not condition():
             if time.monotonic() > deadline:
-                raise SystemExit(f"waited too long for {what}")
+                raise SystemExit(f"waited too long for {name}")
             time.sleep(0.1)
 
     def head(self) -> int:
@@ -101,7 +101,7 @@ class Story:
         return {shop: pair(value) for shop, value in zip(SHOPS, found.values, strict=True) if value is not None}
 
     def compare(self) -> int:
-        """State, table and folder against plain Python."""
+        """Compare state, table and folder with plain Python."""
         with sqlite3.connect(self.database) as connection:
             rows = connection.execute("SELECT shop, sales, total FROM revenue").fetchall()
         table = {shop: (int(sales), Decimal(str(total))) for shop, sales, total in rows}
@@ -112,7 +112,7 @@ class Story:
         return 0 if all(values == right for values in found.values()) else 1
 
     def shown(self) -> dict[str, tuple[int, Decimal]]:
-        """The latest row of each shop in the folder, as its readers see it."""
+        """Return the latest row of each shop in the output folder."""
         latest: dict[str, tuple[int, Decimal]] = {}
         for file in sorted(self.output.glob("epoch=*/*.json")):
             for line in file.read_text().splitlines():
@@ -134,7 +134,7 @@ def sales_of(day: str) -> list[dict[str, Any]]:
 
 
 def expected() -> dict[str, tuple[int, Decimal]]:
-    """What every shop has sold, and for how much, in euros."""
+    """Return the number of sales and the total in euros, by shop."""
     amounts: dict[str, list[Decimal]] = defaultdict(list)
     for day in DAYS:
         for sale in sales_of(day):

@@ -1,4 +1,4 @@
-"""The same application, for shops that say that their amounts are in cents. A state table like the one before."""
+"""The corrected application: converts amounts in cents. The state table has the same columns."""
 
 from __future__ import annotations
 

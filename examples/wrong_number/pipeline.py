@@ -1,6 +1,6 @@
-"""Revenue by shop, kept in state, in a database table, and as a folder of changes. As it was first written.
+"""Revenue by shop, in state, in a database table and as a folder of changes. The first version.
 
-``python -m examples.wrong_number.demo`` runs it; what is wrong with it shows on the fourth day.
+``python -m examples.wrong_number.demo`` runs it; its error shows on the fourth day.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class TestDatabase:
             for statement in statements:
                 connection.exec_driver_sql(statement)
 
-    def kept(self, backend: Backend) -> Backend:
+    def registered(self, backend: Backend) -> Backend:
         """Register ``backend`` so that its connections are closed with this database."""
         self._made.append(backend)
         return backend
@@ -93,7 +93,7 @@ class DbmsDatabase(TestDatabase, SinkHarness):
 
     def make(self, delivery: Delivery | None = None) -> DbmsBackend:
         place = SinkPlace("out", self.store, delivery or self.delivery)
-        return self.kept(DbmsBackend(place, self.address, self.writing))
+        return self.registered(DbmsBackend(place, self.address, self.writing))
 
     def leftovers(self) -> list[str]:
         return [path for path in self.store.list("") if "/logs/" in path]
@@ -103,11 +103,11 @@ class ThroughProxy(TestDatabase):
     """A test database whose backends connect through a proxy; the test connects directly."""
 
     __test__ = False
-    before: TcpProxy
+    proxy: TcpProxy
 
     @property
     def plain_url(self) -> str:
-        return self.url._replace(password=None, host=LOOPBACK, port=self.before.port).render_as_string()
+        return self.url._replace(password=None, host=LOOPBACK, port=self.proxy.port).render_as_string()
 
 
 class DbmsThroughProxy(ThroughProxy, DbmsDatabase):

@@ -54,14 +54,14 @@ class DelayingOperator(Operator):
         return late
 
     def plan(self, frames: Sequence[DataFrame]) -> OperatorPlan:
-        table = kept(self.name, self.behind)
+        table = state_table(self.name, self.behind)
         return OperatorPlan(self.name, self.inputs, KEY, (table,), DelayingWork(table, self.behind), OUTPUT)
 
     def details(self) -> dict[str, Any]:
         return {}
 
 
-def kept(name: str, hold: int) -> StateTable:
+def state_table(name: str, hold: int) -> StateTable:
     return StateTable(
         id=name,
         operator=name,
@@ -80,28 +80,30 @@ class DelayingWork:
     needs_order: ClassVar[bool] = False
 
     def run(self, subtask: Subtask, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        marks, who = subtask.watermarks, subtask.ownership
-        view = TableAccess(self.table, subtask.transaction.view(self.table.id), who.max_parallelism)
-        owned = list(groups_of(who.subtask, who.parallelism, who.max_parallelism))
-        came = [(row["id"], row["ts"]) for batch in rows for row in batch.select(["id", "ts"]).to_pylist()]
-        new = pa.table({"id": [id for id, _ in came], "ts": [ts for _, ts in came]}, OUTPUT)
+        watermarks, ownership = subtask.watermarks, subtask.ownership
+        view = TableAccess(self.table, subtask.transaction.view(self.table.id), ownership.max_parallelism)
+        owned = list(groups_of(ownership.subtask, ownership.parallelism, ownership.max_parallelism))
+        arrived = [(row["id"], row["ts"]) for batch in rows for row in batch.select(["id", "ts"]).to_pylist()]
+        new = pa.table({"id": [id for id, _ in arrived], "ts": [ts for _, ts in arrived]}, OUTPUT)
         times = new["ts"].cast(pa.int64())
-        assert not len(new) or pa.compute.min(times).as_py() >= marks.late, "late rows do not come to tasks"
-        closes = behind(marks.fire, self.hold)
+        assert not len(new) or pa.compute.min(times).as_py() >= watermarks.late, (
+            "the engine removes late rows before tasks"
+        )
+        closes = behind(watermarks.fire, self.hold)
         for due in view.due(owned, BEGINNING, closes + 1):
             yield from due.select(OUTPUT.names).cast(OUTPUT).to_batches()
         yield from new.filter(pa.compute.less_equal(times, closes)).to_batches()
-        stays = new.filter(pa.compute.greater(times, closes))
-        if len(stays):
+        held = new.filter(pa.compute.greater(times, closes))
+        if len(held):
             columns = {
-                "_kg": key_groups(stays.select(["id"]), self.table.owner_schema, who.max_parallelism),
-                "_op": ["put"] * len(stays),
-                "ts": stays["ts"],
-                "id": stays["id"],
-                "one": [1] * len(stays),
+                "_kg": key_groups(held.select(["id"]), self.table.owner_schema, ownership.max_parallelism),
+                "_op": ["put"] * len(held),
+                "ts": held["ts"],
+                "id": held["id"],
+                "one": [1] * len(held),
             }
             subtask.transaction.stage(self.table.id, pa.table(columns, self.table.delta_schema))
-        left = [time.as_py() for time in stays["ts"].cast(pa.int64())]
-        left += [time for due in view.due(owned, closes + 1, END) for time in due["ts"].cast(pa.int64()).to_pylist()]
-        if left:
-            subtask.due.add(event=min(left) + self.hold)
+        pending = [time.as_py() for time in held["ts"].cast(pa.int64())]
+        pending += [time for due in view.due(owned, closes + 1, END) for time in due["ts"].cast(pa.int64()).to_pylist()]
+        if pending:
+            subtask.due.add(event=min(pending) + self.hold)

@@ -19,12 +19,12 @@ from pyspark.sql import functions as F
 RECORDED = Path(__file__).parents[1] / "spark" / "formats" / "plans"
 COLUMNS = "k string, v bigint, a array<int>, at timestamp"
 
-Made = Callable[[DataFrame, DataFrame], DataFrame]
+MakeFrame = Callable[[DataFrame, DataFrame], DataFrame]
 """Function from a stream's rows and a table to a DataFrame. In SQL text they are ``events`` and ``lookup``."""
 
 
-def sql(text: str) -> Made:
-    def made(stream: DataFrame, table: DataFrame) -> DataFrame:
+def sql(text: str) -> MakeFrame:
+    def make_frame(stream: DataFrame, table: DataFrame) -> DataFrame:
         spark = stream.sparkSession
         stream.createOrReplaceTempView("events")
         table.createOrReplaceTempView("lookup")
@@ -34,14 +34,14 @@ def sql(text: str) -> Made:
             spark.catalog.dropTempView("events")
             spark.catalog.dropTempView("lookup")
 
-    return made
+    return make_frame
 
 
 def _totals(frame: DataFrame) -> DataFrame:
     return frame.groupBy("k").agg(F.sum("v").alias("total"))
 
 
-ALLOWED: dict[str, Made] = {
+ALLOWED: dict[str, MakeFrame] = {
     "columns": lambda s, t: s.select("k", (F.col("v") + 1).alias("v")),
     "a condition": lambda s, t: s.where("v > 3"),
     "a condition with a line that looks like a node": lambda s, t: s.where("k = 'a\n  +- Aggregate'"),
@@ -78,7 +78,7 @@ ALLOWED: dict[str, Made] = {
     ),
 }
 
-REFUSED: dict[str, tuple[Made, str]] = {
+REFUSED: dict[str, tuple[MakeFrame, str]] = {
     "an aggregate": (lambda s, t: s.selectExpr("sum(v) AS total"), "aggregate"),
     "an aggregate by key": (lambda s, t: _totals(s), "aggregate"),
     "a rollup": (lambda s, t: s.rollup("k").count(), "aggregate"),
@@ -143,20 +143,20 @@ def version() -> str:
     return ".".join(pyspark.__version__.split(".")[:2])
 
 
-def explained(spark: SparkSession, made: Made) -> str:
+def explained(spark: SparkSession, make_frame: MakeFrame) -> str:
     """Return the plan that the installed version explains, requested as ``epochal.pipeline.row_wise`` does."""
     stream = spark.createDataFrame([], COLUMNS).alias("_epochal_stream")
     table = spark.createDataFrame([], "k string, w bigint")
     shown = io.StringIO()
     with redirect_stdout(shown):
-        made(stream, table).alias("_epochal_end").limit(0).explain(extended=True)
+        make_frame(stream, table).alias("_epochal_end").limit(0).explain(extended=True)
     return shown.getvalue()
 
 
 def _record() -> None:
     spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-    every = {**ALLOWED, **{name: made for name, (made, _) in REFUSED.items()}}
-    plans = {name: explained(spark, made).partition("== Optimized")[0] for name, made in every.items()}
+    every = {**ALLOWED, **{name: make_frame for name, (make_frame, _) in REFUSED.items()}}
+    plans = {name: explained(spark, make_frame).partition("== Optimized")[0] for name, make_frame in every.items()}
     RECORDED.mkdir(parents=True, exist_ok=True)
     (RECORDED / f"{version()}.json").write_text(json.dumps(plans, indent=1) + "\n")
     spark.stop()

@@ -117,5 +117,5 @@ def _refusal(text: str, spark: SparkSession) -> str | None:
 
 def page(refusals: Mapping[str, str | None]) -> str:
     """Return Markdown with each text, one statement per line, and its message."""
-    told = [f"{text.replace('; ', chr(10))}\n# {message}" for text, message in refusals.items()]
-    return "```text\n" + "\n\n".join(told) + "\n```\n"
+    parts = [f"{text.replace('; ', chr(10))}\n# {message}" for text, message in refusals.items()]
+    return "```text\n" + "\n\n".join(parts) + "\n```\n"

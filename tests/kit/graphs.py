@@ -21,7 +21,7 @@ Edge = tuple[int, int]
 
 
 class Components(KeyedProcess):
-    """Keeps a vertex's neighbours and the least vertex that is known to be connected, and sends the latter to them."""
+    """Stores a vertex's neighbours and the smallest vertex of its component, and sends the latter to the neighbours."""
 
     neighbours = ListState("neighbour bigint")
     component = ValueState("label bigint")
@@ -32,13 +32,13 @@ class Components(KeyedProcess):
         known = self.component.get()
         label = min([known if known is not None else key.vertex, *(row.label for row in rows if row.label is not None)])
         new = sorted({row.neighbour for row in rows if row.neighbour is not None})
-        told = list(self.neighbours) if label != known else []
+        existing = list(self.neighbours) if label != known else []
         for neighbour in new:
             self.neighbours.append(neighbour)
         if label != known:
             self.component.set(label)
             yield To("labels", (key.vertex, label))
-        for neighbour in sorted({*told, *new}):
+        for neighbour in sorted({*existing, *new}):
             yield neighbour, None, label
 
 
@@ -65,7 +65,7 @@ def rows_of_edges(edges: Iterable[Edge]) -> list[Row]:
 
 
 def connected(edges: Iterable[Edge]) -> dict[int, int]:
-    """Return the least vertex of the component of each vertex."""
+    """Return the smallest vertex of the component of each vertex."""
     least: dict[int, int] = {}
     for edge in edges:
         for vertex in edge:

@@ -20,7 +20,7 @@ from epochal.service.domain.identity import OidcSettings
 
 AUDIENCE = "epochal"
 CLIENT = "epochal-command-line"
-_MADE: dict[str, Callable[[], Any]] = {
+_NEW_KEYS: dict[str, Callable[[], Any]] = {
     "RS256": lambda: rsa.generate_private_key(65537, 2048),
     "ES256": lambda: ec.generate_private_key(ec.SECP256R1()),
 }
@@ -42,7 +42,7 @@ class IdentityProvider:
     """Valid refresh tokens, for one use each."""
 
     def add(self, name: str, algorithm: str = "ES256") -> None:
-        self.keys[name] = algorithm, _MADE[algorithm]()
+        self.keys[name] = algorithm, _NEW_KEYS[algorithm]()
         self.published.append(name)
 
     def claims(self, **changed: Any) -> dict[str, Any]:
@@ -97,10 +97,10 @@ class IdentityProvider:
             return 400, {"error": "invalid_grant"}
         elif self.polls:
             return 400, {"error": self.polls.pop(0)}
-        again = secrets.token_hex(8)
-        self.refresh_tokens.add(again)
-        token = self.token(jti=again, exp=time.time() + self.lifetime_seconds)
-        return 200, {"access_token": token, "refresh_token": again, "expires_in": self.lifetime_seconds}
+        token_id = secrets.token_hex(8)
+        self.refresh_tokens.add(token_id)
+        token = self.token(jti=token_id, exp=time.time() + self.lifetime_seconds)
+        return 200, {"access_token": token, "refresh_token": token_id, "expires_in": self.lifetime_seconds}
 
     def _public(self, name: str) -> dict[str, Any]:
         algorithm, private = self.keys[name]

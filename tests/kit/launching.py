@@ -16,7 +16,7 @@ from tests.kit.waiting import eventually
 
 EXECUTION = "e" * 32
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
-POLITE = """
+EXIT_ON_SIGTERM = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
 print('up', flush=True)
@@ -40,7 +40,7 @@ def orders_of(folder: Path, attempt: int, spark: dict[str, str] | None = None) -
 
 @dataclass
 class Launching:
-    """Drivers of one test, which are Python programs.
+    """Drivers of one test. Their programs are Python code.
 
     ``make``: creates an open launcher whose drivers run the given program. Each call creates another launcher, as a
     later control plane does.
@@ -76,13 +76,13 @@ class Launching:
 class LauncherContract:
     """Contract tests of a launcher. A subclass defines the fixture ``launching``."""
 
-    def test_a_driver_ends_with_its_exit_code_and_its_log_is_there(self, launching: Launching) -> None:
+    def test_driver_reports_its_exit_code_and_log(self, launching: Launching) -> None:
         launcher, reference = launching.launch("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)")
         assert launching.ended(launcher, reference) == 3
         launcher.explain(reference)  # waits for the end of the log
         assert sorted(launching.log().split()) == ["err", "out"]
 
-    def test_a_driver_is_launched_once_and_found_by_its_name(self, launching: Launching) -> None:
+    def test_driver_is_launched_once_and_found_by_name(self, launching: Launching) -> None:
         launcher, reference = launching.launch(SLEEP)
         launching.up(launcher, reference)
         assert launcher.launch(launching.orders(1, SLEEP)) == reference
@@ -93,27 +93,27 @@ class LauncherContract:
         successor.terminate(reference, kill=True)
         eventually(lambda: not launcher.alive(reference), launching.seconds)
 
-    def test_a_driver_is_asked_to_end(self, launching: Launching) -> None:
-        launcher, reference = launching.launch(POLITE)
+    def test_driver_can_be_terminated_gracefully(self, launching: Launching) -> None:
+        launcher, reference = launching.launch(EXIT_ON_SIGTERM)
         launching.up(launcher, reference)
         launcher.terminate(reference, kill=False)
         assert launching.ended(launcher, reference) == 7
 
-    def test_a_driver_that_is_killed_leaves_nothing(self, launching: Launching) -> None:
+    def test_killed_driver_is_no_longer_listed(self, launching: Launching) -> None:
         launcher, reference = launching.launch("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP)
         launching.up(launcher, reference)
         launcher.terminate(reference, kill=True)
         assert launching.ended(launcher, reference) == -9
 
-        def is_gone() -> bool:
+        def has_terminated() -> bool:
             launcher.terminate(reference, kill=True)  # supervision repeats this call from time to time
             return DriverName(EXECUTION, 1) not in launcher.drivers()
 
-        eventually(is_gone, launching.seconds)
+        eventually(has_terminated, launching.seconds)
         launcher.terminate(reference, kill=True)
         assert not launcher.alive(reference)
 
-    def test_another_driver_is_another_one(self, launching: Launching) -> None:
+    def test_drivers_are_terminated_independently(self, launching: Launching) -> None:
         launcher, first = launching.launch(SLEEP)
         launching.up(launcher, first)
         second = launcher.launch(launching.orders(2, SLEEP))
@@ -125,15 +125,15 @@ class LauncherContract:
         launcher.terminate(second, kill=True)
         eventually(lambda: not launcher.alive(second), launching.seconds)
 
-    def test_the_end_of_a_driver_is_told_also_to_who_adopted_it(self, launching: Launching) -> None:
+    def test_end_of_a_driver_notifies_every_launcher(self, launching: Launching) -> None:
         launcher, reference = launching.launch(SLEEP)
         launching.up(launcher, reference)
-        each = [launcher, launching.make(SLEEP)]
-        told = [threading.Event() for _ in each]
-        for one, event in zip(each, told, strict=True):
-            one.tell_of_ends(event.set)
-            assert one.alive(reference)
+        launchers = [launcher, launching.make(SLEEP)]
+        notified = [threading.Event() for _ in launchers]
+        for each, event in zip(launchers, notified, strict=True):
+            each.tell_of_ends(event.set)
+            assert each.alive(reference)
         launcher.terminate(reference, kill=True)
-        for one, event in zip(each, told, strict=True):
+        for each, event in zip(launchers, notified, strict=True):
             assert event.wait(launching.seconds)
-            eventually(lambda one=one: not one.alive(reference), launching.seconds)  # type: ignore[misc]
+            eventually(lambda each=each: not each.alive(reference), launching.seconds)  # type: ignore[misc]

@@ -132,10 +132,10 @@ class Life:
             case "restart":
                 self.restart(step.parallelism)
             case "abort":
-                self._failing(_ABORTED_AT, OSError("the disk is gone"))
+                self._failing(_ABORTED_AT, OSError("the disk has failed"))
             case "die" | "die decided":
                 decided = step.happening == "die decided"
-                self._failing(_DIES_DECIDED_AT if decided else _DIES_AT, Fenced("the driver is gone"))
+                self._failing(_DIES_DECIDED_AT if decided else _DIES_AT, Fenced("the driver has died"))
                 self.restart(step.parallelism)
                 if decided:
                     return
@@ -146,7 +146,7 @@ class Life:
         for _ in range(most):
             if self._running.epoch(self.most) is None:
                 return
-        raise AssertionError(f"something is due after {most} epochs")
+        raise AssertionError(f"work is still due after {most} epochs")
 
     def finish(self) -> None:
         """Commit every decided epoch and end the attempt."""

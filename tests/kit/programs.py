@@ -11,7 +11,7 @@ from epochal.engine.program import CurrentProgram, Program
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.manifest import DeltaFile
 
-DEFAULTS, NOBODY = Configuration(), Participants()
+DEFAULTS, NO_PARTICIPANTS = Configuration(), Participants()
 
 
 class EmptyEpochs(EpochRunner):
@@ -26,7 +26,7 @@ class EmptyEpochs(EpochRunner):
 
 def program_of(
     configuration: Configuration = DEFAULTS,
-    participants: Participants = NOBODY,
+    participants: Participants = NO_PARTICIPANTS,
     runner: EpochRunner | None = None,
     **orders: Any,
 ) -> Program:
@@ -39,6 +39,6 @@ def program_of(
 
 
 def current_program(
-    configuration: Configuration = DEFAULTS, participants: Participants = NOBODY, **orders: Any
+    configuration: Configuration = DEFAULTS, participants: Participants = NO_PARTICIPANTS, **orders: Any
 ) -> CurrentProgram:
     return CurrentProgram(program_of(configuration, participants, **orders))

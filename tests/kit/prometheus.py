@@ -19,7 +19,7 @@ from epochal.testing.servers.maven import cache
 from epochal.testing.servers.process import LOOPBACK, ServerProcess, ServerUnavailable, free_port
 
 PACKAGE = "prometheus"
-SECONDS = 300
+TIMEOUT_SECONDS = 300
 
 
 class PrometheusServer:
@@ -116,11 +116,11 @@ def packages(name: str, names: Sequence[str]) -> Path:
     if place.is_dir():
         return place
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-        raise ServerUnavailable(f"{name} is fetched as a Debian package, and there is no apt-get here.")
+        raise ServerUnavailable(f"{name} is fetched as a Debian package, and apt-get is not installed.")
     place.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=place.parent))
     try:
-        draft.chmod(0o755)  # apt can fetch as a user of its own
+        draft.chmod(0o755)  # apt can download as another user
         if _run(["apt-get", "download", *names], draft) is not None and os.geteuid() == 0:
             _run(["apt-get", "update"], draft)  # the package list may be missing
         if not any(draft.glob("*.deb")) and (reason := _run(["apt-get", "download", *names], draft)) is not None:
@@ -139,7 +139,13 @@ def _run(command: Sequence[str], folder: Path) -> str | None:
     """Run a command. Returns ``None`` after success, otherwise the reason of the failure."""
     try:
         ran = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL, check=False
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)

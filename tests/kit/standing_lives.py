@@ -22,7 +22,7 @@ from epochal.standing_queries.query import Query
 from tests.kit.lives import Life, Step
 from tests.kit.standing import BEGIN, COLUMNS, SCHEMA
 
-NOTHING_HAPPENS = Step()
+NO_FAULT = Step()
 Answer = tuple[int, Any, str, str | None]
 END = BEGIN + timedelta(hours=3)
 
@@ -62,11 +62,11 @@ class Commands:
         command = QueryCommand(number=self.number, query=query or self.number, by="ada", **fields)
         self._given.append(Directive(id=f"query-{self.number}", kind="query", arguments=command.model_dump()))
 
-    def epoch(self, rows: Iterable[dict[str, Any]], step: Step = NOTHING_HAPPENS) -> None:
+    def epoch(self, rows: Iterable[dict[str, Any]], step: Step = NO_FAULT) -> None:
         self.deliver()
         self._life.epoch(step, rows=list(rows))
 
-    def go(self, rows: Iterable[dict[str, Any]], step: Step = NOTHING_HAPPENS) -> None:
+    def go(self, rows: Iterable[dict[str, Any]], step: Step = NO_FAULT) -> None:
         """Run an epoch, and the epochs that it makes due."""
         self.epoch(rows, step)
         self._life.settle()
@@ -108,14 +108,14 @@ def batch(id: int, query: Query, table: pa.Table, since: int = BEGINNING) -> lis
         (DOUBLES, layout.doubles, np.add, 0.0),
         (LEAST_OF, layout.least, np.minimum, NOTHING),
     ):
-        of_panes = partials[name].flatten().to_numpy(zero_copy_only=False).reshape(len(partials), width)
-        merged = np.full((len(places), width), start, of_panes.dtype)
-        operation.at(merged, codes, of_panes)
+        pane_values = partials[name].flatten().to_numpy(zero_copy_only=False).reshape(len(partials), width)
+        merged = np.full((len(places), width), start, pane_values.dtype)
+        operation.at(merged, codes, pane_values)
         blocks.append(merged)
     values, errors = results(query, *blocks)
     before = remembered(query, list(places), values)
-    told = zip(places, shown(query, values, before), fulfils(query, values, errors, before).tolist(), strict=True)
-    return sorted(((id, *key, text) for key, text, holds in told if holds), key=repr)
+    rows = zip(places, shown(query, values, before), fulfils(query, values, errors, before).tolist(), strict=True)
+    return sorted(((id, *key, text) for key, text, holds in rows if holds), key=repr)
 
 
 def remembered(query: Query, windows: Sequence[tuple[Any, str]], values: list[list[Any]]) -> dict[str, list[Any]]:

@@ -14,6 +14,6 @@ def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
         if holds():
             return
         now = time.monotonic()
-        assert now < deadline, "did not come true"
+        assert now < deadline, "the condition did not become true before the timeout"
         # Polling must not slow down the observed process, even on a slow machine.
         time.sleep(min(0.5, max(0.05, 4 * (now - began))))

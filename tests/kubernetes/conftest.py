@@ -1,4 +1,4 @@
-"""One cluster with one node for all tests of Kubernetes; each test has a namespace of its own."""
+"""One cluster with one node for all Kubernetes tests; each test has its own namespace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kit.kubernetes.kubelet import Kubelet
 from tests.kit.servers import or_skipped
 from tests.kit.waiting import eventually
 
-NODE_GONE_SECONDS = 6
+NODE_TIMEOUT_SECONDS = 6
 IMAGES = {
     "shell:1": Image(entrypoint=["sh", "-c"]),
     "python:1": Image(entrypoint=[sys.executable, "-c"]),
@@ -29,8 +29,8 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[KubernetesCluster]:
-    """The test is skipped, with the command that builds what is missing, where the cluster cannot be had."""
-    yield from or_skipped(kubernetes(NODE_GONE_SECONDS))
+    """A cluster. Tests are skipped where its programs are missing, with the command that builds them."""
+    yield from or_skipped(kubernetes(NODE_TIMEOUT_SECONDS))
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +44,7 @@ def _kubelet(cluster: KubernetesCluster) -> AbstractContextManager[Kubelet]:
 
 @pytest.fixture
 def namespace(cluster: KubernetesCluster) -> str:
-    """Empty, with its default service account."""
+    """The name of an empty namespace with its default service account."""
     name = f"test-{next(_numbers)}"
     cluster.make_namespace(name)
     return name
@@ -52,9 +52,9 @@ def namespace(cluster: KubernetesCluster) -> str:
 
 @pytest.fixture
 def pods(cluster: KubernetesCluster, kubelet: Kubelet, namespace: str) -> Iterator[Pods]:
-    made = Pods(cluster, namespace)
-    yield made
-    made.end()
+    pods = Pods(cluster, namespace)
+    yield pods
+    pods.end()
 
 
 class Pods:
@@ -66,7 +66,7 @@ class Pods:
         self.path = f"/api/v1/namespaces/{namespace}/pods"
 
     def run(self, name: str, *, image: str = "shell:1", command: str = "", **spec: Any) -> None:
-        """One container, ``main``, whose settings are among ``spec``'s ``container``."""
+        """Create a pod with one container ``main``. ``container`` in ``spec`` contains its settings."""
         container = {"name": "main", "image": image, "args": [command], **spec.pop("container", {})}
         body = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 5, "containers": [container], **spec}
         self.cluster.create(self.path, {"metadata": {"name": name, "labels": {"app": name}}, "spec": body})
@@ -75,19 +75,19 @@ class Pods:
         status: dict[str, Any] = self.cluster.get(f"{self.path}/{name}")["status"]
         return status
 
-    def wait(self, name: str, reached: Callable[[dict[str, Any]], bool], seconds: float = 60) -> dict[str, Any]:
-        """Its status, once it is as asked for."""
-        eventually(lambda: reached(self.status(name)), seconds)
+    def wait(self, name: str, condition: Callable[[dict[str, Any]], bool], seconds: float = 60) -> dict[str, Any]:
+        """Wait until the status meets the condition, and return it."""
+        eventually(lambda: condition(self.status(name)), seconds)
         return self.status(name)
 
     def ended(self, name: str) -> dict[str, Any]:
-        """How its container ``main`` has ended."""
+        """Wait for the end of the container ``main``, and return its terminated state."""
         status = self.wait(name, lambda status: status["phase"] in ("Succeeded", "Failed"))
-        end: dict[str, Any] = status["containerStatuses"][0]["state"]["terminated"]
-        return end
+        terminated: dict[str, Any] = status["containerStatuses"][0]["state"]["terminated"]
+        return terminated
 
     def log(self, name: str) -> str:
-        """As the API has it; nothing before the container has begun."""
+        """Return the log from the API; empty before the container has started."""
         try:
             return self.cluster.text(f"{self.path}/{name}/log")
         except HTTPError as error:

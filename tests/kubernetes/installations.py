@@ -1,4 +1,4 @@
-"""A control plane with a project on the cluster of the tests, and what people do with it."""
+"""A control plane with a project on the test cluster, and its users' actions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SMALL = {"spark.driver.memory": "512m", "spark.kubernetes.driver.request.cores":
 
 @dataclass
 class Installation:
-    """A control plane beside the cluster, with the rights of one in it; drivers share a folder with it by a claim."""
+    """A control plane outside the cluster, with the rights of one inside. Drivers share a folder with it."""
 
     cluster: KubernetesCluster
     kubelet: Kubelet
@@ -65,11 +65,11 @@ class Installation:
         head = client.applications.get(name).head
         return 0 if head is None else head.epoch
 
-    def reaches(self, client: Client, name: str, epoch: int) -> None:
+    def wait_for_epoch(self, client: Client, name: str, epoch: int) -> None:
         eventually(lambda: self.epoch(client, name) >= epoch, 600)
 
     def pod_of(self, client: Client, name: str) -> str:
-        """The name of the pod of the latest attempt, once it is written down."""
+        """Wait until the catalog has the pod of the latest attempt, and return its name."""
 
         def process() -> str | None:
             return client.application(name).executions.list()[0].attempts[-1].process
@@ -78,7 +78,7 @@ class Installation:
         return str(process()).split("/")[1]
 
     def kill(self, pod: str) -> None:
-        """Its own process."""
+        """Kill the process of a pod."""
         found = self.kubelet.pod(self.project.namespace, pod)
         assert found is not None and found.containers[0].process is not None
         found.containers[0].process.kill()
@@ -89,46 +89,50 @@ class Installation:
 
 @contextmanager
 def installed(
-    cluster: KubernetesCluster, kubelet: Kubelet, own: Path, fault: Fault | None = None, **more: Any
+    cluster: KubernetesCluster, kubelet: Kubelet, folder: Path, fault: Fault | None = None, **further_settings: Any
 ) -> Iterator[Installation]:
-    """``own``: an empty folder. ``more``: further settings of Kubernetes. ``fault``: of the control plane and its pods,
-    once."""
+    """``folder``: an empty folder. ``fault``: a fault of the control plane and its pods, which fires once."""
     project = make_project(cluster)
-    shared = _claimed(cluster, project)
-    of_image = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    shared = _claim_folder(cluster, project)
+    environment_of_image = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     if "JAVA_HOME" in os.environ:
-        of_image["JAVA_HOME"] = os.environ["JAVA_HOME"]
-    kubelet.images["epochal:test"] = Image(environment=of_image, places=[Path(sys.prefix), Path(__file__).parents[2]])
+        environment_of_image["JAVA_HOME"] = os.environ["JAVA_HOME"]
+    kubelet.images["epochal:test"] = Image(
+        environment=environment_of_image, places=[Path(sys.prefix), Path(__file__).parents[2]]
+    )
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-    # Of what the control plane has there, drivers see the store alone.
-    folder = shared / "plane"
-    places = (folder / "home" / "store", shared / "out")
-    mounts = [{"name": "data", "mountPath": str(place), "subPath": str(place.relative_to(shared))} for place in places]
+    # Of the control plane's folder, drivers see the store only.
+    plane_folder = shared / "plane"
+    visible_folders = (plane_folder / "home" / "store", shared / "out")
+    mounts = [
+        {"name": "data", "mountPath": str(place), "subPath": str(place.relative_to(shared))}
+        for place in visible_folders
+    ]
 
     def template(container: str) -> dict[str, Any]:
         return {"spec": {"volumes": [volume], "containers": [{"name": container, "volumeMounts": mounts}]}}
 
-    usual = {
-        "images": ["nobody/*:*"],
+    defaults = {
+        "images": ["test/*:*"],
         "template": template("driver"),
         "executor_template": template("executor"),
         "builder_cpu": "100m",
     }
-    settings = project.settings("epochal:test", **{**usual, **more})
-    file = own / "kubernetes.json"
+    settings = project.settings("epochal:test", **{**defaults, **further_settings})
+    file = folder / "kubernetes.json"
     file.write_text(settings.model_dump_json())
-    code = own / "sensors.py"
+    code = folder / "sensors.py"
     code.write_text(SENSORS)
     environment = {"EPOCHAL_KUBERNETES_FILE": str(file)}
     if fault is not None:
         (shared / "out").mkdir(parents=True, exist_ok=True)
         environment[ENVIRONMENT] = encoded([replace(fault, once=str(shared / "out" / "fault-has-fired"))])
-    with control_plane(folder, environment) as plane:
+    with control_plane(plane_folder, environment) as plane:
         yield Installation(cluster, kubelet, project, plane, shared, code)
     project.end()
 
 
-def _claimed(cluster: KubernetesCluster, project: Project) -> Path:
+def _claim_folder(cluster: KubernetesCluster, project: Project) -> Path:
     spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     claims = f"{project.path}/persistentvolumeclaims"
     cluster.create(claims, {"metadata": {"name": "data"}, "spec": spec})

@@ -1,4 +1,4 @@
-"""Namespaces as an installation makes them: of control planes, and of a project's pods, with the least rights."""
+"""Namespaces of control planes and of a project's pods, with the rights of an installation."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.kit.kubernetes.cluster import ISSUER
 
 CONTROL, DRIVER, EXECUTOR, BUILDER = "epochal-control", "epochal-driver", "epochal-executor", "epochal-builder"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
-OF_CONTROL_PLANES = [
+CONTROL_PLANE_RULES = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "watch", "patch", "delete"]},
     {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
 ]
-OF_DRIVERS = [
+DRIVER_RULES = [
     {
         "apiGroups": [""],
         "resources": ["pods"],
@@ -33,7 +33,7 @@ _numbers = itertools.count(1)
 
 @dataclass
 class Project:
-    """``namespace`` has the service accounts of drivers, executors and builders; in ``control`` is that of control
+    """``namespace``: has the service accounts of drivers, executors and builders. ``control``: has that of control
     planes."""
 
     cluster: KubernetesCluster
@@ -44,8 +44,8 @@ class Project:
     def path(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}"
 
-    def settings(self, image: str, **more: Any) -> KubernetesSettings:
-        """Of a control plane that has its own rights and no others, outside of the cluster."""
+    def settings(self, image: str, **changes: Any) -> KubernetesSettings:
+        """Return the settings of a control plane outside the cluster with the rights of its service account."""
         token = self.cluster.account_token(self.control, CONTROL)
         token_file = self.cluster.folder / f"token-{self.control}"
         token_file.write_text(token)
@@ -64,18 +64,18 @@ class Project:
             "cpu": "100m",
             "memory": "64Mi",
         }
-        return KubernetesSettings.model_validate({**defaults, **more})
+        return KubernetesSettings.model_validate({**defaults, **changes})
 
     def pods(self) -> Mapping[str, Any]:
         return {item["metadata"]["name"]: item for item in self.cluster.get(f"{self.path}/pods")["items"]}
 
     def forbid(self, account: str) -> None:
-        """Take away what this account may do here."""
+        """Remove the rights of this account in the namespace."""
         self.cluster.delete(f"{_rbac(self.namespace)}/rolebindings/{account}")
 
     def end(self) -> None:
         for name in self.pods():
-            with suppress(HTTPError):  # it has gone meanwhile
+            with suppress(HTTPError):  # already deleted
                 self.cluster.delete(f"{self.path}/pods/{name}", {"gracePeriodSeconds": 0})
 
 
@@ -91,18 +91,18 @@ def make_project(cluster: KubernetesCluster) -> Project:
         (project.namespace, BUILDER),
     ):
         cluster.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": account}})
-    _allow(project, CONTROL, project.control, OF_CONTROL_PLANES)
-    _allow(project, DRIVER, project.namespace, OF_DRIVERS)
+    _allow(project, CONTROL, project.control, CONTROL_PLANE_RULES)
+    _allow(project, DRIVER, project.namespace, DRIVER_RULES)
     return project
 
 
-def _allow(project: Project, account: str, of: str, rules: list[dict[str, Any]]) -> None:
+def _allow(project: Project, account: str, namespace: str, rules: list[dict[str, Any]]) -> None:
     metadata = {"metadata": {"name": account}}
     project.cluster.create(f"{_rbac(project.namespace)}/roles", {**metadata, "rules": rules})
     binding = {
         **metadata,
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account},
-        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": of}],
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
     }
     project.cluster.create(f"{_rbac(project.namespace)}/rolebindings", binding)
 
@@ -112,7 +112,7 @@ def _rbac(namespace: str) -> str:
 
 
 def scripted_python(folder: Path, python: str) -> Path:
-    """A folder whose ``python`` runs what the variable ``PROGRAM`` says, whatever it is asked for."""
+    """Create a folder whose ``python`` always runs the program in the variable ``PROGRAM``."""
     folder.mkdir()
     program = folder / "python"
     program.write_text(f'#!/bin/sh\nexec {python} -c "$PROGRAM"\n')

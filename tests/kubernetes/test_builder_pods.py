@@ -1,5 +1,4 @@
-"""Pipelines that are built in pods: what an author's code finds there, what becomes of the pods, and what is said when
-there is none."""
+"""Pipelines built in pods: isolation of the author's code, removal of the pods, and errors."""
 
 from __future__ import annotations
 
@@ -78,8 +77,10 @@ def builders(installation: Installation) -> dict[str, Any]:
     return {name: pod for name, pod in pods.items() if name.startswith("epochal-builder-")}
 
 
-def refused(installation: Installation, client: Client, code: str, folder: Path, **configuration: Any) -> str:
-    """What is said of an application that is made of this code."""
+def error_of_submission(
+    installation: Installation, client: Client, code: str, folder: Path, **configuration: Any
+) -> str:
+    """Submit an application with this code, and return the message of the error."""
     path = folder / "flights.py"
     path.write_text(code)
     artifact = client.artifacts.upload(path)
@@ -88,9 +89,7 @@ def refused(installation: Installation, client: Client, code: str, folder: Path,
     return " ".join(raised.value.message.split())
 
 
-def test_a_build_has_a_pod_without_rights_and_secrets_that_is_gone_after_it(
-    installation: Installation, client: Client
-) -> None:
+def test_builder_pod_has_no_rights_and_secrets_and_is_removed(installation: Installation, client: Client) -> None:
     eventually(lambda: len(builders(installation)) == 1, 60)
     ((name, pod),) = builders(installation).items()
     spec = pod["spec"]
@@ -100,95 +99,99 @@ def test_a_build_has_a_pod_without_rights_and_secrets_that_is_gone_after_it(
     ]
     assert (installation.plane.home / "admin.token").read_text().strip() not in json.dumps(pod)
     installation.submit(client, "sensors")
-    # The one that was there has been used, and another takes its place.
+    # The used spare is replaced by another one.
     eventually(lambda: name not in builders(installation) and len(builders(installation)) == 1, 60)
     client.operations.wait(client.applications.stop("sensors"), timeout_seconds=120)
 
 
-def test_an_authors_code_finds_nothing_of_the_control_plane_and_of_other_builds(
+def test_author_code_cannot_reach_the_control_plane_or_other_builds(
     installation: Installation, client: Client, tmp_path: Path
 ) -> None:
     eventually(lambda: len(builders(installation)) == 1, 60)
-    image = {"spark.kubernetes.driverEnv.MINE": "yes"}  # a pod of its own, beside the one that is kept
+    image = {"spark.kubernetes.driverEnv.MINE": "yes"}  # needs a new pod beside the spare
     (other,) = builders(installation)
-    said = refused(installation, client, HOSTILE.replace("OTHER_POD", other), tmp_path, spark={**SMALL, **image})
-    found = json.loads(said.partition("found ")[2].partition(" until here")[0])
+    message = error_of_submission(
+        installation, client, HOSTILE.replace("OTHER_POD", other), tmp_path, spark={**SMALL, **image}
+    )
+    found = json.loads(message.partition("found ")[2].partition(" until here")[0])
     assert not {"EPOCHAL_HOME", "EPOCHAL_DATABASE_URL", "EPOCHAL_ADMIN_TOKEN_FILE"} & set(found["variables"])
     assert found["of_control_planes"] == [] and found["api_token"] is False
     assert (found["others_work"], found["others_answer"], found["others_orders"]) == (401, 401, 401)
 
 
-def test_an_image_that_cannot_be_pulled_is_said_to_who_submits(
+def test_image_that_cannot_be_pulled_fails_the_submission(
     installation: Installation, client: Client, tmp_path: Path
 ) -> None:
-    spark = {"spark.kubernetes.container.image": "nobody/has:it"}
-    assert "'nobody/has:it' cannot be pulled" in refused(installation, client, SLOW, tmp_path, spark=spark)
+    spark = {"spark.kubernetes.container.image": "test/missing:1"}
+    assert "'test/missing:1' cannot be pulled" in error_of_submission(installation, client, SLOW, tmp_path, spark=spark)
 
 
-def test_what_the_cluster_refuses_is_said_with_what_to_do(
+def test_refusals_of_the_cluster_are_reported_with_a_fix(
     installation: Installation, client: Client, tmp_path: Path
 ) -> None:
-    project, own = installation.project, {"spark.kubernetes.driverEnv.MINE": "yes"}
+    project, new_builder = installation.project, {"spark.kubernetes.driverEnv.MINE": "yes"}
     quota = {"metadata": {"name": "small"}, "spec": {"hard": {"requests.memory": "1Mi"}}}
     project.cluster.create(f"{project.path}/resourcequotas", quota)
     eventually(lambda: "hard" in project.cluster.get(f"{project.path}/resourcequotas/small").get("status", {}), 60)
     try:
-        said = refused(installation, client, SLOW, tmp_path, spark=own)
+        message = error_of_submission(installation, client, SLOW, tmp_path, spark=new_builder)
     finally:
         project.cluster.delete(f"{project.path}/resourcequotas/small")
-    assert "has no room for the builder's pod" in said and "`builder_memory`" in said
+    assert "has no room for the builder's pod" in message and "`builder_memory`" in message
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{project.namespace}/rolebindings"
     binding = project.cluster.get(f"{path}/{CONTROL}")
     project.forbid(CONTROL)
     try:
-        said = refused(installation, client, SLOW, tmp_path, spark=own)
+        message = error_of_submission(installation, client, SLOW, tmp_path, spark=new_builder)
     finally:
-        again = {key: binding[key] for key in ("roleRef", "subjects")}
-        project.cluster.create(path, again | {"metadata": {"name": CONTROL}})
-    assert "may not start pods in the namespace" in said
+        restored = {key: binding[key] for key in ("roleRef", "subjects")}
+        project.cluster.create(path, restored | {"metadata": {"name": CONTROL}})
+    assert "may not start pods in the namespace" in message
 
 
-def test_a_builder_that_is_killed_for_its_memory_is_the_authors_to_know(
+def test_builder_killed_for_memory_is_reported_to_the_author(
     installation: Installation, client: Client, tmp_path: Path, kubelet: Kubelet
 ) -> None:
     import threading
 
-    own = {"spark.kubernetes.driverEnv.MINE": "yes"}
+    new_builder = {"spark.kubernetes.driverEnv.MINE": "yes"}
     before = set(builders(installation))
 
     def kill() -> None:
         eventually(lambda: set(builders(installation)) - before, 60)
         (name,) = set(builders(installation)) - before
-        eventually(lambda: _runs(kubelet, installation, name), 60)
+        eventually(lambda: _is_running(kubelet, installation, name), 60)
         pod = kubelet.pod(installation.project.namespace, name)
         assert pod is not None
         pod.kill_for_memory("builder")
 
     killer = threading.Thread(target=kill)
     killer.start()
-    said = refused(installation, client, SLOW, tmp_path, spark=own)
+    message = error_of_submission(installation, client, SLOW, tmp_path, spark=new_builder)
     killer.join()
-    assert "OOMKilled" in said and "`builder_memory`" in said
+    assert "OOMKilled" in message and "`builder_memory`" in message
 
 
-def _runs(kubelet: Kubelet, installation: Installation, name: str) -> bool:
+def _is_running(kubelet: Kubelet, installation: Installation, name: str) -> bool:
     pod = kubelet.pod(installation.project.namespace, name)
     return pod is not None and bool(pod.containers) and pod.containers[0].process is not None
 
 
-def test_pods_of_a_control_plane_that_is_killed_end_and_are_removed(
+def test_builders_of_a_killed_control_plane_are_removed(
     installation: Installation, client: Client, tmp_path: Path
 ) -> None:
     import threading
 
-    own = {"spark.kubernetes.driverEnv.MINE": "yes"}
+    new_builder = {"spark.kubernetes.driverEnv.MINE": "yes"}
     eventually(lambda: len(builders(installation)) == 1, 60)
     before = set(builders(installation))
-    caller = threading.Thread(target=lambda: refused(installation, client, SLOW, tmp_path, spark=own))
+    caller = threading.Thread(
+        target=lambda: error_of_submission(installation, client, SLOW, tmp_path, spark=new_builder)
+    )
     caller.start()
     eventually(lambda: set(builders(installation)) - before, 60)
-    left = set(builders(installation))
+    leftover_pods = set(builders(installation))
     installation.plane.process.stop(signal.SIGKILL, 20)
     caller.join(120)
     installation.plane.restart()
-    eventually(lambda: not left & set(builders(installation)), 180)
+    eventually(lambda: not leftover_pods & set(builders(installation)), 180)

@@ -1,4 +1,4 @@
-"""Applications whose drivers and executors are pods: submitted, killed, adopted, stopped; and some that cannot run."""
+"""Applications whose drivers and executors are pods: submitted, killed, adopted, stopped, and failing."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def client(installation: Installation) -> Iterator[Client]:
         yield client
 
 
-def test_a_driver_in_a_pod_is_killed_adopted_and_stopped(installation: Installation, client: Client) -> None:
+def test_driver_pod_is_killed_adopted_and_stopped(installation: Installation, client: Client) -> None:
     installation.submit(client, "sensors")
-    installation.reaches(client, "sensors", 2)
+    installation.wait_for_epoch(client, "sensors", 2)
     name = installation.pod_of(client, "sensors")
     manifest = installation.project.pods()[name]
     assert manifest["spec"]["automountServiceAccountToken"] is False
@@ -45,14 +45,14 @@ def test_a_driver_in_a_pod_is_killed_adopted_and_stopped(installation: Installat
     reached = installation.epoch(client, "sensors")
     pod.containers[0].process.kill()
     eventually(lambda: installation.pod_of(client, "sensors") != name, 60)
-    installation.reaches(client, "sensors", reached + 2)
+    installation.wait_for_epoch(client, "sensors", reached + 2)
     eventually(lambda: name not in installation.project.pods(), 60)
     assert "SIGKILL" in client.application("sensors").executions.list()[0].attempts[0].failure.message  # type: ignore[union-attr]
 
     attempt, name = installation.attempt(client, "sensors"), installation.pod_of(client, "sensors")
     installation.plane.restart(kill=True)
     reached = installation.epoch(client, "sensors")
-    installation.reaches(client, "sensors", reached + 2)
+    installation.wait_for_epoch(client, "sensors", reached + 2)
     assert (installation.attempt(client, "sensors"), installation.pod_of(client, "sensors")) == (attempt, name)
 
     client.operations.wait(client.applications.stop("sensors"), timeout_seconds=120)
@@ -68,7 +68,7 @@ def test_executors_are_pods_without_a_token(installation: Installation, client: 
         "spark.kubernetes.executor.request.cores": "100m",
     }
     installation.submit(client, "spread", master=f"k8s://{installation.cluster.url}", spark=spark)
-    installation.reaches(client, "spread", 1)
+    installation.wait_for_epoch(client, "spread", 1)
     driver = installation.pod_of(client, "spread")
     pods = installation.project.pods()
     executors = [pod for name, pod in pods.items() if name.startswith(f"{driver}-exec-")]
@@ -82,7 +82,7 @@ def test_executors_are_pods_without_a_token(installation: Installation, client: 
     eventually(lambda: not any(name.startswith(driver) for name in installation.project.pods()), 60)
 
 
-def test_a_driver_that_may_not_start_executors_says_so(installation: Installation, client: Client) -> None:
+def test_driver_without_rights_for_executors_reports_it(installation: Installation, client: Client) -> None:
     cluster, namespace = installation.cluster, installation.project.namespace
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
     binding = cluster.get(f"{path}/{DRIVER}")
@@ -95,20 +95,20 @@ def test_a_driver_that_may_not_start_executors_says_so(installation: Installatio
     assert "may not create" in installation.show("forbidden")
 
 
-def test_an_image_that_cannot_be_pulled_is_shown(installation: Installation, client: Client) -> None:
-    """A registry had it when the pipeline was built."""
-    images, spark = installation.kubelet.images, {"spark.kubernetes.container.image": "nobody/has:it"}
-    images["nobody/has:it"] = images["epochal:test"]
+def test_image_that_cannot_be_pulled_is_reported(installation: Installation, client: Client) -> None:
+    """The image was available when the pipeline was built."""
+    images, spark = installation.kubelet.images, {"spark.kubernetes.container.image": "test/missing:1"}
+    images["test/missing:1"] = images["epochal:test"]
     installation.submit(client, "imageless", spark=spark, restart={"max_restarts": 1, "backoff_seconds": 0.1})
-    installation.reaches(client, "imageless", 1)
+    installation.wait_for_epoch(client, "imageless", 1)
     client.operations.wait(client.applications.stop("imageless"), timeout_seconds=120)
-    del images["nobody/has:it"]
+    del images["test/missing:1"]
     client.applications.start("imageless")
     eventually(lambda: client.applications.get("imageless").state == "failed", 120)
-    assert "'nobody/has:it' cannot be pulled" in " ".join(installation.show("imageless").split())
+    assert "'test/missing:1' cannot be pulled" in " ".join(installation.show("imageless").split())
 
 
-def test_a_pod_that_waits_for_a_node_says_so_meanwhile(installation: Installation, client: Client) -> None:
+def test_unschedulable_pod_is_reported_while_it_waits(installation: Installation, client: Client) -> None:
     installation.submit(client, "large", spark={"spark.kubernetes.driver.request.cores": "1000"})
     eventually(lambda: "Insufficient cpu" in " ".join(installation.show("large").split()), 60)
     assert client.applications.get("large").state == "starting"
@@ -118,9 +118,9 @@ def test_a_pod_that_waits_for_a_node_says_so_meanwhile(installation: Installatio
     eventually(lambda: name not in installation.project.pods(), 60)
 
 
-def test_a_control_plane_that_is_asked_to_end_leaves_drivers_alone(installation: Installation, client: Client) -> None:
+def test_drivers_survive_the_shutdown_of_the_control_plane(installation: Installation, client: Client) -> None:
     installation.submit(client, "lasting")
-    installation.reaches(client, "lasting", 1)
+    installation.wait_for_epoch(client, "lasting", 1)
     name = installation.pod_of(client, "lasting")
     installation.plane.process.stop(signal.SIGTERM, 20)
     assert installation.project.pods()[name]["status"]["phase"] == "Running"

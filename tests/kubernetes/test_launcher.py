@@ -1,4 +1,4 @@
-"""Drivers as pods of a real cluster: what every launcher does, and what only pods meet."""
+"""Drivers as pods of a real cluster: the contract of launchers, and failures specific to pods."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ NAME = f"{EXECUTION}-1"
 
 @pytest.fixture(scope="module")
 def image(kubelet: Kubelet, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """One whose ``python`` runs the program of the test."""
+    """An image whose ``python`` runs the program of the test."""
     folder = scripted_python(tmp_path_factory.mktemp("image") / "bin", sys.executable)
-    # Also where a volume hides it: a pod has one at /tmp, and a checkout may be there.
+    # Listed as places, because a volume at /tmp could hide a checkout there.
     places = [folder, Path(sys.prefix)]
     kubelet.images["scripted:1"] = Image(environment={"PATH": f"{folder}:{os.environ['PATH']}"}, places=places)
     return "scripted:1"
@@ -50,7 +50,7 @@ Make = Callable[..., KubernetesLauncher]
 
 @pytest.fixture
 def make(project: Project, image: str, tmp_path: Path) -> Iterator[Make]:
-    """A launcher as a control plane has it; further settings may be given."""
+    """Creates launchers with the settings of a control plane, and further settings."""
     launchers: list[KubernetesLauncher] = []
 
     def make(**settings: Any) -> KubernetesLauncher:
@@ -80,24 +80,24 @@ class TestKubernetesLauncher(LauncherContract):
     pass
 
 
-def explained(launcher: Launcher, reference: ProcessReference, words: str) -> None:
+def wait_for_explanation(launcher: Launcher, reference: ProcessReference, words: str) -> None:
     eventually(lambda: words in (launcher.explain(reference) or ""), 60)
 
 
-def test_a_pod_of_the_same_name_is_never_taken_for_the_driver(launching: Launching, project: Project) -> None:
+def test_new_pod_of_the_same_name_is_another_driver(launching: Launching, project: Project) -> None:
     launcher, reference = launching.launch(SLEEP)
     launching.up(launcher, reference)
     project.cluster.delete(f"{project.path}/pods/{NAME}", {"gracePeriodSeconds": 0})
     assert launching.ended(launcher, reference) in (None, -9)
-    explained(launcher, reference, "was deleted")
-    again = launcher.launch(launching.orders(1, SLEEP))
-    assert again != reference
+    wait_for_explanation(launcher, reference, "was deleted")
+    second = launcher.launch(launching.orders(1, SLEEP))
+    assert second != reference
     launcher.terminate(reference, kill=True)
-    launching.up(launcher, again)
-    assert not launcher.alive(reference) and launcher.alive(again)
+    launching.up(launcher, second)
+    assert not launcher.alive(reference) and launcher.alive(second)
 
 
-def test_a_strangers_pod_of_that_name_is_left_alone(launching: Launching, project: Project, image: str) -> None:
+def test_foreign_pod_of_the_same_name_is_not_touched(launching: Launching, project: Project, image: str) -> None:
     container = {"name": "main", "image": image, "command": ["sleep", "600"]}
     container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     restricted = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -110,19 +110,17 @@ def test_a_strangers_pod_of_that_name_is_left_alone(launching: Launching, projec
     assert NAME in project.pods()
 
 
-def test_a_killed_driver_says_what_it_was_killed_for(launching: Launching, project: Project, kubelet: Kubelet) -> None:
+def test_driver_killed_for_memory_is_explained(launching: Launching, project: Project, kubelet: Kubelet) -> None:
     launcher, reference = launching.launch(SLEEP)
     launching.up(launcher, reference)
     pod = kubelet.pod(project.namespace, NAME)
     assert pod is not None
     pod.kill_for_memory("driver")
     assert launching.ended(launcher, reference) == -9
-    explained(launcher, reference, "limit of 64Mi")
+    wait_for_explanation(launcher, reference, "limit of 64Mi")
 
 
-def test_a_driver_that_its_node_evicts_has_ended_and_says_why(
-    launching: Launching, project: Project, kubelet: Kubelet
-) -> None:
+def test_evicted_driver_has_ended_and_is_explained(launching: Launching, project: Project, kubelet: Kubelet) -> None:
     launcher, reference = launching.launch(SLEEP)
     launching.up(launcher, reference)
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
@@ -130,43 +128,41 @@ def test_a_driver_that_its_node_evicts_has_ended_and_says_why(
     status = {"phase": "Failed", "reason": "Evicted", "message": message}
     kubelet.set_status(project.namespace, NAME, {**status, "conditions": [{**condition, "message": message}]})
     eventually(lambda: not launcher.alive(reference), 60)
-    explained(launcher, reference, "short of memory or disk, or shuts down. The node was low on resource")
+    wait_for_explanation(launcher, reference, "short of memory or disk, or shuts down. The node was low on resource")
 
 
-def test_an_image_that_cannot_be_pulled_is_no_driver_that_is_waited_for(
-    launching: Launching, make: Make, project: Project
-) -> None:
-    launcher = make(image="nobody/has:it")
+def test_pod_without_image_has_ended(launching: Launching, make: Make, project: Project) -> None:
+    launcher = make(image="test/missing:1")
     reference = launcher.launch(launching.orders(1, SLEEP))
     assert launching.ended(launcher, reference) is None
-    explained(launcher, reference, "'nobody/has:it' cannot be pulled")
+    wait_for_explanation(launcher, reference, "'test/missing:1' cannot be pulled")
     launcher.terminate(reference, kill=True)
     eventually(lambda: project.pods() == {}, 60)
 
 
-def test_an_image_that_is_not_allowed_is_refused(launching: Launching, make: Make, project: Project) -> None:
+def test_image_that_is_not_allowed_is_refused(launching: Launching, make: Make, project: Project) -> None:
     orders = orders_of(Path("/"), 1, {"spark.kubernetes.container.image": "evil:1"})
     with pytest.raises(EnvironmentProblem, match="evil:1"):
         make().launch(orders)
     assert project.pods() == {}
 
 
-def test_a_pod_that_no_node_takes_is_waited_for_and_says_why(launching: Launching, make: Make) -> None:
+def test_unschedulable_pod_is_alive_and_explained(launching: Launching, make: Make) -> None:
     launcher = make(cpu="1000")
     reference = launcher.launch(launching.orders(1, SLEEP))
-    explained(launcher, reference, "Insufficient cpu")
+    wait_for_explanation(launcher, reference, "Insufficient cpu")
     assert launcher.alive(reference)
 
 
-def test_a_volume_that_is_not_there_is_named(launching: Launching, make: Make) -> None:
+def test_missing_volume_is_named(launching: Launching, make: Make) -> None:
     volume = {"name": "site", "configMap": {"name": "none-such"}}
     launcher = make(template={"spec": {"volumes": [volume]}})
     reference = launcher.launch(launching.orders(1, SLEEP))
-    explained(launcher, reference, "none-such")
+    wait_for_explanation(launcher, reference, "none-such")
     assert launcher.alive(reference)
 
 
-def test_a_quota_that_is_used_up_is_met_again_later(launching: Launching, project: Project) -> None:
+def test_launch_after_an_exhausted_quota_succeeds(launching: Launching, project: Project) -> None:
     quota = {"metadata": {"name": "small"}, "spec": {"hard": {"requests.memory": "1Mi"}}}
     project.cluster.create(f"{project.path}/resourcequotas", quota)
     eventually(lambda: "hard" in project.cluster.get(f"{project.path}/resourcequotas/small").get("status", {}), 60)
@@ -178,17 +174,17 @@ def test_a_quota_that_is_used_up_is_met_again_later(launching: Launching, projec
     assert launcher.alive(reference)
 
 
-def test_what_the_control_plane_may_not_do_is_said(launching: Launching, project: Project) -> None:
+def test_missing_rights_are_reported(launching: Launching, project: Project) -> None:
     launcher = launching.make(SLEEP)
     assert launcher.drivers() == {}
     project.forbid(CONTROL)
     with pytest.raises(PodRefused, match="may not start pods"):
         launcher.launch(launching.orders(1, SLEEP))
     later = launching.make(SLEEP)
-    eventually(lambda: "may not" in _why(later) or "forbidden" in _why(later), 60)
+    eventually(lambda: "may not" in _check_error(later) or "forbidden" in _check_error(later), 60)
 
 
-def _why(launcher: Launcher) -> str:
+def _check_error(launcher: Launcher) -> str:
     try:
         launcher.check()
     except LauncherUnavailable as error:
@@ -196,19 +192,19 @@ def _why(launcher: Launcher) -> str:
     return ""
 
 
-def test_a_template_that_takes_away_what_the_namespace_asks_for_is_refused(launching: Launching, make: Make) -> None:
+def test_template_that_violates_pod_security_is_refused(launching: Launching, make: Make) -> None:
     launcher = make(template={"spec": {"hostNetwork": True}})
     with pytest.raises(EnvironmentProblem, match=r"does not admit.*hostNetwork"):
         launcher.launch(launching.orders(1, SLEEP))
 
 
-def test_no_driver_runs_in_the_control_planes_namespace(project: Project, image: str, tmp_path: Path) -> None:
+def test_namespace_of_the_control_plane_is_refused(project: Project, image: str, tmp_path: Path) -> None:
     settings = project.settings(image, own_namespace=project.namespace)
     with pytest.raises(OptionError, match="the control plane's own"):
         KubernetesLauncher(settings, tmp_path)
 
 
-def test_a_cluster_that_does_not_answer_says_nothing_of_drivers(
+def test_unreachable_cluster_raises_launcher_unavailable(
     launching: Launching, make: Make, tmp_path: Path, cluster: KubernetesCluster
 ) -> None:
     kubeconfig = tmp_path / "kubeconfig"
@@ -222,7 +218,7 @@ def test_a_cluster_that_does_not_answer_says_nothing_of_drivers(
         launcher.alive(ProcessReference(identity="a/b/c"))
 
 
-def test_the_pod_of_a_lost_node_is_struck_off_and_not_waited_for(
+def test_pod_of_a_lost_node_is_removed(
     cluster: KubernetesCluster, launching: Launching, project: Project, image: str, kubelet: Kubelet
 ) -> None:
     def on(node: str, attempt: int) -> DriverOrders:
@@ -241,24 +237,24 @@ def test_the_pod_of_a_lost_node_is_struck_off_and_not_waited_for(
         second = launcher.launch(on("node-1", 2))
         launching.up(launcher, second, 2)
 
-        def is_gone() -> bool:
+        def is_removed() -> bool:
             launcher.terminate(reference, kill=True)
             return DriverName(EXECUTION, 1) not in launcher.drivers()
 
-        eventually(is_gone, 90)
+        eventually(is_removed, 90)
         assert not launcher.alive(reference) and launcher.alive(second)
 
 
-def test_a_log_is_brought_once_by_whoever_asks_however_often(launching: Launching, make: Make, tmp_path: Path) -> None:
+def test_log_lines_are_copied_once(launching: Launching, make: Make, tmp_path: Path) -> None:
     program = "import time\nfor number in range(40): print('line', number, flush=True); time.sleep(0.1)\nprint('end')"
     launcher = make()
     reference = launcher.launch(launching.orders(1, program))
 
-    def has_come() -> bool:
+    def has_line() -> bool:
         launcher.bring_log(reference)
         return "line 3" in launching.log()
 
-    eventually(has_come, 60)
+    eventually(has_line, 60)
     launcher.close()
     successor = make()
     assert launching.ended(successor, reference) == 0

@@ -1,4 +1,4 @@
-"""The cluster for tests does what clusters do, as far as Epochal's tests rely on it."""
+"""The test cluster behaves like a cluster in everything that Epochal's tests rely on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.server, pytest.mark.long]
 SERVE = "import http.server as h; h.ThreadingHTTPServer(('', PORT), h.SimpleHTTPRequestHandler).serve_forever()"
 
 
-def test_a_pod_runs_and_its_end_and_log_are_in_the_api(pods: Pods) -> None:
+def test_pod_reports_its_exit_and_log(pods: Pods) -> None:
     pods.run("good", command="echo out; echo err >&2")
     pods.run("bad", command="echo because > /dev/termination-log; exit 3")
     assert pods.ended("good")["exitCode"] == 0
@@ -30,7 +30,7 @@ def test_a_pod_runs_and_its_end_and_log_are_in_the_api(pods: Pods) -> None:
     assert pods.status("bad")["phase"] == "Failed"
 
 
-def test_a_containers_files_are_its_own(pods: Pods) -> None:
+def test_containers_have_separate_file_systems(pods: Pods) -> None:
     pods.run("writer", command="echo x > /epochal-was-here; hostname; cat /epochal-was-here; ps | wc -l")
     assert pods.ended("writer")["exitCode"] == 0
     pods.run("reader", command="test -e /epochal-was-here")
@@ -41,7 +41,7 @@ def test_a_containers_files_are_its_own(pods: Pods) -> None:
     assert pods.ended("closed")["exitCode"] != 0
 
 
-def test_volumes_are_waited_for_and_the_cluster_warns_meanwhile(pods: Pods) -> None:
+def test_pod_waits_for_missing_volumes_with_a_warning(pods: Pods) -> None:
     volumes = [{"name": "site", "configMap": {"name": "site"}}, {"name": "keys", "secret": {"secretName": "keys"}}]
     mounts = [{"name": "site", "mountPath": "/etc/site"}, {"name": "keys", "mountPath": "/etc/keys", "readOnly": True}]
     pods.run("late", command="cat /etc/site/a /etc/keys/b", volumes=volumes, container={"volumeMounts": mounts})
@@ -55,7 +55,7 @@ def test_volumes_are_waited_for_and_the_cluster_warns_meanwhile(pods: Pods) -> N
     assert pods.log("late") == "from-map from-secret"
 
 
-def test_a_claim_outlives_the_pod_that_wrote_to_it(pods: Pods) -> None:
+def test_claim_outlives_its_pod(pods: Pods) -> None:
     claim = {
         "metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
@@ -72,7 +72,7 @@ def test_a_claim_outlives_the_pod_that_wrote_to_it(pods: Pods) -> None:
     assert pods.log("second") == "kept\n"
 
 
-def test_a_projected_token_says_whose_it_is_and_for_whom(pods: Pods, cluster: KubernetesCluster) -> None:
+def test_projected_token_names_its_pod_and_audience(pods: Pods, cluster: KubernetesCluster) -> None:
     source = {"serviceAccountToken": {"audience": "epochal", "expirationSeconds": 600, "path": "token"}}
     volume = {"name": "orders", "projected": {"sources": [source]}}
     mount = {"volumeMounts": [{"name": "orders", "mountPath": "/var/run/secrets/epochal"}]}
@@ -86,7 +86,7 @@ def test_a_projected_token_says_whose_it_is_and_for_whom(pods: Pods, cluster: Ku
     assert claims["exp"] - claims["iat"] == 600
 
 
-def test_arguments_and_variables_refer_to_others(pods: Pods) -> None:
+def test_arguments_and_variables_can_refer_to_variables(pods: Pods) -> None:
     variables = [
         {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "GREETING", "value": "hello $(NAME)"},
@@ -96,7 +96,7 @@ def test_arguments_and_variables_refer_to_others(pods: Pods) -> None:
     assert pods.log("greeter") == "hello greeter $(NAME) greeter\n"
 
 
-def test_init_containers_come_first_one_after_the_other(pods: Pods) -> None:
+def test_init_containers_run_first_and_in_order(pods: Pods) -> None:
     mount = {"volumeMounts": [{"name": "work", "mountPath": "/work-of-pod"}]}
     first = {"name": "first", "image": "shell:1", "args": ["echo 1 >> /work-of-pod/order"], **mount}
     second = {"name": "second", "image": "shell:1", "args": ["echo 2 >> /work-of-pod/order"], **mount}
@@ -111,21 +111,23 @@ def test_init_containers_come_first_one_after_the_other(pods: Pods) -> None:
     assert status["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 4
 
 
-def test_a_deleted_pod_is_asked_to_end_and_then_ended(pods: Pods, tmp_path: Path) -> None:
+def test_deleted_pod_gets_sigterm_and_then_sigkill(pods: Pods, tmp_path: Path) -> None:
     seen = {
         "volumes": [{"name": "seen", "hostPath": {"path": str(tmp_path)}}],
         "container": {"volumeMounts": [{"name": "seen", "mountPath": "/seen"}]},
     }
-    pods.run("polite", command="trap 'touch /seen/asked; exit 0' TERM; echo up; while :; do sleep 0.1; done", **seen)
-    pods.run("deaf", command="trap '' TERM; echo up; while :; do sleep 0.1; done")
-    for name in ("polite", "deaf"):
+    pods.run(
+        "graceful", command="trap 'touch /seen/sigterm; exit 0' TERM; echo up; while :; do sleep 0.1; done", **seen
+    )
+    pods.run("stubborn", command="trap '' TERM; echo up; while :; do sleep 0.1; done")
+    for name in ("graceful", "stubborn"):
         eventually(lambda name=name: "up" in pods.log(name), 60)  # type: ignore[misc]
-        pods.cluster.delete(f"{pods.path}/{name}", {"gracePeriodSeconds": 5 if name == "polite" else 1})
+        pods.cluster.delete(f"{pods.path}/{name}", {"gracePeriodSeconds": 5 if name == "graceful" else 1})
     eventually(lambda: pods.names() == set(), 60)
-    assert (tmp_path / "asked").exists()
+    assert (tmp_path / "sigterm").exists()
 
 
-def test_a_deployment_becomes_ready_by_its_probes(pods: Pods, kubelet: Kubelet) -> None:
+def test_deployment_becomes_ready_through_its_probes(pods: Pods, kubelet: Kubelet) -> None:
     port = 18_080
     container = {
         "name": "main",
@@ -148,21 +150,21 @@ def test_a_deployment_becomes_ready_by_its_probes(pods: Pods, kubelet: Kubelet) 
     pods.cluster.delete(f"{path}/web")
 
 
-def test_an_image_that_there_is_not_is_not_pulled(pods: Pods) -> None:
-    pods.run("none", image="nobody/has:it")
+def test_missing_image_is_not_pulled(pods: Pods) -> None:
+    pods.run("none", image="test/missing:1")
     status = pods.wait(
         "none", lambda status: "waiting" in (status.get("containerStatuses") or [{}])[0].get("state", {})
     )
     assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == "ImagePullBackOff"
 
 
-def test_a_pod_that_needs_more_than_there_is_is_not_scheduled(pods: Pods) -> None:
+def test_pod_with_too_large_requests_is_not_scheduled(pods: Pods) -> None:
     pods.run("large", command="true", container={"resources": {"requests": {"cpu": "1000"}}})
     status = pods.wait("large", lambda status: bool(status.get("conditions")))
     assert (status["conditions"][0]["type"], status["conditions"][0]["reason"]) == ("PodScheduled", "Unschedulable")
 
 
-def test_a_pod_that_is_killed_for_its_memory_says_so(pods: Pods, kubelet: Kubelet) -> None:
+def test_pod_killed_for_memory_reports_it(pods: Pods, kubelet: Kubelet) -> None:
     pods.run("large", command="echo up; sleep 60")
     eventually(lambda: "up" in pods.log("large"), 60)
     pod = kubelet.pod(pods.namespace, "large")

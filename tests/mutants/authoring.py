@@ -1,4 +1,4 @@
-"""Wrong ways to check what verbs compute."""
+"""Wrong checks of row-wise verbs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from tests.mutants.mutant import change, mutant
 ROW_WISE = "tests/spark/test_row_wise.py"
 
 
-@mutant("row-wise verbs: a join of the stream with its own epoch passes", ROW_WISE)
+@mutant("row-wise verbs: a join of the stream with its own epoch is accepted", ROW_WISE)
 def _self_joins() -> None:
     from epochal.pipeline.row_wise import _Search
 
     change(_Search, "_joined", lambda joined: lambda self, node, of_children: iter(()))
 
 
-@mutant("row-wise verbs: window functions pass", ROW_WISE)
+@mutant("row-wise verbs: window functions are accepted", ROW_WISE)
 def _window_functions() -> None:
     from epochal.pipeline import row_wise
 
@@ -22,7 +22,7 @@ def _window_functions() -> None:
     change(row_wise, "_ADVICE", lambda advice: {name: text for name, text in advice.items() if name != "Window"})
 
 
-@mutant("row-wise verbs: a subquery over the stream passes", ROW_WISE)
+@mutant("row-wise verbs: a subquery over the stream is accepted", ROW_WISE)
 def _subqueries() -> None:
     from epochal.pipeline.row_wise import _Search
 
@@ -36,7 +36,7 @@ def _subqueries() -> None:
     change(_Search, "faults", without)
 
 
-@mutant("row-wise verbs: only sinks are checked, not operators", ROW_WISE)
+@mutant("row-wise verbs: sinks are checked, but not operators", ROW_WISE)
 def _only_sinks() -> None:
     from epochal.pipeline import row_wise
     from epochal.pipeline.graph import SinkNode
@@ -44,7 +44,7 @@ def _only_sinks() -> None:
     change(row_wise, "_is_end", lambda end: lambda node: isinstance(node, SinkNode))
 
 
-@mutant("row-wise verbs: what a verb with per_epoch=True gives lets every later verb pass", ROW_WISE)
+@mutant("row-wise verbs: every verb after a verb with per_epoch=True is accepted", ROW_WISE)
 def _per_epoch_forever() -> None:
     from epochal.pipeline import row_wise
 

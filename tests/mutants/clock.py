@@ -11,7 +11,7 @@ ATTEMPT = f"{CLOCK}::test_attempt_uses_its_clock_for_epochs_reports_and_warnings
 DUE = "tests/simulation/test_due_and_in_flight.py"
 
 
-@mutant("clock: epoch time is the wall clock wherever it jumps", f"{DUE} {CLOCK}")
+@mutant("clock: epoch time follows every jump of the wall clock", f"{DUE} {CLOCK}")
 def _follows_every_jump() -> None:
     from epochal.engine import clock
 
@@ -19,8 +19,8 @@ def _follows_every_jump() -> None:
     change(clock, "SLEW", lambda _: 1)
 
 
-@mutant("clock: the tolerance counts from the corrected time, so that steps add up", CLOCK)
-def _steps_add_up() -> None:
+@mutant("clock: the tolerance counts from the corrected time, so steps accumulate", CLOCK)
+def _steps_accumulate() -> None:
     from dataclasses import replace
 
     from epochal.engine import clock
@@ -44,9 +44,9 @@ def _never_followed() -> None:
     change(clock, "advanced", lambda right: lambda *arguments: replace(right(*arguments), offset=0))
 
 
-@mutant("clock: suspension does not count", CLOCK)
-def _monotonic() -> None:
-    """As CLOCK_MONOTONIC: a long gap between two readings is no time that has passed."""
+@mutant("clock: time during a suspension is not counted", CLOCK)
+def _suspension_ignored() -> None:
+    """Like CLOCK_MONOTONIC: a long gap between two readings does not count as elapsed time."""
     from epochal.engine import clock
 
     def wrong(right: Any) -> Any:
@@ -58,7 +58,7 @@ def _monotonic() -> None:
     change(clock, "advanced", wrong)
 
 
-@mutant("clock: an attempt begins whatever the clock of the catalog's database shows", CLOCK)
+@mutant("clock: an attempt does not compare its clock with that of the catalog's database", CLOCK)
 def _not_compared() -> None:
     from epochal.engine.clock import EpochClock
 

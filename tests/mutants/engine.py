@@ -1,4 +1,4 @@
-"""Wrong ways to commit and to recover, and to write to the catalog."""
+"""Wrong ways to commit, to recover and to write to the catalog."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _commit_before_manifest() -> None:
     change(Coordinator, "_decide", early)
 
 
-@mutant("engine: recovery does not redo what was decided", SIMULATION)
+@mutant("engine: recovery does not redo decided commits", SIMULATION)
 def _no_redo() -> None:
     from epochal.engine.recovery import Recovery
 
@@ -39,7 +39,7 @@ def _no_abort() -> None:
     change(Recovery, "_abort_undecided", lambda _: lambda self, point: None)
 
 
-@mutant("engine: an unknown outcome is taken for a failure", SIMULATION)
+@mutant("engine: an unknown outcome counts as a failure", SIMULATION)
 def _guessed_outcome() -> None:
     from epochal.engine.coordinator import Coordinator
     from epochal.errors import Conflict, OutcomeUnknown
@@ -50,7 +50,7 @@ def _guessed_outcome() -> None:
                 self.catalog.prepare_epoch(scope.epoch, scope.parent, reference, manifest.counts)
             except OutcomeUnknown:
                 self._forget(scope, None, reference)
-                raise Conflict("It has surely failed.") from None
+                raise Conflict("The epoch has failed.") from None
 
         return wrong
 
@@ -72,7 +72,7 @@ def _accepted_early() -> None:
     change(Coordinator, "_run_and_collect", early)
 
 
-@mutant("engine: a recovery does not know what is due and in flight", SIMULATION)
+@mutant("engine: recovery loses due times and records in flight", SIMULATION)
 def _forgotten_snapshot() -> None:
     from epochal.engine.recovery import Recovery
 
@@ -87,14 +87,14 @@ def _forgotten_snapshot() -> None:
     change(Recovery, "_find", forgetful)
 
 
-@mutant("engine: the epoch time goes back with a clock", "tests/simulation/test_due_and_in_flight.py")
+@mutant("engine: epoch time goes backwards with the clock", "tests/simulation/test_due_and_in_flight.py")
 def _falling_epoch_time() -> None:
     from epochal.engine import coordinator
 
     change(coordinator, "conditions_after", lambda after: lambda graph, parent, opening: after(graph, None, opening))
 
 
-@mutant("engine: a missing or doubled handle is not noticed", "tests/unit/test_engine_epoch.py")
+@mutant("engine: missing and duplicate handles are accepted", "tests/unit/test_engine_epoch.py")
 def _uncounted_handles() -> None:
     from epochal.engine import job
 
@@ -104,7 +104,7 @@ def _uncounted_handles() -> None:
     change(job, "_complete", trusting)
 
 
-@mutant("engine: what tasks lost is swept together with what was decided", SIMULATION)
+@mutant("engine: the sweep of lost tasks' files deletes decided deltas", SIMULATION)
 def _swept_winners() -> None:
     from epochal.engine import recovery, retention
 
@@ -118,7 +118,7 @@ def _swept_winners() -> None:
     change(recovery, "sweep_losers", all_of_it)
 
 
-@mutant("catalog: an attempt that was fenced may still write", "tests/service/test_catalog.py")
+@mutant("catalog: a fenced attempt can still write", "tests/service/test_catalog.py")
 def _no_fence() -> None:
     from sqlalchemy import bindparam, update
 
@@ -126,11 +126,11 @@ def _no_fence() -> None:
     from epochal.service.catalog.models import Branch
 
     unguarded = update(Branch).where(Branch.id == bindparam("the_branch"))
-    asked = [Branch.application, Branch.head_branch, Branch.head_epoch, Branch.parent_epoch]
-    change(epoch_statements, "OWN", lambda _: unguarded.values(owned=True).returning(*asked))
+    returned = [Branch.application, Branch.head_branch, Branch.head_epoch, Branch.parent_epoch]
+    change(epoch_statements, "OWN", lambda _: unguarded.values(owned=True).returning(*returned))
 
 
-@mutant("engine: one wide operator takes generated code from narrow ones", WIDE_AGGREGATES)
+@mutant("engine: one wide operator disables code generation for narrow ones", WIDE_AGGREGATES)
 def _interpreted_beside_wide() -> None:
     from epochal.engine.session import COMPILED_AGGREGATES
     from epochal.engine.spark_runner import SparkRunner

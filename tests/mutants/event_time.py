@@ -1,4 +1,4 @@
-"""Wrong watermarks, and wrong timers."""
+"""Wrong watermarks and timers."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ DUE = "tests/simulation/test_due_and_in_flight.py"
 JOINS = "tests/unit/tasks/test_interval_join.py"
 
 
-@mutant("timers: those that wait are lost with the attempt", TIMERS)
+@mutant("timers: pending timers are lost with the attempt", TIMERS)
 def _timers_lost() -> None:
     from epochal.operators.process.stored_timers import _Domain
 
     change(_Domain, "due", lambda _: lambda self: iter(()))
 
 
-@mutant("timers: one that is set behind a fired one expires with the epoch", TIMERS)
+@mutant("timers: a timer set before an already fired one expires with the epoch", TIMERS)
 def _timers_expired() -> None:
     from epochal.operators.process.timers import Timers
 
     change(Timers, "_put", lambda put: lambda self, timer, due: put(self, timer, min(due, max(timer[1], due - 1))))
 
 
-@mutant("timers: one that fired while the clock stood fires again", TIMERS)
+@mutant("timers: a timer that fired while the clock stood still fires again", TIMERS)
 def _timers_again() -> None:
     from epochal.operators.process.stored_timers import _Domain
 
     change(_Domain, "_unexpired", lambda _: lambda self, due: [])
 
 
-@mutant("watermarks: lateness is judged by what fires in the epoch", WATERMARKS)
+@mutant("watermarks: lateness is judged by the watermark that fires timers in the epoch", WATERMARKS)
 def _late_by_fire() -> None:
     from epochal.state import watermarks
 
@@ -55,14 +55,14 @@ def _forgotten_hold() -> None:
     change(watermarks, "_hold", lambda _: lambda graph, name: 0)
 
 
-@mutant("watermarks: idleness is by the clock on the wall, also while no driver ran", WATERMARKS)
+@mutant("watermarks: idleness counts wall-clock time in which no driver ran", WATERMARKS)
 def _idle_by_wall_clock() -> None:
     from epochal.state import watermarks
 
     change(watermarks, "_partitions", lambda real: lambda *arguments: real(*arguments[:-1], watermarks.BEGINNING))
 
 
-@mutant("watermarks: the partition that is furthest ahead decides", CHAINS)
+@mutant("watermarks: the partition that is furthest ahead determines the watermark", CHAINS)
 def _furthest_partition() -> None:
     from epochal.state import watermarks
 
@@ -75,21 +75,21 @@ def _furthest_partition() -> None:
     change(watermarks, "_inputs_of_declaration", furthest)
 
 
-@mutant("watermarks: what an epoch has observed does not reach its manifest", CHAINS)
+@mutant("watermarks: observed event times are missing in the manifest", CHAINS)
 def _unobserved() -> None:
     from epochal.engine import manifests
 
     change(manifests, "observed", lambda _: lambda graph, clock, latest: clock)
 
 
-@mutant("due: the manifest does not say what waits for a time", DUE)
+@mutant("due: the manifest does not record due times", DUE)
 def _nothing_due() -> None:
     from epochal.engine.job import Collected
 
     change(Collected, "due", lambda _: property(lambda self: {}))
 
 
-@mutant("joins: a row goes when its own time has passed, whatever may come for it", JOINS)
+@mutant("joins: a row is deleted when its own time has passed, although matching rows can still arrive", JOINS)
 def _rows_of_joins_go_early() -> None:
     from epochal.operators.joins import interval_plan
 

@@ -1,4 +1,4 @@
-"""Wrong ways to keep events."""
+"""Wrong ways to store events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.mutants.mutant import change, mutant
 TESTS = "tests/service/test_events.py"
 
 
-@mutant("events: out of order", TESTS)
+@mutant("events: numbers are not in the order of events", TESTS)
 def _out_of_order() -> None:
     from epochal.service.catalog import events
 
@@ -17,7 +17,7 @@ def _out_of_order() -> None:
     events._ASSIGN = text(backwards)
 
 
-@mutant("events: what has expired is a silent gap", TESTS)
+@mutant("events: expired events leave a gap without an error", TESTS)
 def _a_silent_gap() -> None:
     from epochal.service.catalog.events import EventRepository
 

@@ -1,4 +1,4 @@
-"""Wrong ways to take records of Kafka by the batch."""
+"""Wrong ways to read Kafka records in batches."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.mutants.mutant import change, mutant
 RECORDS = "tests/unit/test_kafka_records.py"
 
 
-@mutant("Kafka: a record without a value has an empty one", RECORDS)
-def _no_value_is_an_empty_one() -> None:
+@mutant("Kafka: a missing value is read as an empty value", RECORDS)
+def _missing_values_are_empty() -> None:
     from epochal.connectors.kafka import records
 
     change(records, "_copied", lambda copied: lambda starts, lengths, absent=None: copied(starts, lengths))
 
 
-@mutant("Kafka: what was read is read again when a partition is assigned again", RECORDS)
+@mutant("Kafka: records are read twice when a partition is assigned again", RECORDS)
 def _records_twice() -> None:
     from epochal.connectors.kafka.reading import RangeReader
 
@@ -33,8 +33,8 @@ def _records_twice() -> None:
     change(RangeReader, "_new", wrong)
 
 
-@mutant("Kafka: what comes behind the end of a range is read", RECORDS)
-def _behind_the_end() -> None:
+@mutant("Kafka: records after the end of a range are read", RECORDS)
+def _past_the_end() -> None:
     from epochal.connectors.kafka.reading import RangeReader
 
     def wrong(new: Any) -> Any:
@@ -43,21 +43,21 @@ def _behind_the_end() -> None:
     change(RangeReader, "_new", wrong)
 
 
-@mutant("Kafka: whatever Arrow's reader takes is JSON as Spark reads it", "tests/spark/test_kafka_json.py")
-def _all_json_is_alike() -> None:
+@mutant("Kafka: Arrow parses JSON that Spark reads differently", "tests/spark/test_kafka_json.py")
+def _arrow_parses_all_json() -> None:
     from epochal.connectors.kafka import json_values
 
     change(json_values, "_alike", lambda _: lambda texts: np.ones(len(texts), np.bool_))
 
 
-@mutant("Kafka: tombstones stay rows of nulls where they are to be dropped", RECORDS)
+@mutant("Kafka: tombstones become rows of nulls although they are to be dropped", RECORDS)
 def _tombstones_are_rows() -> None:
     from epochal.connectors.kafka.decoding import Columns
 
     change(Columns, "_with_tombstones_handled", lambda _: lambda self, records: records)
 
 
-@mutant("Kafka: an empty value is a tombstone", RECORDS)
+@mutant("Kafka: an empty value counts as a tombstone", RECORDS)
 def _empty_values_are_tombstones() -> None:
     from epochal.connectors.kafka.decoding import Columns
 

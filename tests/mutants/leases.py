@@ -1,4 +1,4 @@
-"""Wrong ways to lead, and to judge whether a driver lives."""
+"""Wrong leader leases, and wrong decisions about the liveness of drivers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from tests.mutants.mutant import change, mutant
 
 SIMULATION = "tests/simulation/test_control_planes.py"
-ROUNDS = "tests/service/test_supervision_reconciler.py"
+RECONCILER = "tests/service/test_supervision_reconciler.py"
 
 
 def _nodes_clock(_: Any) -> Any:
@@ -24,7 +24,7 @@ def _lease_by_the_nodes_clock() -> None:
     change(leases, "database_now", _nodes_clock)
 
 
-@mutant("leases: no margin, and counted from the answer", SIMULATION)
+@mutant("leases: no safety margin, and the term counts from the answer", SIMULATION)
 def _no_margin() -> None:
     from epochal.service.runtime.leadership import LeaseLeadership
 
@@ -37,28 +37,28 @@ def _no_margin() -> None:
     change(LeaseLeadership, "_hold", late)
 
 
-@mutant("leases: one that was lost is renewed", SIMULATION)
-def _renewed_after_it_was_lost() -> None:
+@mutant("leases: a lost lease is renewed", SIMULATION)
+def _lost_lease_renewed() -> None:
     from epochal.service.catalog import leases
 
     change(leases, "may_renew", lambda _: lambda lease, term, moment, claimant: lease is not None)
 
 
-@mutant("leases: one is taken before it is over", SIMULATION)
+@mutant("leases: a lease is taken before it has expired", SIMULATION)
 def _taken_early() -> None:
     from epochal.service.catalog import leases
 
     change(leases, "may_take", lambda _: lambda lease, moment, claimant, is_gone: True)
 
 
-@mutant("supervision: silence is judged by the node's clock", SIMULATION)
-def _silence_by_the_nodes_clock() -> None:
+@mutant("supervision: heartbeat timeouts are judged by the node's clock", SIMULATION)
+def _timeout_by_the_nodes_clock() -> None:
     from epochal.service.catalog import ledger
 
     change(ledger, "database_now", _nodes_clock)
 
 
-@mutant("supervision: heartbeats are written by the node's clock", SIMULATION)
+@mutant("supervision: heartbeats are written with the node's clock", SIMULATION)
 def _heartbeats_by_the_nodes_clock() -> None:
     from sqlalchemy import bindparam
 
@@ -68,34 +68,34 @@ def _heartbeats_by_the_nodes_clock() -> None:
     change(epoch_statements, "HEARTBEAT", lambda heartbeat: heartbeat.values(heartbeat_at=own))
 
 
-@mutant("supervision: processes of other machines are looked for and ended here", SIMULATION)
+@mutant("supervision: processes of other machines are looked up and killed on this one", SIMULATION)
 def _without_machine() -> None:
     from epochal.service.runtime.supervision.reconciler import Reconciler
 
     change(Reconciler, "_is_here", lambda _: lambda self, reference: True)
 
 
-@mutant("supervision: who begins to lead takes silence before for death", SIMULATION)
+@mutant("supervision: a new leader counts the time before its term towards heartbeat timeouts", SIMULATION)
 def _no_time_for_drivers() -> None:
-    from epochal.service.runtime.supervision import reconciler as rounds
+    from epochal.service.runtime.supervision import reconciler
 
     def hasty(decide: Any) -> Any:
         return lambda execution, process, now, since, settings: decide(
             execution, process, now, datetime.min.replace(tzinfo=now.tzinfo), settings
         )
 
-    change(rounds, "decide", hasty)
+    change(reconciler, "decide", hasty)
 
 
-@mutant("supervision: a process is killed without its identity", "tests/service/test_supervision_launcher.py")
+@mutant("supervision: a process is killed without an identity check", "tests/service/test_supervision_launcher.py")
 def _kill_without_identity() -> None:
     from epochal.service.runtime.launchers.processes import LocalProcess
 
     change(LocalProcess, "exists", lambda _: lambda self: LocalProcess.find(self.pid) is not None)
 
 
-@mutant("supervision: what was heard in the meantime is given up", ROUNDS)
-def _given_up_all_the_same() -> None:
+@mutant("supervision: an attempt is given up although its heartbeat arrived meanwhile", RECONCILER)
+def _given_up_despite_a_heartbeat() -> None:
     from epochal.service.catalog.ledger import ExecutionLedger
 
     def blind(_: Any) -> Any:
@@ -107,8 +107,8 @@ def _given_up_all_the_same() -> None:
     change(ExecutionLedger, "attempt_lost", blind)
 
 
-@mutant("supervision: every process that looks like a driver's is ended", ROUNDS)
-def _strangers_are_ended() -> None:
+@mutant("supervision: every process that looks like a driver is killed", RECONCILER)
+def _foreign_processes_are_killed() -> None:
     from epochal.service.catalog.ledger import ExecutionLedger
     from epochal.service.domain.executions import AttemptOver
 

@@ -12,29 +12,29 @@ LOOKUPS = "tests/service/test_lookups.py"
 SINCE = "tests/service/test_acceptance.py"
 
 
-@mutant("look-ups: a token that was deleted can still read", SHORT)
+@mutant("look-ups: a deleted token can still read", SHORT)
 def _any_token_reads() -> None:
     from epochal.service.runtime.authenticator import Authenticator
 
     change(Authenticator, "may_read", lambda _: lambda self, authorization: True)
 
 
-@mutant("look-ups: the epoch that an answer names is that of the first answer", LOOKUPS)
-def _the_epoch_of_before() -> None:
+@mutant("look-ups: every answer names the epoch of the first answer", LOOKUPS)
+def _stale_epoch() -> None:
     from epochal.service.api.fast_lookups import FastLookups
 
     def wrong(answer: Any) -> Any:
-        def of_before(self: FastLookups, url: bytes, headers: Any) -> Any:
+        def stale(self: FastLookups, url: bytes, headers: Any) -> Any:
             self._replicas.table = cache(type(self._replicas).table.__get__(self._replicas))  # type: ignore[method-assign]
             return answer(self, url, headers)
 
-        return of_before
+        return stale
 
     change(FastLookups, "answer", wrong)
 
 
-@mutant("look-ups: what follows a request in the connection is answered before it", SHORT)
-def _out_of_turn() -> None:
+@mutant("look-ups: pipelined requests are answered out of order", SHORT)
+def _out_of_order() -> None:
     from epochal.service.api.lookup_protocol import LookupProtocol
 
     def wrong(answer_here: Any) -> Any:
@@ -50,7 +50,7 @@ def _out_of_turn() -> None:
     change(LookupProtocol, "_answer_here", wrong)
 
 
-@mutant("look-ups: since is that of the latest committed epoch, not of the snapshot that answers", SINCE)
+@mutant("look-ups: since is that of the latest committed epoch, not of the snapshot read", SINCE)
 def _since_of_the_head() -> None:
     from epochal.service.queries.state.lookups import Lookups
 
@@ -67,8 +67,8 @@ def _since_of_the_head() -> None:
     change(Lookups, "past", wrong)
 
 
-@mutant("look-ups: the short way leaves since out", SHORT)
-def _no_since_the_short_way() -> None:
+@mutant("look-ups: fast look-ups omit since", SHORT)
+def _no_since_in_fast_lookups() -> None:
     from epochal.service.api.fast_lookups import _Form
 
     def wrong(of: Any) -> Any:

@@ -24,7 +24,7 @@ def _filters_ignored() -> None:
     change(meaning, "conjuncts", lambda _: lambda condition, columns: frozenset())
 
 
-@mutant("upgrades: columns are compared by their names, not by what computes them", EQUAL_TO_BATCH)
+@mutant("upgrades: columns are compared by name, not by expression", EQUAL_TO_BATCH)
 def _by_name() -> None:
     from epochal.state import meaning
 
@@ -34,14 +34,14 @@ def _by_name() -> None:
     change(meaning.Branch, "with_columns", wrong)
 
 
-@mutant("upgrades: a column that an operator passes on is known by the operator alone", EDITS)
+@mutant("upgrades: a column is identified by the last operator, not by the expressions before it", EDITS)
 def _not_passed_on() -> None:
     from epochal.pipeline import state_definitions
 
     change(state_definitions._Walk, "_output", lambda _: lambda self, node: iter(()))
 
 
-@mutant("upgrades: another merge function can be accepted", EDITS)
+@mutant("upgrades: a different merge function can be accepted", EDITS)
 def _function_accepted() -> None:
     from epochal.state import meaning
 

@@ -1,4 +1,4 @@
-"""A deliberately wrong protocol: one change to the real code, and the tests that have to notice it."""
+"""A deliberately wrong protocol: one change to the real code, and the tests that must detect it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Mutant:
-    """``apply`` makes the change in the process of the tests, before they are collected."""
+    """``apply`` changes the code in the process of the tests, before they are collected."""
 
     name: str
     apply: Callable[[], None]
@@ -17,7 +17,7 @@ class Mutant:
 
 
 MUTANTS: list[Mutant] = []
-"""All that the modules beside this one declare."""
+"""The mutants that the modules of this package declare."""
 
 
 def mutant(name: str, tests: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
@@ -29,5 +29,5 @@ def mutant(name: str, tests: str) -> Callable[[Callable[[], None]], Callable[[],
 
 
 def change(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace ``owner.name`` by what ``make`` makes of it."""
+    """Replace ``owner.name`` with the result of ``make(owner.name)``."""
     setattr(owner, name, make(getattr(owner, name)))

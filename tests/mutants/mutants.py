@@ -1,4 +1,4 @@
-"""Deliberately wrong protocols, of all subjects."""
+"""All mutants."""
 
 from __future__ import annotations
 
@@ -47,4 +47,4 @@ SUBJECTS = (
     authoring,
     security,
 )
-"""Whose mutants are declared by being imported."""
+"""Modules that declare their mutants when imported."""

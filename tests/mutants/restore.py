@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import mutant
 
 
-@mutant("restore: attempts are not raised", "tests/service/test_restores.py")
+@mutant("restore: attempt numbers are not raised", "tests/service/test_restores.py")
 def _without_a_raised_attempt() -> None:
     from epochal.service.catalog import post_restore
 

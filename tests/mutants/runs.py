@@ -1,4 +1,4 @@
-"""Wrong ways to keep state in runs."""
+"""Wrong ways to store state in runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONTRACT = "tests/spark/contract/test_state_backends.py"
 BOTH = f"{HEAP} {CONTRACT}"
 
 
-@mutant("runs: keys of one hash are taken for one key", CONTRACT)
+@mutant("runs: keys with equal hashes count as one key", CONTRACT)
 def _equal_hashes_are_equal_keys() -> None:
     from epochal.backends.runs.run import Run
 
@@ -31,8 +31,8 @@ def _equal_hashes_are_equal_keys() -> None:
     change(Run, "find", wrong)
 
 
-@mutant("runs: of what is merged the oldest stays", BOTH)
-def _the_oldest_stays() -> None:
+@mutant("runs: a merge keeps the oldest row of a key", BOTH)
+def _oldest_row_wins() -> None:
     from epochal.backends.runs import lists
 
     def wrong(merged: Any) -> Any:
@@ -41,8 +41,8 @@ def _the_oldest_stays() -> None:
     change(lists, "merged", wrong)
 
 
-@mutant("runs: a merge forgets what was deleted while older runs have it", BOTH)
-def _deleted_keys_come_back() -> None:
+@mutant("runs: a merge drops deletions of keys that older runs hold", BOTH)
+def _merge_drops_deletions() -> None:
     from epochal.backends.runs import lists
 
     def wrong(merged: Any) -> Any:
@@ -54,8 +54,8 @@ def _deleted_keys_come_back() -> None:
     change(lists, "merged", wrong)
 
 
-@mutant("runs: a rescale forgets what was deleted while older runs have it", HEAP)
-def _deleted_keys_come_back_with_a_rescale() -> None:
+@mutant("runs: a rescale drops deletions of keys that older runs hold", HEAP)
+def _rescale_drops_deletions() -> None:
     from epochal.backends.runs import lists
 
     def wrong(merged: Any) -> Any:
@@ -64,29 +64,29 @@ def _deleted_keys_come_back_with_a_rescale() -> None:
     change(lists, "merged", wrong)
 
 
-@mutant("runs: a rescale has the oldest runs of some subtasks above newer ones of theirs", HEAP)
-def _a_rescale_in_the_wrong_order() -> None:
+@mutant("runs: a rescale orders a subtask's older runs above its newer ones", HEAP)
+def _wrong_order_after_a_rescale() -> None:
     from epochal.backends.runs import lists
 
     change(lists, "_side_by_side", lambda right: lambda *arguments: right(*arguments)[::-1])
 
 
-@mutant("runs: a range shows what was deleted", CONTRACT)
-def _ranges_with_what_was_deleted() -> None:
+@mutant("runs: a range read returns deleted rows", CONTRACT)
+def _ranges_with_deleted_rows() -> None:
     from epochal.backends.runs.view import _Rows
 
     change(_Rows, "shown", lambda shown: lambda self, runs: shown(replace(self, deleted=self.deleted & False), runs))
 
 
-@mutant("runs: a part of a range is taken for all of it", CONTRACT)
-def _ranges_that_are_cut() -> None:
+@mutant("runs: a part of a range counts as the whole range", CONTRACT)
+def _incomplete_ranges() -> None:
     from epochal.backends.runs.view import _Rows
 
     change(_Rows, "shown", lambda shown: lambda self, runs: shown(replace(self, last=self.last & False), runs))
 
 
-@mutant("runs: branches share their lists", HEAP)
-def _lists_of_any_branch() -> None:
+@mutant("runs: branches share their lists of runs", HEAP)
+def _shared_lists() -> None:
     from epochal.backends import heap
     from epochal.backends.runs import run_store
 
@@ -94,7 +94,7 @@ def _lists_of_any_branch() -> None:
     change(run_store, "_list_name", lambda _: lambda mark: f"{mark.epoch:010}.json")
 
 
-@mutant("runs: what a copy of a task wrote is taken for what the other did", HEAP)
+@mutant("runs: files of one copy of a task count as those of another copy", HEAP)
 def _runs_of_another_copy() -> None:
     from epochal.backends import heap
     from epochal.backends.runs import lists
@@ -105,7 +105,7 @@ def _runs_of_another_copy() -> None:
         )
 
 
-@mutant("runs: files are believed unread", HEAP)
+@mutant("runs: checksums of files are not verified", HEAP)
 def _unchecked_files() -> None:
     from epochal.backends.runs import run_store
 

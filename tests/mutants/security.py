@@ -1,4 +1,4 @@
-"""Wrong security: requests that are let in too early, cursors that lead elsewhere."""
+"""Wrong security: requests accepted too early, cursors accepted by other lists."""
 
 from __future__ import annotations
 

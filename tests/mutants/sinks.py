@@ -1,4 +1,4 @@
-"""Wrong ways to stage output and to apply it once."""
+"""Wrong ways to stage output and to commit it exactly once."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ KAFKA = "tests/servers/contract/test_kafka_sink.py"
 HDFS = "tests/servers/contract/test_hdfs_sink.py"
 
 
-@mutant("files: written where readers look, before commit", FILES)
+@mutant("files: files are visible to readers before the commit", FILES)
 def _written_in_place() -> None:
     from epochal.backends.files import FilesBackend
 
     change(FilesBackend, "_staging", lambda _: lambda self, branch: self._path / "epoch=staging")
 
 
-@mutant("files: an epoch is shown one file after the other", "tests/spark/test_backends_files.py")
-def _shown_by_and_by() -> None:
+@mutant("files: an epoch is published file by file", "tests/spark/test_backends_files.py")
+def _published_file_by_file() -> None:
     from epochal.backends import files
 
-    def by_and_by(_: Any) -> Any:
+    def file_by_file(_: Any) -> Any:
         def wrong(self: Any, epoch: Any, staged: Any, final: Any) -> None:
             final.mkdir()
             for file in staged:
@@ -33,7 +33,7 @@ def _shown_by_and_by() -> None:
 
         return wrong
 
-    change(files.FilesBackend, "_publish", by_and_by)
+    change(files.FilesBackend, "_publish", file_by_file)
 
 
 @mutant("files: attempts of one subtask share a file", FILES)
@@ -43,22 +43,22 @@ def _shared_file() -> None:
     uuid.uuid4 = lambda: uuid.UUID(int=7)  # type: ignore[assignment]
 
 
-@mutant("log: the sweep does not look at what is kept", DBMS)
-def _log_swept() -> None:
+@mutant("log: the sweep deletes referenced segments", DBMS)
+def _sweep_ignores_references() -> None:
     from epochal.backends.write_ahead_log import WriteAheadLog
 
     change(WriteAheadLog, "sweep", lambda sweep: lambda self, epoch, keep: sweep(self, epoch, ()))
 
 
-@mutant("log: removed before it is known to be applied", KAFKA)
+@mutant("log: segments are removed before they are applied", KAFKA)
 def _log_removed_early() -> None:
     from epochal.backends.kafka.backend import KafkaBackend
 
     def early(commit: Any) -> Any:
         def wrong(self: Any, epoch: Any, handles: Any) -> None:
-            held = {handle.subtask: list(self._log.read(epoch, [handle])) for handle in handles}
+            buffered = {handle.subtask: list(self._log.read(epoch, [handle])) for handle in handles}
             self._log.remove(epoch, handles)
-            self._log.read = lambda _, mine: (batch for handle in mine for batch in held[handle.subtask])
+            self._log.read = lambda _, mine: (batch for handle in mine for batch in buffered[handle.subtask])
             try:
                 commit(self, epoch, handles)
             finally:
@@ -103,7 +103,7 @@ def _marker_outside() -> None:
     change(committer.ShardCommitter, "_end_transaction", apart)
 
 
-@mutant("kafka: any marker will do, whatever epoch it names", KAFKA)
+@mutant("kafka: a marker of any epoch counts as the epoch's own", KAFKA)
 def _marker_gap() -> None:
     from epochal.backends.kafka.committer import ShardCommitter
 
@@ -139,7 +139,7 @@ def _outside_fence() -> None:
     change(DbmsBackend, "commit", apart)
 
 
-@mutant("dbms: the fence does not look at the attempt", DBMS)
+@mutant("dbms: the fence ignores the attempt", DBMS)
 def _attempt_ignored() -> None:
     from epochal.backends.dbms.fence import Fence
 
@@ -153,7 +153,7 @@ def _attempt_ignored() -> None:
     change(Fence, "advance", blind)
 
 
-@mutant("dbms: the fence is not compared, only set", DBMS)
+@mutant("dbms: the fence is set without a comparison", DBMS)
 def _fence_only_set() -> None:
     import sqlalchemy as sa
 
@@ -168,14 +168,14 @@ def _fence_only_set() -> None:
     change(Fence, "advance", set_only)
 
 
-@mutant("hdfs: an upload is trusted without its length", "tests/servers/contract/test_hdfs_trouble.py")
+@mutant("hdfs: the length of an upload is not verified", "tests/servers/contract/test_hdfs_trouble.py")
 def _upload_trusted() -> None:
     from epochal.backends.hdfs.sink import HdfsBackend
 
     change(HdfsBackend, "_is_same", lambda _: lambda self, found, file: not found.is_folder)
 
 
-@mutant("hdfs: a rename whose answer was lost is not looked at again", HDFS)
+@mutant("hdfs: a rename whose answer was lost is not verified", HDFS)
 def _hdfs_rename_unchecked() -> None:
     from epochal.backends.hdfs.sink import HdfsBackend
 
@@ -198,7 +198,7 @@ VALUES = "tests/spark/contract/test_sink_values.py"
 REFUSED = "tests/servers/contract/test_dbms_refused_values.py"
 
 
-@mutant("files: CSV doubles quotation marks, which Spark does not read back", VALUES)
+@mutant("files: CSV doubles quotation marks, which Spark cannot read back", VALUES)
 def _csv_of_another_dialect() -> None:
     import pyarrow.compute as pc
 
@@ -207,21 +207,21 @@ def _csv_of_another_dialect() -> None:
     change(csv_lines, "_escaped", lambda _: lambda batch, name, column: pc.replace_substring(column, '"', '""'))
 
 
-@mutant("dbms: decimals go to SQLite as floating-point numbers", VALUES)
+@mutant("dbms: decimals are stored in SQLite as floating-point numbers", VALUES)
 def _decimals_as_floats() -> None:
     from epochal.backends.dbms.column_types import SqliteDecimal
 
     change(SqliteDecimal, "bind_processor", lambda _: lambda self, dialect: lambda value: value and float(value))
 
 
-@mutant("dbms: jsonb is not searched for zero characters", REFUSED)
+@mutant("dbms: jsonb values are not checked for zero characters", REFUSED)
 def _zero_in_jsonb() -> None:
     from epochal.backends.dbms import values
 
     change(values, "_jsonb_problems", lambda _: lambda texts: iter(()))
 
 
-@mutant("dbms: text is let through to every type", REFUSED)
+@mutant("dbms: text values are not checked against the column's type", REFUSED)
 def _text_unchecked() -> None:
     from epochal.backends.dbms import values
 

@@ -1,4 +1,4 @@
-"""Wrong ways to find the input of a source, and to notice what is missing."""
+"""Wrong ways to list the input of a source and to detect missing files."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def _subfolders_ignored() -> None:
     change(file_listing, "is_read", lambda _: lambda name, recursive: False)
 
 
-@mutant("source files: a folder's value is not a column", FOLDERS)
+@mutant("source files: folder names give no partition columns", FOLDERS)
 def _no_partition_columns() -> None:
     from epochal.connectors.file_partitions import NOT_PARTITIONED, Partitioning
 
     change(Partitioning, "place", lambda _: lambda self, path: NOT_PARTITIONED)
 
 
-@mutant("source files: data in other subfolders only is an empty input", FOLDERS)
+@mutant("source files: a folder with data only in ignored subfolders is accepted as empty", FOLDERS)
 def _elsewhere_is_empty() -> None:
     from epochal.connectors import file_listing
 
     change(file_listing, "check_not_elsewhere", lambda _: lambda location, found, recursive, every: found)
 
 
-@mutant("source files: a file that vanishes was never listed", MISSING)
+@mutant("source files: a deleted file is forgotten", MISSING)
 def _missing_forgotten() -> None:
     from epochal.connectors.file_slices import TakenFiles
 
@@ -59,14 +59,14 @@ def _skipped_unrecorded() -> None:
     change(TakenFiles, "slice_of", silent)
 
 
-@mutant("source files: what Spark does not find is only Spark's failure", MISSING)
+@mutant("source files: missing files are reported by Spark's error only", MISSING)
 def _missing_unexplained() -> None:
     from epochal.connectors.files import FilesSource
 
     change(FilesSource, "unreadable", lambda _: lambda self, slice: None)
 
 
-@mutant("tables: a refresh that is due is not carried out", FOLDERS)
+@mutant("tables: a due refresh is skipped", FOLDERS)
 def _never_refreshed() -> None:
     from epochal.engine.frames import StaticTables
 
@@ -79,14 +79,14 @@ def _never_refreshed() -> None:
     change(StaticTables, "of", once)
 
 
-@mutant("source files: columns of CSV are taken by position", HEADERS)
+@mutant("source files: CSV columns are matched by position", HEADERS)
 def _by_position() -> None:
     from epochal.connectors.csv_headers import Layout
 
     change(Layout, "is_as_declared", lambda _: property(lambda self: True))
 
 
-@mutant("source files: a column that a header does not have is null", HEADERS)
+@mutant("source files: columns missing in a CSV header are read as null", HEADERS)
 def _header_unchecked() -> None:
     from epochal.connectors import csv_headers
 

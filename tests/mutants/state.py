@@ -1,4 +1,4 @@
-"""Wrong ways to keep, to expire and to change state."""
+"""Wrong ways to store, expire and change state."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ STATE = "tests/spark/contract/test_state_backends.py"
 EXPIRY = "tests/unit/test_snapshots_expiry.py"
 
 
-@mutant("state: an aborted epoch's deltas stay", STATE)
+@mutant("state: deltas of an aborted epoch are not deleted", STATE)
 def _deltas_stay() -> None:
     from epochal.backends.delta import DeltaBackend
 
     change(DeltaBackend, "abort", lambda _: lambda self, epoch, handles: None)
 
 
-@mutant("state: what expires goes by the reader's clock, and not by the snapshot's", EXPIRY)
+@mutant("state: expiry is judged by the reader's clock, not by the snapshot's", EXPIRY)
 def _clock_of_the_reader() -> None:
     from time import time_ns
 
@@ -36,7 +36,7 @@ def _clock_of_the_reader() -> None:
         change(module, "clock_of", by_now)
 
 
-@mutant("state: views go by the latest clock there is, and not by that of their snapshot", STATE)
+@mutant("state: views use the latest clock, not that of their snapshot", STATE)
 def _clock_of_the_latest() -> None:
     from epochal.state.expiry import StateClock
     from epochal.state.table import StateTable
@@ -55,21 +55,21 @@ def _clock_of_the_latest() -> None:
     change(StateTable, "horizon", ahead)
 
 
-@mutant("state: new bases keep what has expired", STATE)
+@mutant("state: new bases include expired rows", STATE)
 def _expired_rows_in_bases() -> None:
     from epochal.snapshots import merging
 
     change(merging, "without_expired", lambda _: lambda table, rows, clock: rows)
 
 
-@mutant("state: a difference forgets what has expired between", EXPIRY)
+@mutant("state: a difference omits rows that expired in between", EXPIRY)
 def _difference_without_expiry() -> None:
     from epochal.snapshots import difference
 
     change(difference, "_expires_between", lambda _: lambda left, right, id: False)
 
 
-@mutant("aggregate: of changes only what comes counts", "tests/unit/tasks/test_aggregate_changes.py")
+@mutant("aggregate: retractions are ignored", "tests/unit/tasks/test_aggregate_changes.py")
 def _plus_without_minus() -> None:
     from epochal.operators.aggregate.changes_work import AggregateChangesWork
 
@@ -84,7 +84,7 @@ ACCEPTANCE = "tests/service/test_acceptance.py"
 
 
 @mutant(
-    "upgrades: an aggregate that is added to existing keys is not refused",
+    "upgrades: an aggregate added to existing keys is accepted",
     f"{UPGRADES}::test_only_aggregates_of_existing_keys_are_partial",
 )
 def _partial_columns_pass() -> None:
@@ -94,7 +94,7 @@ def _partial_columns_pass() -> None:
 
 
 @mutant(
-    "upgrades: each version counts an added aggregate from its own first epoch on",
+    "upgrades: each version dates an added aggregate from its own first epoch",
     f"{UPGRADES}::test_a_shown_column_is_partial",
 )
 def _since_of_the_latest_version() -> None:
@@ -111,7 +111,7 @@ def _since_of_the_latest_version() -> None:
     change(continuing, "_counting", wrong)
 
 
-@mutant("upgrades: the next version inherits what a version has accepted", ACCEPTANCE)
+@mutant("upgrades: the next version inherits the acceptance of a version", ACCEPTANCE)
 def _acceptance_inherited() -> None:
     from dataclasses import replace
 
@@ -128,7 +128,7 @@ def _acceptance_inherited() -> None:
     change(Proposals, "candidate", wrong)
 
 
-@mutant("upgrades: an acceptance still holds after a rollback behind its upgrade", ACCEPTANCE)
+@mutant("upgrades: an acceptance survives a rollback to before its upgrade", ACCEPTANCE)
 def _acceptance_outlives_its_snapshot() -> None:
     from epochal.service.catalog.versions import VersionRepository
 

@@ -1,4 +1,4 @@
-"""Wrong ways to run an operator and its sink as one task."""
+"""Wrong ways to run an operator and its sink in one task."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 from tests.mutants.mutant import change, mutant
 
-LAST = "tests/unit/tasks/test_fused_sink_task.py"
+FUSED = "tests/unit/tasks/test_fused_sink_task.py"
 
 
-@mutant("last task: where the operator fails, the sink pre-commits what it has", LAST)
+@mutant("fused sink task: after a failure of the operator, the sink pre-commits partial output", FUSED)
 def _half_an_operator() -> None:
     from epochal.errors import EpochalError
     from epochal.tasks.fused_sink_task import FusedSinkTask, _answer
@@ -31,7 +31,7 @@ def _half_an_operator() -> None:
     change(FusedSinkTask, "_rows", wrong)
 
 
-@mutant("last task: the operator's handles are lost", LAST)
+@mutant("fused sink task: the operator's handles are lost", FUSED)
 def _no_handles_of_the_operator() -> None:
     from epochal.tasks import fused_sink_task
 

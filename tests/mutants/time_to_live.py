@@ -18,14 +18,14 @@ def _as_at_the_parent(_: Any) -> Any:
     return lambda self, table: self.transaction.view(table.id)
 
 
-@mutant("ttl: a function sees what was there when the last epoch opened", STATE)
+@mutant("ttl: a function sees rows that expired since the last epoch", STATE)
 def _seen_too_long() -> None:
     from epochal.tasks.operator import Subtask
 
     change(Subtask, "living", _as_at_the_parent)
 
 
-@mutant("ttl: a group goes on that had no row for so long, where nothing ran meanwhile", AGGREGATE)
+@mutant("ttl: an expired group continues when no epoch ran in between", AGGREGATE)
 def _group_goes_on() -> None:
     from epochal.tasks.operator import Subtask
 
@@ -53,8 +53,8 @@ def _each_read_writes() -> None:
     change(Touched, "__init__", wrong)
 
 
-@mutant("ttl: in event time an earlier row takes life away", STATE)
-def _earlier_row_counts() -> None:
+@mutant("ttl: in event time an earlier row shortens the lifetime", STATE)
+def _earlier_row_shortens() -> None:
     from epochal.operators.process.keyed_state import Touched
 
     def wrong(make: Any) -> Any:
@@ -67,7 +67,7 @@ def _earlier_row_counts() -> None:
     change(Touched, "__init__", wrong)
 
 
-@mutant("ttl: in event time a late row writes what is gone at once", STATE)
+@mutant("ttl: in event time a late row writes a row that expires immediately", STATE)
 def _late_rows_live_shortly() -> None:
     from epochal.contracts.conditions import BEGINNING
     from epochal.operators.process.keyed_calls import KeyedCalls
@@ -89,7 +89,7 @@ def _late_rows_live_shortly() -> None:
     change(KeyedCalls, "_latest_times", wrong)
 
 
-@mutant("ttl: in event time a group lives by its last row, whatever came before", AGGREGATE)
+@mutant("ttl: in event time the last row alone determines the lifetime of a group", AGGREGATE)
 def _group_by_last_row() -> None:
     import numpy as np
 
@@ -107,7 +107,7 @@ def _group_by_last_row() -> None:
     change(AggregateTtlWork, "_touched", wrong)
 
 
-@mutant("ttl: what has expired is there again under a longer one", UPGRADE)
+@mutant("ttl: expired rows return when the time to live is raised", UPGRADE)
 def _expired_rows_return() -> None:
     from epochal.state.expiry import Expiry
 
@@ -131,7 +131,7 @@ def _deleted_keys_stay() -> None:
     change(AggregateTtlWork, "further_columns", wrong)
 
 
-@mutant("ttl: the row of a deleted key is not taken back", AGGREGATE)
+@mutant("ttl: the output row of a deleted key is not retracted", AGGREGATE)
 def _deleted_rows_stay() -> None:
     from epochal.operators.aggregate.work import AggregateTtlWork, AggregateWork
 

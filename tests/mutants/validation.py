@@ -1,4 +1,4 @@
-"""Pipelines that run although submission refuses them."""
+"""Pipelines that run although submission rejects them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SESSIONS = HARNESS + "test_time_zone_of_the_session_does_not_change_the_result"
 RUN = "tests/service/test_notebook.py::test_run_and_show_refuse_the_same_pipelines_as_submit"
 
 
-@mutant("harness: it runs what submission refuses", REFUSED)
+@mutant("harness: pipelines that submission rejects are run", REFUSED)
 def _unchecked_tests() -> None:
     from epochal.pipeline import analysis
     from epochal.testing import harness_engine
@@ -32,7 +32,7 @@ def _unchecked_tests() -> None:
     change(harness_engine, "analyse", unchecked)
 
 
-@mutant("harness: an upgrade is not compared with the state that is there", UPGRADES)
+@mutant("harness: an upgrade is not checked against the existing state", UPGRADES)
 def _upgrades_unchecked() -> None:
     from epochal.engine import program, reconfiguration
     from epochal.testing import harness_engine
@@ -44,14 +44,14 @@ def _upgrades_unchecked() -> None:
         change(module, "check_continues", unchecked)
 
 
-@mutant("harness: epochs run with the settings of the session that is given", SESSIONS)
+@mutant("harness: epochs use the settings of the caller's session", SESSIONS)
 def _session_of_the_test() -> None:
     from epochal.testing import harness
 
     change(harness, "derived_session", lambda _: lambda running, configuration: running)
 
 
-@mutant("run: it does not analyse what it runs", RUN)
+@mutant("run: pipelines are not analysed before they run", RUN)
 def _run_unchecked() -> None:
     from epochal.cli import local_run
 

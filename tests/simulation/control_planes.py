@@ -1,10 +1,9 @@
-"""Several control planes on one catalog, simulated: the real leases, leadership, supervision and catalog, on SQLite,
-under a clock and a scheduler that a seed decides.
+"""Simulation of several control planes on one catalog, under a clock and a scheduler that a seed determines.
 
-Simulated are what surrounds them: the database's clock (SQLite's own function, replaced), the nodes' clocks (off by
-minutes, and of slightly different speed), machines, processes, the network between nodes and catalog, and drivers that
-do nothing but send heartbeats, through the real catalog. Nodes crash, are stopped for seconds at any step, and lose the
-catalog, or the answer to a commit; machines are started again; drivers die and hang.
+Leases, leadership, supervision and the catalog (on SQLite) are real. Simulated are the database's clock (SQLite's
+function is replaced), the nodes' clocks (wrong by minutes, at slightly different speeds), machines, processes, the
+network between nodes and catalog, and drivers that only send heartbeats through the real catalog. Nodes crash, are
+paused for seconds at any step, and lose the catalog or the answer to a commit. Machines restart; drivers die and hang.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ from tests.simulation.faults import plan_faults
 from tests.simulation.scheduling import Actor, Scheduler
 
 BASE = datetime(2100, 1, 1, tzinfo=UTC)
-"""The database's clock when a simulation begins."""
-CALM_SECONDS = 40.0
-"""So long after the last fault is over everything runs again: lease, look, heartbeat timeout, start, restart."""
+"""The time of the database's clock at the start of a simulation."""
+RECOVERY_SECONDS = 40.0
+"""Time after the last fault within which everything runs again: lease, check, heartbeat timeout, start, restart."""
 EXECUTIONS = 2
 SUPERVISION = SupervisionSettings(start_seconds=15.0, round_seconds=1.0, sweep_seconds=4.0)
 RESTART = {"max_restarts": 1000, "window_seconds": 600.0, "backoff_seconds": 0.5, "backoff_limit_seconds": 2.0}
@@ -54,14 +53,14 @@ class World:
         self.folder = folder
         self.scheduler = Scheduler()
         self.violations: list[str] = []
-        self.story: list[str] = []
-        self.catalog_away_until = 0.0
-        self.calm_at = 0.0
+        self.log_lines: list[str] = []
+        self.catalog_unavailable_until = 0.0
+        self.last_fault_ends_at = 0.0
         url = _catalog(folder)
         self.database = Database(url)
         self._simulate(self.database)
         hosts = [Host(f"host-{number}") for number in range(nodes)]
-        # Two control planes may share a machine.
+        # Two control planes can share a machine.
         self.nodes = [Node(self, number, self.random.choice(hosts), url) for number in range(nodes)]
         self.hosts = list({id(node.host): node.host for node in self.nodes}.values())
 
@@ -73,12 +72,12 @@ class World:
     def drivers(self) -> list[Driver]:
         return [driver for host in self.hosts for driver in host.processes.values()]
 
-    def say(self, what: str) -> None:
-        self.story.append(f"{self.now:8.3f} {what}")
+    def log(self, text: str) -> None:
+        self.log_lines.append(f"{self.now:8.3f} {text}")
 
-    def violation(self, what: str) -> None:
-        self.say(f"VIOLATION: {what}")
-        self.violations.append(what)
+    def violation(self, text: str) -> None:
+        self.log(f"VIOLATION: {text}")
+        self.violations.append(text)
 
     def database_time(self) -> datetime:
         return BASE + timedelta(seconds=self.now)
@@ -87,7 +86,7 @@ class World:
         for node in self.nodes:
             node.start()
         plan_faults(self)
-        self.scheduler.run(self.calm_at + CALM_SECONDS, self._check)
+        self.scheduler.run(self.last_fault_ends_at + RECOVERY_SECONDS, self._check)
         self._check_settled()
 
     def close(self) -> None:
@@ -96,24 +95,24 @@ class World:
             node.database.close()
         self.database.close()
 
-    def given_up(self, name: DriverName) -> None:
-        """An attempt was ended by supervision."""
+    def attempt_given_up(self, name: DriverName) -> None:
+        """Record that supervision has ended an attempt."""
         for driver in self.drivers:
-            if driver.name == name and driver.begun and self._healthy(driver):
-                self.violation(f"the healthy driver {name} is given up")
+            if driver.name == name and driver.has_begun and self._healthy(driver):
+                self.violation(f"the healthy driver {name} was given up")
 
     def killed(self, driver: Driver) -> None:
         if driver.name in self.running() and self._healthy(driver):
-            self.violation(f"the healthy driver {driver.name} is killed")
+            self.violation(f"the healthy driver {driver.name} was killed")
 
     def running(self) -> set[DriverName]:
-        """The attempts that run, by the catalog."""
+        """The running attempts according to the catalog."""
         with self.database.reading() as session:
             found = session.connection().exec_driver_sql("SELECT execution, number FROM attempts WHERE state='running'")
             return {DriverName(execution, number) for execution, number in found}
 
     def _healthy(self, driver: Driver) -> bool:
-        """For so long that whatever was decided when it was not is over."""
+        """Check that the driver has been healthy long enough for earlier decisions about it to have taken effect."""
         return driver.healthy_since is not None and self.now - driver.healthy_since > 2 * SUPERVISION.lease_seconds
 
     def _check(self) -> None:
@@ -124,24 +123,24 @@ class World:
     def _check_settled(self) -> None:
         running = self.running()
         if len(running) != EXECUTIONS:
-            self.violation(f"{len(running)} attempts run")
+            self.violation(f"{len(running)} attempts are running")
         for name in running:
             drivers = [driver for driver in self.drivers if driver.name == name]
             if len(drivers) != 1:
-                self.violation(f"of the driver {name} there are {len(drivers)} processes")
-            elif drivers[0].healthy_since is None or self.now - drivers[0].heard_at > 3 * HEARTBEAT_SECONDS:
-                self.violation(f"the driver {name} was not replaced, though it is not heard")
-        attended = [node.host for node in self.nodes if node.alive]
+                self.violation(f"the driver {name} has {len(drivers)} processes")
+            elif drivers[0].healthy_since is None or self.now - drivers[0].heartbeat_at > 3 * HEARTBEAT_SECONDS:
+                self.violation(f"the driver {name} was not replaced although its heartbeats stopped")
+        supervised_hosts = [node.host for node in self.nodes if node.alive]
         for driver in self.drivers:
-            if driver.name not in running and any(driver.host is host for host in attended):
-                self.violation(f"{driver.name}, whose attempt is over, still runs")
+            if driver.name not in running and any(driver.host is host for host in supervised_hosts):
+                self.violation(f"{driver.name} still runs although its attempt has ended")
 
     def _simulate(self, database: Database) -> None:
         simulate(database, self.database_time)
 
 
 def simulate(database: Database, clock: Callable[[], datetime]) -> None:
-    """The clock of this database is ``clock``; what is written may be lost with the machine."""
+    """Make ``clock`` the clock of this database, and disable fsync."""
 
     def strftime(_format: str, moment: str) -> str:
         assert moment == "now"
@@ -155,8 +154,11 @@ def simulate(database: Database, clock: Callable[[], datetime]) -> None:
 
 
 class NodeDatabase(Database):
-    """The catalog as one node reaches it: each transaction takes time before it begins and after it ends, in which the
-    node may be stopped or lose the catalog; what was committed then may stay unknown."""
+    """The catalog as seen by one node.
+
+    Time passes before and after each transaction, in which the node can be paused or lose the catalog. The outcome of a
+    commit can then be unknown.
+    """
 
     def __init__(self, url: str, node: Node) -> None:
         super().__init__(url)
@@ -180,10 +182,10 @@ class NodeDatabase(Database):
 
 
 class Node:
-    """A control plane: a process with a thread that keeps the lease and one that supervises."""
+    """A control plane: a process with threads that renew the lease, supervise, and clean up."""
 
     current: ClassVar[Node | None] = None
-    """The one whose code runs."""
+    """The node whose code is running."""
 
     def __init__(self, world: World, number: int, host: Host, url: str) -> None:
         self.world = world
@@ -193,9 +195,9 @@ class Node:
         self.alive = False
         self.frozen_until = 0.0
         self.slow_until = 0.0
-        self.life = 0
+        self.incarnation = 0
         self.stop_at_step: tuple[int, float] | None = None
-        self.clock_off = timedelta(seconds=world.random.uniform(-600, 600))
+        self.clock_offset = timedelta(seconds=world.random.uniform(-600, 600))
         self.clock_rate = world.random.uniform(0.98, 1.02)
         self.database = NodeDatabase(url, self)
         simulate(self.database, world.database_time)
@@ -208,66 +210,66 @@ class Node:
         return self.alive and self._leadership is not None and self._leadership.leading() is not None
 
     def wall(self) -> datetime:
-        """What a person would read off its clock."""
-        return self.world.database_time() + self.clock_off
+        """The time on the node's wall clock."""
+        return self.world.database_time() + self.clock_offset
 
-    def steady(self) -> float:
+    def monotonic(self) -> float:
         return 1000.0 + self.world.now * self.clock_rate
 
     def start(self) -> None:
         if self.alive:
             return
-        self.alive, self.life = True, self.life + 1
-        self.world.say(f"{self.name} starts on {self.host.machine}")
-        life = f"{self.number}.{self.life}"
-        holder = Holder(life, self.host.name, self.host.machine.boot, life)
-        leases = Leases(self.database, holder, self._is_gone)
-        leadership = self._leadership = LeaseLeadership(leases, clock=self.steady)
+        self.alive, self.incarnation = True, self.incarnation + 1
+        self.world.log(f"{self.name} starts on {self.host.machine}")
+        incarnation = f"{self.number}.{self.incarnation}"
+        holder = Holder(incarnation, self.host.name, self.host.machine.boot, incarnation)
+        leases = Leases(self.database, holder, self._has_terminated)
+        leadership = self._leadership = LeaseLeadership(leases, clock=self.monotonic)
         settings = Settings(data=self.world.folder / f"data-{self.number}", store="memory://store")
         ledger = NodeLedger(self)
         launcher = NodeLauncher(self)
         uptime = lambda: self.world.now - self.host.started_at  # noqa: E731
-        rounds = Reconciler(settings, ledger, launcher, leadership, SUPERVISION, self.host.machine, uptime)
-        remains = LocalCleanup(settings, ledger, launcher, SUPERVISION)
+        reconciler = Reconciler(settings, ledger, launcher, leadership, SUPERVISION, self.host.machine, uptime)
+        cleanup = LocalCleanup(settings, ledger, launcher, SUPERVISION)
         self._actors = [
-            self._begin(lambda: self._keep_lease(leadership)),
-            self._begin(lambda: self._supervise(rounds)),
-            self._begin(lambda: self._sweep(remains)),
+            self._start_actor(lambda: self._keep_lease(leadership)),
+            self._start_actor(lambda: self._supervise(reconciler)),
+            self._start_actor(lambda: self._sweep(cleanup)),
         ]
 
     def crash(self) -> None:
         if self.alive:
             self.alive = False
-            self.world.say(f"{self.name} is gone")
+            self.world.log(f"{self.name} crashes")
             for actor in self._actors:
                 actor.kill()
 
     def freeze(self, seconds: float) -> None:
         self.frozen_until = max(self.frozen_until, self.world.now + seconds)
-        self.world.say(f"{self.name} is stopped for {seconds:.1f} s")
+        self.world.log(f"{self.name} is paused for {seconds:.1f} s")
 
     def request(self) -> None:
-        self._pass_time()
-        if self.world.now < self.world.catalog_away_until:
-            raise CatalogUnavailable("The catalog is away.")
+        self._maybe_delay()
+        if self.world.now < self.world.catalog_unavailable_until:
+            raise CatalogUnavailable("The catalog is unavailable.")
 
     def answer(self) -> bool:
-        """Whether it is lost."""
-        self._pass_time()
-        return self.world.now < self.world.catalog_away_until
+        """Return whether the answer is lost."""
+        self._maybe_delay()
+        return self.world.now < self.world.catalog_unavailable_until
 
     def step(self) -> None:
-        """Between two effects: time may pass."""
-        self._pass_time()
+        """Let time pass between two effects."""
+        self._maybe_delay()
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """A driver's call, which takes no time."""
+        """Serve a call of a driver, which takes no time."""
         Node.current, self._actor = self, None
         yield
         Node.current = None
 
-    def _pass_time(self) -> None:
+    def _maybe_delay(self) -> None:
         actor = self._actor
         if actor is None:
             return
@@ -290,13 +292,13 @@ class Node:
         actor.sleep(seconds)
         Node.current, self._actor = self, actor
 
-    def _begin(self, body: Callable[[], None]) -> Actor:
+    def _start_actor(self, body: Callable[[], None]) -> Actor:
         def run() -> None:
-            self._sleep(made, self.world.random.uniform(0, 1))
+            self._sleep(actor, self.world.random.uniform(0, 1))
             body()
 
-        made = Actor(self.world.scheduler, lambda: self.frozen_until, run)
-        return made
+        actor = Actor(self.world.scheduler, lambda: self.frozen_until, run)
+        return actor
 
     def _pause(self, seconds: float) -> None:
         assert self._actor is not None
@@ -306,51 +308,51 @@ class Node:
         while True:
             self._pause(leadership.step())
 
-    def _supervise(self, rounds: Reconciler) -> None:
+    def _supervise(self, reconciler: Reconciler) -> None:
         while True:
-            self._pause(rounds.round())
+            self._pause(reconciler.round())
 
-    def _sweep(self, remains: LocalCleanup) -> None:
+    def _sweep(self, cleanup: LocalCleanup) -> None:
         while True:
             with suppress(EpochalError):
-                remains.clear()
+                cleanup.clear()
             self._pause(SUPERVISION.sweep_seconds)
 
-    def _is_gone(self, holder: Holder) -> bool:
-        """What a process of the same machine can find out."""
+    def _has_terminated(self, holder: Holder) -> bool:
+        """Check whether a holder on this machine has terminated; a holder on another machine counts as running."""
         if Machine(holder.host, holder.boot) != self.host.machine:
             return False
-        number, life = map(int, holder.process.split("."))
+        number, incarnation = map(int, holder.process.split("."))
         node = self.world.nodes[number]
-        return not node.alive or node.life != life
+        return not node.alive or node.incarnation != incarnation
 
 
 class NodeLedger(ExecutionLedger):
-    """The real one, which tells the world what supervision has done."""
+    """The real ledger, which reports the actions of supervision to the world."""
 
     def __init__(self, node: Node) -> None:
         super().__init__(node.database)
         self._world = node.world
 
     def attempt_ended(self, execution: str, attempt: int, state: Any, failure: Failure | None) -> None:
-        self._say(f"{execution[-4:]}-{attempt} is {state}: {failure and failure.message}")
+        self._log(f"{execution[-4:]}-{attempt} is {state}: {failure and failure.message}")
         super().attempt_ended(execution, attempt, state, failure)
-        self._world.given_up(DriverName(execution, attempt))
+        self._world.attempt_given_up(DriverName(execution, attempt))
 
     def attempt_lost(self, execution: str, attempt: int, heard_at: datetime | None, failure: Failure | None) -> None:
-        self._say(f"{execution[-4:]}-{attempt} is not heard since {heard_at}: {failure.message}")
+        self._log(f"{execution[-4:]}-{attempt}: no heartbeat since {heard_at}: {failure.message}")
         super().attempt_lost(execution, attempt, heard_at, failure)
-        self._world.given_up(DriverName(execution, attempt))
+        self._world.attempt_given_up(DriverName(execution, attempt))
 
     def execution_ended(self, execution: str, state: Any, failure: Failure | None) -> None:
-        self._world.violation(f"the execution {execution} is ended")
+        self._world.violation(f"the execution {execution} was ended")
 
-    def _say(self, what: str) -> None:
-        self._world.say(what)
+    def _log(self, text: str) -> None:
+        self._world.log(text)
 
 
 class NodeClock(datetime):
-    """What code under test takes for the time of the day: the clock of the node that runs, or serves a driver."""
+    """Replaces ``datetime`` in the code under test: the wall clock of the node that runs or serves a driver."""
 
     @classmethod
     def now(cls, tz: object = None) -> datetime:  # type: ignore[override]
@@ -382,9 +384,9 @@ def _template() -> bytes:
         ledger_database = Database(url)
         ledger = ExecutionLedger(ledger_database)
         for number in range(EXECUTIONS):
-            begun = standalone_catalog(url, f"application-{number}", "a" * 64, configuration={"restart": RESTART})
-            ledger.attempt_ended(begun.execution, 1, "lost", Failure(type="driver-lost", message="before"))
-            begun._database.close()
+            catalog = standalone_catalog(url, f"application-{number}", "a" * 64, configuration={"restart": RESTART})
+            ledger.attempt_ended(catalog.execution, 1, "lost", Failure(type="driver-lost", message="initial"))
+            catalog._database.close()
         with ledger_database.writing() as session:
             session.connection().exec_driver_sql("UPDATE attempts SET ended_at = started_at")
         ledger_database.close()

@@ -22,7 +22,7 @@ HEARTBEAT_SECONDS = 2.0
 
 @dataclass
 class Host:
-    """A machine. ``processes``: those that run, by identity. Process ids are few, and used again."""
+    """A machine. ``processes``: its running processes, by identity. Process ids are few and reused."""
 
     name: str
     boot: int = 0
@@ -36,14 +36,14 @@ class Host:
 
 @dataclass(eq=False)
 class Driver:
-    """``healthy_since``: since when nothing has happened to it; ``None``: it hangs, or is gone."""
+    """A driver process. ``healthy_since``: the end of its last fault; ``None`` if it hangs or has died."""
 
     name: DriverName
     host: Host
     identity: str
     healthy_since: float | None
-    begun: bool = False
-    heard_at: float = 0.0
+    has_begun: bool = False
+    heartbeat_at: float = 0.0
     next_node: int = 0
 
     @property
@@ -52,7 +52,7 @@ class Driver:
 
 
 class NodeLauncher(Launcher):
-    """Processes of the node's machine: as the local launcher, found by process id and start, and by name."""
+    """Launches processes on the node's machine. Finds them by process id and start time, and by name."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -69,7 +69,7 @@ class NodeLauncher(Launcher):
             pid = next(str(number) for number in range(1, 100) if str(number) not in used)
             driver = Driver(name, self._node.host, f"{pid}@{self._world.now:.3f}", self._world.now)
             self._processes[driver.identity] = driver
-            self._world.say(f"{self._node.name} launches {str(name)[28:]} as {driver.identity}")
+            self._world.log(f"{self._node.name} launches {str(name)[28:]} as {driver.identity}")
             self._world.scheduler.after(self._world.random.uniform(0.5, 4.0), lambda: begin(self._world, driver))
             reference = ProcessReference(identity=driver.identity, machine=self._machine)
         self._node.step()
@@ -96,7 +96,7 @@ class NodeLauncher(Launcher):
             self._world.violation(f"{self._node.name} kills {reference}, which is on another machine")
         driver = self._processes.get(reference.identity)
         if driver is not None:
-            self._world.say(f"{self._node.name} kills {str(driver.name)[28:]}")
+            self._world.log(f"{self._node.name} kills {str(driver.name)[28:]}")
             self._world.killed(driver)
             end(driver)
 
@@ -115,24 +115,24 @@ def beat(world: World, driver: Driver) -> None:
 
 
 def _call(world: World, driver: Driver, call: Callable[[SqlCatalog], object]) -> None:
-    """Over all control planes in turn: one that is gone refuses at once, one that is stopped costs the time-out."""
+    """Call the control planes alternately. A crashed one refuses immediately; a paused one costs the timeout."""
     if not driver.runs:
         return
-    again = begin if not driver.begun else beat
+    next_call = begin if not driver.has_begun else beat
     seconds = HEARTBEAT_SECONDS
     if driver.healthy_since is not None:
         driver.next_node = (driver.next_node + 1) % len(world.nodes)
         node = world.nodes[driver.next_node]
         if not node.alive:
             seconds = 0.2
-        elif world.now >= node.frozen_until and world.now >= world.catalog_away_until:
+        elif world.now >= node.frozen_until and world.now >= world.catalog_unavailable_until:
             with node.serving():
                 try:
                     call(SqlCatalog(node.database, driver.name.execution, driver.name.attempt))
-                    again, driver.begun, driver.heard_at = beat, True, world.now
+                    next_call, driver.has_begun, driver.heartbeat_at = beat, True, world.now
                 except (Fenced, NotFound):
-                    world.say(f"{str(driver.name)[28:]} ends: it is fenced")
+                    world.log(f"{str(driver.name)[28:]} ends because it is fenced")
                     end(driver)
                 except EpochalError as error:
-                    world.violation(f"{driver.name} is answered {error!r}")
-    world.scheduler.after(seconds, lambda: again(world, driver))
+                    world.violation(f"{driver.name} received {error!r}")
+    world.scheduler.after(seconds, lambda: next_call(world, driver))

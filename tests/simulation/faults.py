@@ -1,4 +1,4 @@
-"""What happens to simulated control planes, machines and drivers, as a seed decides."""
+"""Faults of simulated control planes, machines and drivers, chosen by a seed."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ if TYPE_CHECKING:
 FIRST_SECONDS = 6.0
 """No fault begins before this time."""
 LAST_SECONDS = 30.0
-"""Nor after this one."""
+"""No fault begins after this time."""
 
 
 def plan_faults(world: World) -> None:
     faults = (
         crash,
-        stop,
-        stop_in_the_middle,
-        lose_the_catalog,
+        pause,
+        pause_at_a_step,
+        lose_catalog,
         slow_down,
-        kill_a_driver,
-        hang_a_driver,
-        restart_a_host,
+        kill_driver,
+        hang_driver,
+        restart_host,
     )
-    world.calm_at = FIRST_SECONDS
+    world.last_fault_ends_at = FIRST_SECONDS
     for _ in range(world.random.randint(1, 4)):
         fault = world.random.choice(faults)
         time = world.random.uniform(FIRST_SECONDS, LAST_SECONDS)
         seconds = world.random.choice((world.random.uniform(0.5, 4.0), world.random.uniform(4.0, 20.0)))
         world.scheduler.at(time, lambda fault=fault, seconds=seconds: fault(world, seconds))  # type: ignore[misc]
-        world.calm_at = max(world.calm_at, time + seconds)
+        world.last_fault_ends_at = max(world.last_fault_ends_at, time + seconds)
 
 
 def crash(world: World, seconds: float) -> None:
@@ -41,42 +41,42 @@ def crash(world: World, seconds: float) -> None:
     world.scheduler.after(seconds, node.start)
 
 
-def stop(world: World, seconds: float) -> None:
-    """One, or all of them."""
+def pause(world: World, seconds: float) -> None:
+    """Pause one node or all nodes."""
     nodes = world.random.choice(([world.random.choice(world.nodes)], world.nodes))
     for node in nodes:
         node.freeze(seconds)
 
 
-def stop_in_the_middle(world: World, seconds: float) -> None:
+def pause_at_a_step(world: World, seconds: float) -> None:
     for node in world.nodes:
         if node.leads:
             node.stop_at_step = (world.random.randint(0, 12), seconds)
 
 
-def lose_the_catalog(world: World, seconds: float) -> None:
-    world.say(f"the catalog is away for {seconds:.1f} s")
-    world.catalog_away_until = max(world.catalog_away_until, world.now + seconds)
+def lose_catalog(world: World, seconds: float) -> None:
+    world.log(f"the catalog is unavailable for {seconds:.1f} s")
+    world.catalog_unavailable_until = max(world.catalog_unavailable_until, world.now + seconds)
 
 
 def slow_down(world: World, seconds: float) -> None:
-    """Requests and answers between a node and the catalog take long."""
+    """Delay requests and answers between a node and the catalog."""
     node = world.random.choice(world.nodes)
-    world.say(f"{node.name} is slow for {seconds:.1f} s")
+    world.log(f"{node.name} is slow for {seconds:.1f} s")
     node.slow_until = world.now + seconds
 
 
-def kill_a_driver(world: World, seconds: float) -> None:
+def kill_driver(world: World, seconds: float) -> None:
     if world.drivers:
         driver = world.random.choice(world.drivers)
-        world.say(f"{str(driver.name)[28:]} dies")
+        world.log(f"{str(driver.name)[28:]} dies")
         end(driver)
 
 
-def hang_a_driver(world: World, seconds: float) -> None:
+def hang_driver(world: World, seconds: float) -> None:
     if world.drivers:
         driver = world.random.choice(world.drivers)
-        world.say(f"{str(driver.name)[28:]} hangs for {seconds:.1f} s")
+        world.log(f"{str(driver.name)[28:]} hangs for {seconds:.1f} s")
         driver.healthy_since = None
         world.scheduler.after(seconds, lambda: _recover(world, driver))
 
@@ -86,9 +86,9 @@ def _recover(world: World, driver: Driver) -> None:
         driver.healthy_since = world.now
 
 
-def restart_a_host(world: World, seconds: float) -> None:
+def restart_host(world: World, seconds: float) -> None:
     host = world.random.choice(world.hosts)
-    world.say(f"{host.name} is started again")
+    world.log(f"{host.name} restarts")
     for node in world.nodes:
         if node.host is host:
             node.crash()

@@ -1,4 +1,4 @@
-"""A simulated clock, and threads of which one runs at a time, in an order that a seed decides."""
+"""A simulated clock, and threads that run one at a time in a deterministic order."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 
 class Killed(BaseException):
-    """Raised in a simulated thread where it waits, once its process is gone. No code under test catches it."""
+    """Raised in a waiting thread of a killed process. No code under test catches it."""
 
 
 class Scheduler:
-    """Runs what is due, in the order of its time; between two of them no time passes."""
+    """Runs calls in the order of their times. Calls take no simulated time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -27,7 +27,7 @@ class Scheduler:
         self.at(self.now + seconds, call)
 
     def run(self, until: float, check: Callable[[], None]) -> None:
-        """``check`` is called after each of them."""
+        """Run the calls due until ``until``, and ``check`` after each of them."""
         while self._due and self._due[0][0] <= until:
             self.now, _, call = heapq.heappop(self._due)
             call()
@@ -36,24 +36,24 @@ class Scheduler:
 
 
 class Actor:
-    """A thread of a simulated process. It runs until it sleeps; meanwhile everybody else waits."""
+    """A thread of a simulated process. While it runs, until it sleeps, all other actors wait."""
 
     def __init__(self, scheduler: Scheduler, frozen_until: Callable[[], float], body: Callable[[], None]) -> None:
-        """``frozen_until``: before this time it does not go on, whatever it waits for."""
+        """``frozen_until``: the time before which the actor does not run."""
         self._scheduler = scheduler
         self._frozen_until = frozen_until
         self._body = body
         self._go = threading.Semaphore(0)
         self._back = threading.Semaphore(0)
         self._killed = False
-        self._over = False
+        self._has_ended = False
         self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         scheduler.after(0, self._resume)
 
     def sleep(self, seconds: float) -> None:
-        """To be called in its own thread."""
+        """Sleep. Called in the actor's own thread."""
         self._scheduler.after(seconds, self._resume)
         self._back.release()
         self._go.acquire()
@@ -61,13 +61,13 @@ class Actor:
             raise Killed
 
     def kill(self) -> None:
-        """To be called by another one."""
-        if not self._over:
+        """Kill the actor. Called in another thread."""
+        if not self._has_ended:
             self._killed = True
             self._switch()
 
     def _resume(self) -> None:
-        if self._over:
+        if self._has_ended:
             return
         if self._scheduler.now < self._frozen_until():
             self._scheduler.at(self._frozen_until(), self._resume)
@@ -87,7 +87,7 @@ class Actor:
                 self._body()
         except Killed:
             pass
-        except BaseException as failure:  # noqa: BLE001 raised again by whoever let it run
+        except BaseException as failure:  # noqa: BLE001 raised again by _resume
             self.failure = failure
-        self._over = True
+        self._has_ended = True
         self._back.release()

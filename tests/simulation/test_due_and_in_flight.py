@@ -1,4 +1,4 @@
-"""Epochs without input, with real tasks, state and recovery: for times that are due, and for records in flight."""
+"""Epochs without input, for due times and for records in flight, with real tasks, state and recovery."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.clock import EpochClock
 from epochal.engine.job import Participants
 from epochal.errors import Fenced
-from epochal.faults import FaultPoint, injected
 from epochal.snapshots.in_flight import InternalSource
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from tests.kit.lives import failing_at
 from tests.kit.local_engine.attempt import attempt
 from tests.kit.local_engine.engine import LocalOperator, LocalPipeline, local_process
 from tests.kit.reminders import KEY, OUTPUT, REMINDERS, ROWS, RemindersWork
@@ -37,18 +37,18 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class CountDown(KeyedProcess):
-    """Gives each row with one less, until there is none."""
+    """Outputs each row with ``n`` reduced by 1 until it is 0."""
 
-    seen = ValueState("rows bigint")
+    count = ValueState("rows bigint")
     output = "name string, n bigint"
 
     def process(self, key: Any, rows: Sequence[Any], ctx: Any) -> Iterable[Any]:
-        self.seen.set((self.seen.get() or 0) + len(rows))
+        self.count.set((self.count.get() or 0) + len(rows))
         return [(row.name, row.n - 1) for row in rows if row.n > 0]
 
 
 class Head(InternalSource):
-    """One file of the parent's loop at a time; the slice says which are left."""
+    """Reads one file of the parent's loop per epoch; the slice lists the remaining files."""
 
     kind = "test-loop"
 
@@ -61,15 +61,15 @@ class Head(InternalSource):
     def slice_of(self, parent: Manifest | None, limits: SliceLimits) -> Slice | None:
         if parent is None:
             return None
-        left = parent.slices["loop"].detail["left"] if "loop" in parent.slices else []
-        paths = [*left, *(handle.payload["path"] for handle in parent.sinks["loop"].handles if handle.rows)]
+        remaining = parent.slices["loop"].detail["remaining"] if "loop" in parent.slices else []
+        paths = [*remaining, *(handle.payload["path"] for handle in parent.sinks["loop"].handles if handle.rows)]
         if not paths:
             return None
-        return Slice(start={}, end={}, detail={"files": [{"path": paths[0]}], "left": paths[1:]})
+        return Slice(start={}, end={}, detail={"files": [{"path": paths[0]}], "remaining": paths[1:]})
 
 
 class Tail(SinkBackend):
-    """A file of JSON lines for each task."""
+    """Writes a file of JSON lines for each task."""
 
     kind, target = "test-loop", "test:loop"
 
@@ -83,13 +83,13 @@ class Tail(SinkBackend):
         return TailFile(task, self.folder / f"{task.epoch.epoch}-{task.subtask}.json")
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        """The manifest names the file."""
+        """Nothing to commit: the manifest names the file."""
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        """The next run of the task writes it anew."""
+        """The next run of the task overwrites the file."""
 
     def recover(self, epoch: EpochScope) -> None:
-        """Nobody else writes here."""
+        """The folder has no other writers."""
 
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
         return 0
@@ -111,11 +111,11 @@ class TailFile(SinkTransaction):
         return Handle(owner="loop", subtask=self.task.subtask, rows=self.rows, bytes=0, payload=payload)
 
     def discard(self) -> None:
-        """The next run of the task writes it anew."""
+        """The next run of the task overwrites the file."""
 
 
 class Application:
-    """Attempts at a pipeline over a folder, one after the other, each at a time of its own."""
+    """Attempts of a pipeline over a folder, one after another, each at its own time."""
 
     def __init__(self, folder: Path, operator: LocalOperator, loops: tuple[str, ...] = ()) -> None:
         self.folder, self.operator, self.loops = folder, operator, loops
@@ -124,13 +124,13 @@ class Application:
         (folder / "in").mkdir()
         (folder / "loop").mkdir()
 
-    def give(self, *rows: dict[str, Any]) -> None:
+    def add(self, *rows: dict[str, Any]) -> None:
         number = len(list((self.folder / "in").iterdir()))
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (self.folder / "in" / f"{number}.json").write_text(text)
 
     def run(self, at: datetime | EpochClock, parallelism: int = 2) -> None:
-        """One attempt, until there is nothing to do at that time, or at the time that a clock shows."""
+        """Run one attempt until no epoch is due at that time, or at the time of a clock."""
         number = self.catalog.attempt + 1
         orders = ExecutionOrders(
             application="test",
@@ -167,35 +167,24 @@ class Application:
         return self.store.read_manifest(self.catalog.head)
 
 
-def crash_at(name: str) -> Any:
-    fired: list[str] = []
-
-    def fault(point: FaultPoint, epoch: int | None) -> None:
-        if point.name == name and not fired:
-            fired.append(name)
-            raise Fenced("the driver is gone")
-
-    return injected(fault)
-
-
 @pytest.fixture
 def reminders(tmp_path: Path) -> Application:
     return Application(tmp_path, LocalOperator("reminders", RemindersWork(), KEY, (REMINDERS,), OUTPUT))
 
 
-def test_a_time_that_is_due_opens_an_epoch_without_input(reminders: Application) -> None:
-    reminders.give({"name": "a", "n": 60}, {"name": "b", "n": 90}, {"name": "c", "n": 60})
+def test_due_time_opens_an_epoch_without_input(reminders: Application) -> None:
+    reminders.add({"name": "a", "n": 60}, {"name": "b", "n": 90}, {"name": "c", "n": 60})
     reminders.run(NOON)
     assert reminders.epochs == [("input",)]
     due = reminders.head.due["reminders"]
     assert (due.event, due.processing) == (None, microseconds(NOON + timedelta(seconds=60)))
     reminders.run(NOON + timedelta(seconds=59))
     assert reminders.epochs == [("input",)]
-    # Another attempt, at another parallelism: what is due stands in the head's manifest.
+    # Another attempt with another parallelism reads the due times from the head's manifest.
     reminders.run(NOON + timedelta(seconds=60), parallelism=4)
     assert reminders.epochs == [("input",), ("due",)]
     assert reminders.head.due["reminders"].processing == microseconds(NOON + timedelta(seconds=90))
-    reminders.give({"name": "d", "n": 1})
+    reminders.add({"name": "d", "n": 1})
     reminders.run(NOON + timedelta(seconds=90))
     assert reminders.epochs[2:] == [("input", "due")]
     assert reminders.head.due["reminders"].processing == microseconds(NOON + timedelta(seconds=91))
@@ -203,26 +192,26 @@ def test_a_time_that_is_due_opens_an_epoch_without_input(reminders: Application)
     assert reminders.epochs[3:] == [("due",)] and reminders.head.due == {}
 
 
-def test_a_clock_that_goes_back_takes_no_epoch_back(reminders: Application) -> None:
-    reminders.give({"name": "a", "n": 60})
+def test_epoch_time_does_not_go_backwards_with_the_clock(reminders: Application) -> None:
+    reminders.add({"name": "a", "n": 60})
     reminders.run(NOON)
-    reminders.give({"name": "b", "n": 60})
+    reminders.add({"name": "b", "n": 60})
     reminders.run(NOON - timedelta(hours=1))
     assert reminders.head.clock.epoch_time == microseconds(NOON)
     assert reminders.head.due["reminders"].processing == microseconds(NOON + timedelta(seconds=60))
 
 
-def test_a_timer_fires_at_its_time_after_a_clock_jumped_to_2099_and_returned(reminders: Application) -> None:
+def test_timer_fires_on_time_after_a_temporary_clock_jump(reminders: Application) -> None:
     seconds, wall_error = 0, 0
     clock = EpochClock(
         lambda: 60.0,
         wall=lambda: microseconds(NOON) + (seconds + wall_error) * 1_000_000,
         elapsed=lambda: seconds * 1_000_000,
     )
-    reminders.give({"name": "a", "n": 60})
+    reminders.add({"name": "a", "n": 60})
     reminders.run(clock)
     seconds, wall_error = 5, 73 * 365 * 86_400
-    reminders.give({"name": "b", "n": 60})
+    reminders.add({"name": "b", "n": 60})
     reminders.run(clock)
     assert reminders.head.clock.epoch_time == microseconds(NOON) + 5_000_000
     assert reminders.head.due["reminders"].processing == microseconds(NOON) + 60_000_000
@@ -236,15 +225,15 @@ def test_a_timer_fires_at_its_time_after_a_clock_jumped_to_2099_and_returned(rem
 
 
 @pytest.mark.parametrize("point", ["E1.slices-chosen", "E1.opened", "E2.ran", "E4.manifest-written", "E4.prepared"])
-def test_a_time_that_was_due_when_the_driver_died_is_due_for_the_next(reminders: Application, point: str) -> None:
-    reminders.give({"name": "a", "n": 60})
+def test_due_time_survives_the_death_of_the_driver(reminders: Application, point: str) -> None:
+    reminders.add({"name": "a", "n": 60})
     reminders.run(NOON)
-    with crash_at(point), pytest.raises(Fenced):
+    with failing_at(point, Fenced("the driver has died")), pytest.raises(Fenced):
         reminders.run(NOON + timedelta(seconds=60))
     reminders.run(NOON + timedelta(seconds=61))
     assert reminders.epochs == [("input",), ("due",)] and reminders.head.due == {}
-    decided_before = point == "E4.prepared"
-    assert reminders.head.clock.epoch_time == microseconds(NOON + timedelta(seconds=60 if decided_before else 61))
+    was_decided = point == "E4.prepared"
+    assert reminders.head.clock.epoch_time == microseconds(NOON + timedelta(seconds=60 if was_decided else 61))
 
 
 @pytest.fixture
@@ -252,8 +241,8 @@ def loop(tmp_path: Path) -> Application:
     return Application(tmp_path, local_process("countdown", CountDown, KEY, ROWS, ROWS), loops=("loop",))
 
 
-def test_records_in_flight_open_epochs_until_there_are_none(loop: Application) -> None:
-    loop.give({"name": "a", "n": 2})
+def test_records_in_flight_open_epochs_until_the_loop_is_empty(loop: Application) -> None:
+    loop.add({"name": "a", "n": 2})
     loop.run(NOON)
     assert loop.epochs == [("input",), ("in_flight",), ("in_flight",)]
     assert [handle.rows for handle in loop.head.sinks["loop"].handles] == [0, 0]
@@ -262,9 +251,9 @@ def test_records_in_flight_open_epochs_until_there_are_none(loop: Application) -
 @pytest.mark.parametrize(
     "point", ["E1.before", "E1.opened", "E2.ran", "E4.manifest-written", "E4.prepared", "E5.sink-committed"]
 )
-def test_no_record_is_lost_or_doubled_in_the_loop_when_the_driver_dies(loop: Application, point: str) -> None:
-    loop.give({"name": "a", "n": 3}, {"name": "b", "n": 1})
-    with crash_at(point), pytest.raises(Fenced):
+def test_records_in_flight_survive_the_death_of_the_driver(loop: Application, point: str) -> None:
+    loop.add({"name": "a", "n": 3}, {"name": "b", "n": 1})
+    with failing_at(point, Fenced("the driver has died")), pytest.raises(Fenced):
         loop.run(NOON)
     loop.run(NOON, parallelism=4)
     heads = [loop.store.read_manifest(record.manifest) for record in loop.catalog.decided if record.manifest]

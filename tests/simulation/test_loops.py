@@ -1,9 +1,8 @@
-"""Loops with real tasks, state and recovery: what is in flight stands in the snapshot, whatever happens to a driver."""
+"""Loops with real tasks, state and recovery: records in flight are part of snapshots and survive faults."""
 
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -13,7 +12,6 @@ from epochal.engine import points
 from epochal.engine.trial import _Trial
 from epochal.engine.trial_comparison import compare_states
 from epochal.errors import EpochAborted, Fenced, IncompatibleState
-from epochal.faults import FaultPoint
 from epochal.snapshots import layout
 from epochal.snapshots.bundle_writing import files_of
 from epochal.snapshots.references import References
@@ -21,12 +19,13 @@ from epochal.snapshots.verification import Trouble, Verification
 from epochal.tasks import steps as task_points
 from tests.kit.graphs import COUNTED, EDGES, Edge, Later, components, connected, rounds, rows_of_edges
 from tests.kit.lives import Life, Row, Step, cut, examples, failing_at, steps
+from tests.simulation.test_event_time_faults import point_names
 
 CHANCE = random.Random(5)
 GRAPH: list[Edge] = [(vertex, vertex + 1) for vertex in range(1, 9)] + [
     (CHANCE.randrange(20, 40), CHANCE.randrange(20, 40)) for _ in range(18)
 ]
-"""A long way, on which a label goes round often, and a thicket."""
+"""A long path, on which labels make many hops, and a dense random graph."""
 BATCHES = [GRAPH[4:], GRAPH[:2], GRAPH[2:4]]
 SMALL: list[list[Edge]] = [[(3, 4), (4, 5), (8, 9)], [(1, 2), (2, 3)]]
 
@@ -39,7 +38,7 @@ def labels(life: Life) -> dict[int, int]:
     return {row["vertex"]: row["label"] for row in life.state("components.component")}
 
 
-def test_records_in_flight_open_epochs_until_there_are_none() -> None:
+def test_records_in_flight_open_epochs_until_the_loop_is_empty() -> None:
     with Life(components(), {"edges": EDGES}) as life:
         life.epoch(edges=rows_of_edges(GRAPH))
         first = life.manifests[0]
@@ -55,7 +54,7 @@ def test_records_in_flight_open_epochs_until_there_are_none() -> None:
 
 
 @pytest.mark.parametrize("aligned", [False, True])
-def test_only_a_loop_in_rounds_takes_more_than_a_slice_may_have(aligned: bool) -> None:
+def test_only_aligned_loops_exceed_the_slice_limit(aligned: bool) -> None:
     with Life(components(aligned=aligned), {"edges": EDGES}, most=9) as life:
         for batch in BATCHES:
             life.epoch(edges=rows_of_edges(batch))
@@ -66,8 +65,8 @@ def test_only_a_loop_in_rounds_takes_more_than_a_slice_may_have(aligned: bool) -
         assert most > 9 if aligned else most == 9
 
 
-def disturbed(point: str, error: Exception, aligned: bool) -> tuple[dict[int, int], bool]:
-    """The labels in the end, with a fault while records are in flight; whether it was met."""
+def run_with_fault(point: str, error: Exception, aligned: bool) -> tuple[dict[int, int], bool]:
+    """Run with a fault while records are in flight. Returns the final labels, and whether the fault fired."""
     with Life(components(aligned=aligned), {"edges": EDGES}) as life:
         for batch in SMALL:
             life.epoch(edges=rows_of_edges(batch))
@@ -89,11 +88,7 @@ def disturbed(point: str, error: Exception, aligned: bool) -> tuple[dict[int, in
         return labels(life), bool(fired)
 
 
-def named(module: Any) -> list[str]:
-    return sorted(point.name for point in vars(module).values() if isinstance(point, FaultPoint))
-
-
-MET = (
+DRIVER_POINTS = (
     "E1.before",
     "E1.slices",
     "E1.opened",
@@ -106,21 +101,21 @@ MET = (
     "E7.swept",
     "R4",
 )
-"""The others are of reconfigurations and administrators, of compaction, which reads no loop, and of recovery."""
-DRIVER = [name for name in named(points) if name.startswith(MET)]
-TASKS = [*named(task_points), "T3.loop.records-durable"]
+"""Prefixes of the points that this application reaches: not reconfiguration, administration and compaction."""
+DRIVER = [name for name in point_names(points) if name.startswith(DRIVER_POINTS)]
+TASKS = [*point_names(task_points), "T3.loop.records-durable"]
 
 
 @pytest.mark.parametrize("point", [*DRIVER, *TASKS])
 @pytest.mark.by_turns(2)
-def test_no_record_is_lost_or_doubled_when_a_driver_dies_or_a_task_fails(point: str) -> None:
-    error = Fenced("the driver is gone") if point in DRIVER else OSError("the disk is gone")
-    found, met = disturbed(point, error, aligned=len(point) % 2 == 0)
-    assert met or point.startswith(("abort", "R")), "nothing has failed there"
+def test_records_in_flight_survive_faults(point: str) -> None:
+    error = Fenced("the driver has died") if point in DRIVER else OSError("the disk has failed")
+    found, fired = run_with_fault(point, error, aligned=len(point) % 2 == 0)
+    assert fired or point.startswith(("abort", "R")), "the fault did not fire"
     assert found == connected([edge for batch in SMALL for edge in batch])
 
 
-def test_a_branch_goes_on_with_the_records_of_its_snapshot() -> None:
+def test_branch_continues_with_the_records_of_its_snapshot() -> None:
     with Life(components(), {"edges": EDGES}) as life:
         life.epoch(edges=rows_of_edges(GRAPH))
         life.settle()
@@ -132,14 +127,14 @@ def test_a_branch_goes_on_with_the_records_of_its_snapshot() -> None:
         assert forked.slices["messages"].rows == life.store.read_manifest(forked.parent).loops["messages"].rows
 
 
-def test_what_a_snapshot_needs_has_its_records_in_flight() -> None:
-    """So do what collections keep, exports bring and ``verify`` checks; of no other snapshot's."""
+def test_records_in_flight_belong_to_the_files_of_a_snapshot() -> None:
+    """Collections, exports and ``verify`` use the same files."""
     with Life(components(), {"edges": EDGES}, most=3) as life:
         life.epoch(edges=rows_of_edges(GRAPH[:4]))
         life.epoch()
         second, records = life.decided[1], life.manifests[1].loops["messages"].files
         written_before = life.manifests[0].loops["messages"].files[0].file.path
-        assert records[0].first > 0 or records[0].file.path != written_before, "a part of it was taken"
+        assert records[0].first > 0 or records[0].file.path != written_before, "the loop has consumed a part"
         needed = References(life.store).needed(second)
         assert {path for path in needed if "/loops/" in path} == {part.file.path for part in records}
         assert {file.path for file in files_of(life.store, second, None).files} >= {part.file.path for part in records}
@@ -152,13 +147,13 @@ def test_what_a_snapshot_needs_has_its_records_in_flight() -> None:
         assert finding.trouble is Trouble.MISSING and second.key in finding.harms
 
 
-def test_a_loop_in_rounds_takes_nothing_from_outside_before_it_is_at_rest() -> None:
+def test_aligned_loop_takes_no_input_until_it_has_converged() -> None:
     with Life(rounds(), {"rows": COUNTED}) as life:
         life.rows["rows"].give([{"name": "a", "n": 2}, {"name": "b", "n": 1}])
         life.rows["rows"].give([{"name": "c", "n": 0}])
         life.settle()
-        said = [[(row["name"], row["n"], row["hop"]) for row in rows] for rows in life.shown("said")]
-        assert [sorted(rows) for rows in said] == [
+        output = [[(row["name"], row["n"], row["hop"]) for row in rows] for rows in life.shown("said")]
+        assert [sorted(rows) for rows in output] == [
             [("a", 2, 0), ("b", 1, 0)],
             [("a", 1, 1), ("b", 0, 1)],
             [("a", 0, 2)],
@@ -171,7 +166,7 @@ def test_a_loop_in_rounds_takes_nothing_from_outside_before_it_is_at_rest() -> N
 
 
 @pytest.mark.parametrize("aligned", [False, True])
-def test_what_goes_round_too_often_is_a_dead_letter(aligned: bool) -> None:
+def test_records_beyond_max_hops_are_dead_letters(aligned: bool) -> None:
     with Life(rounds(max_hops=2, aligned=aligned), {"rows": COUNTED}) as life:
         life.epoch(rows=[{"name": "a", "n": 9}, {"name": "b", "n": 1}])
         life.epoch(rows=[{"name": "c", "n": 9}])
@@ -181,7 +176,7 @@ def test_what_goes_round_too_often_is_a_dead_letter(aligned: bool) -> None:
         assert sorted(row["n"] for row in life.all_of("said") if row["name"] == "a") == [7, 8, 9]
 
 
-def test_what_a_timer_gives_has_no_row_to_take_its_hop_from() -> None:
+def test_output_of_a_timer_starts_with_its_own_hops() -> None:
     with Life(rounds(max_hops=2, aligned=False, process=Later), {"rows": COUNTED}) as life:
         life.epoch(Step(clock=0), rows=[{"name": "a", "n": 4}, {"name": "b", "n": 9}])
         life.settle()
@@ -192,7 +187,7 @@ def test_what_a_timer_gives_has_no_row_to_take_its_hop_from() -> None:
         assert [(row["n"], row["_hop"]) for row in life.all_of("dead") if row["name"] == "a"] == [(0, 3)]
 
 
-def test_a_source_that_waits_for_a_loop_is_still_reported() -> None:
+def test_source_that_waits_for_a_loop_is_reported() -> None:
     with Life(rounds(), {"rows": COUNTED}) as life:
         life.epoch(rows=[{"name": "a", "n": 3}])
         life.epoch()
@@ -200,24 +195,24 @@ def test_a_source_that_waits_for_a_loop_is_still_reported() -> None:
         assert life.coordinator.meter.report().moment.sources.keys() == {"rows"}
 
 
-def test_a_retry_in_a_loop_in_rounds_has_the_same_hop() -> None:
+def test_retries_in_an_aligned_loop_keep_the_hop() -> None:
     with Life(rounds(), {"rows": COUNTED}) as life:
         life.epoch(rows=[{"name": "a", "n": 3}])
-        for happening in ("abort", "die", "die decided", "abort", "restart"):
-            life.epoch(Step(happening, parallelism=3))  # type: ignore[arg-type]
+        for fault in ("abort", "die", "die decided", "abort", "restart"):
+            life.epoch(Step(fault, parallelism=3))  # type: ignore[arg-type]
         life.settle()
         assert [(row["n"], row["hop"]) for row in life.all_of("said")] == [(3, 0), (2, 1), (1, 2), (0, 3)]
         assert [manifest.conditions.converged for manifest in life.manifests if manifest.conditions][-1]
 
 
-def test_a_version_goes_on_with_the_records_in_flight_or_is_refused() -> None:
+def test_upgrade_continues_with_records_in_flight_or_is_refused() -> None:
     with Life(rounds(), {"rows": COUNTED}) as life:
         life.epoch(rows=[{"name": "a", "n": 2}])
         with pytest.raises(IncompatibleState, match="Loop 'loop' has 1 records in flight, and is not in this version"):
             life.upgrade(rounds(name="other"))
         life.upgrade(rounds(max_hops=1, aligned=False))
         life.settle()
-        assert [(row["n"], row["hop"]) for row in life.all_of("said")] == [(2, 0), (1, 0)], "its hops begin anew"
+        assert [(row["n"], row["hop"]) for row in life.all_of("said")] == [(2, 0), (1, 0)], "hops start again at 0"
         assert [(row["n"], row["_hop"]) for row in life.all_of("dead")] == [(0, 2)]
         life.finish()
         life.upgrade(rounds(name="other"))
@@ -225,8 +220,8 @@ def test_a_version_goes_on_with_the_records_in_flight_or_is_refused() -> None:
 
 
 @pytest.mark.parametrize("aligned", [False, True])
-def test_a_trial_takes_as_many_records_as_were_taken(aligned: bool) -> None:
-    """So that the same version comes to the same at the same epoch, whatever bounded the slices then."""
+def test_trial_takes_the_same_number_of_records(aligned: bool) -> None:
+    """The same version therefore has the same state at the same epoch, independent of the limits of slices."""
     with Life(components(aligned=aligned), {"edges": EDGES}, most=5) as life:
         life.epoch(edges=rows_of_edges(GRAPH[:6]))
         for _ in range(5):
@@ -236,23 +231,26 @@ def test_a_trial_takes_as_many_records_as_were_taken(aligned: bool) -> None:
         trial.run([life.store.read_manifest(reference) for reference in tried])
         assert all(table.same for table in compare_states(life.store, tried[-1], trial.tables, trial.chains))
         assert trial.parent is not None
-        held = life.store.read_manifest(tried[-1]).loops["messages"]
-        assert (trial.parent.loops["messages"].rows, trial.parent.loops["messages"].hop) == (held.rows, held.hop)
+        expected = life.store.read_manifest(tried[-1]).loops["messages"]
+        assert (trial.parent.loops["messages"].rows, trial.parent.loops["messages"].hop) == (
+            expected.rows,
+            expected.hop,
+        )
 
 
 @examples(4)
 @given(
     edges=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=15),
     cuts=st.lists(st.integers(0, 100), max_size=3),
-    happenings=steps(),
+    lived_steps=steps(),
     most=st.sampled_from((None, 2, 7)),
     aligned=st.booleans(),
 )
-def test_components_of_any_graph_whatever_happens(
-    edges: list[Edge], cuts: list[int], happenings: list[Step], most: int | None, aligned: bool
+def test_components_of_any_graph_are_found_despite_faults(
+    edges: list[Edge], cuts: list[int], lived_steps: list[Step], most: int | None, aligned: bool
 ) -> None:
     with Life(components(aligned=aligned), {"edges": EDGES}, most=most) as life:
         batches = cut(rows_of_edges(edges), cuts)
-        life.live([{"edges": batch} for batch in batches], happenings)
+        life.live([{"edges": batch} for batch in batches], lived_steps)
         life.settle(500)
         assert labels(life) == connected(edges)

@@ -1,4 +1,4 @@
-"""The real coordinator, commit queue and recovery, crashed at every numbered step, against a sequential oracle."""
+"""The real coordinator, commit queue and recovery, crashed at every step, compared with a sequential oracle."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ NOT_SIMULATED = {
     points.E1_DECIDED.name,
     points.E1_REVERTED.name,
 }
-"""Compaction is crashed over real state in tests/service/fault/test_kills.py. No seed gives an epoch up, as an
-administrator does, and none reconfigures: see tests/service/fault/points.py."""
+"""tests/service/fault/test_kills.py crashes compaction over real state. Seeds contain no reconfiguration, and no epoch
+given up by an administrator: see tests/service/fault/points.py."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def quiet() -> Iterator[None]:
 
 
 def fired(seed: int) -> Set[str]:
-    """Run a seed and assert that its world is right. The names of the points where a fault was injected."""
+    """Run a seed and check its world. Returns the points at which a fault was injected."""
     world, plan = simulation.run(seed)
     assert simulation.violations(world) == [], f"seed {seed}, faults {dict(plan.fired)}"
     assert simulation.leftovers(world) == [], f"seed {seed}, faults {dict(plan.fired)}"
@@ -48,7 +48,7 @@ def fired(seed: int) -> Set[str]:
 
 @pytest.mark.claim("Thesis, 3.4.2")
 def test_exactly_once_through_crashes_zombies_and_lost_answers(run_seed: int) -> None:
-    """A sample of the seeds, and so many of the others that a fault fires at every step of the driver."""
+    """A sample of the seeds, and further seeds until a fault has fired at every step of the driver."""
     missing = {point.name for point in vars(points).values() if isinstance(point, FaultPoint)} - NOT_SIMULATED
     for seed in random.Random(run_seed).sample(range(SEEDS), SAMPLE):
         missing -= fired(seed)
@@ -61,6 +61,6 @@ def test_exactly_once_through_crashes_zombies_and_lost_answers(run_seed: int) ->
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_every_seed_through_crashes_zombies_and_lost_answers(first: int) -> None:
+def test_exactly_once_for_every_seed(first: int) -> None:
     for seed in range(first, first + CHUNK):
         fired(seed)

@@ -1,5 +1,8 @@
-"""Time to live in a fork and after a rollback: by the clock all is gone that is too old by now, by event time nothing
-that was there at the snapshot; what was gone in between is there again."""
+"""Time to live in a fork and after a rollback.
+
+In processing time, rows expire by the current clock. In event time, all rows of the snapshot are still alive, including
+rows that had expired later on the original branch.
+"""
 
 from __future__ import annotations
 
@@ -37,24 +40,24 @@ def pipeline() -> Pipeline:
 
 
 def rows(*visits: tuple[str, float]) -> list[Row]:
-    """Of users, so many hours after the beginning."""
+    """Return visits of users, in hours after the beginning."""
     return [{"user": user, "at": at(hours * HOUR)} for user, hours in visits]
 
 
 def users(life: Life) -> tuple[set[str], set[str]]:
-    """Who is in the state that expires by the clock, and who in that by event time."""
+    """Return the users in the state with processing-time expiry, and in that with event-time expiry."""
     by_clock, by_events = ({row["user"] for row in life.state(f"pages.by_{name}")} for name in ("clock", "events"))
     return by_clock, by_events
 
 
 def last(life: Life) -> dict[str, tuple[int, int]]:
-    """What the last epoch gave."""
+    """Return the output of the last epoch, by user."""
     return {row["user"]: (row["by_clock"], row["by_events"]) for row in life.shown("pages")[-1]}
 
 
 @pytest.fixture
 def life() -> Iterator[Life]:
-    """Four epochs; after the second ``a``, ``b`` are there, after the last neither."""
+    """Four epochs. State has ``a`` and ``b`` after the second, and neither after the last."""
     with Life(pipeline(), {"visits": ROWS}) as life:
         life.epoch(Step(clock=0), visits=rows(("a", 0), ("b", 0.2)))
         life.epoch(Step(clock=0.5 * HOUR), visits=rows(("a", 0.3)))
@@ -66,25 +69,25 @@ def life() -> Iterator[Life]:
 
 
 @pytest.mark.parametrize(
-    ("clock", "by_clock", "there"),
+    ("clock", "by_clock", "remaining"),
     [(0.8, 3, {"a", "b", "c"}), (1.2, 3, {"a", "c"}), (24, 1, {"a", "c"})],
-    ids=["at once", "when some is too old", "a day later"],
+    ids=["immediately", "when some rows have expired", "a day later"],
 )
-def test_what_is_too_old_by_the_clock_is_gone_at_once_and_by_event_time_all_is_there(
-    life: Life, clock: float, by_clock: int, there: set[str]
+def test_fork_expires_rows_by_clock_and_keeps_them_in_event_time(
+    life: Life, clock: float, by_clock: int, remaining: set[str]
 ) -> None:
     life.rows["visits"].slices[FORKED_AT:] = []
     life.go_on_from(FORKED_AT, "fork")
-    assert users(life) == ({"a", "b"}, {"a", "b"}), "the snapshot shows what it had"
+    assert users(life) == ({"a", "b"}, {"a", "b"}), "the snapshot is unchanged"
     life.epoch(Step(clock=clock * HOUR), visits=rows(("a", 0.4), ("c", 0.4)))
     assert last(life) == {"a": (by_clock, 3), "c": (1, 1)}
-    assert users(life) == (there, {"a", "b", "c"})
-    for _ in range(2):  # the second fires by what the first has observed
+    assert users(life) == (remaining, {"a", "b", "c"})
+    for _ in range(2):  # the watermark of the second reflects the rows of the first
         life.epoch(visits=rows(("c", 1.35)))
-    assert users(life)[1] == {"a", "c"}, "an hour after b by the rows"
+    assert users(life)[1] == {"a", "c"}, "b expires an hour after its row in event time"
 
 
-def test_what_came_after_the_snapshot_is_read_again_as_it_was(life: Life) -> None:
+def test_input_after_the_snapshot_is_processed_again_equally(life: Life) -> None:
     original = last(life)
     life.go_on_from(FORKED_AT, "again")
     life.epoch(Step(clock=2 * HOUR))

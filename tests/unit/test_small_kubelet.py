@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.kubernetes.environment import NotThere, Place, expanded, field, quantity, variables_of
+from tests.kit.kubernetes.environment import MissingObject, Place, expanded, field, quantity, variables_of
 from tests.kit.kubernetes.names import host_lines
 
 PLACE = Place("node-1", "127.0.0.1", "127.0.1.5")
@@ -20,7 +20,7 @@ HELD = {("configmaps", "site"): {"URL": "http://x", "LEVEL": "info"}, ("secrets"
 
 def data(kind: str, name: str, optional: bool) -> Mapping[str, str] | None:
     if (kind, name) not in HELD and not optional:
-        raise NotThere(name)
+        raise MissingObject(name)
     return HELD.get((kind, name))
 
 
@@ -69,7 +69,7 @@ def test_variables_of_a_container_are_resolved() -> None:
 
 def test_a_missing_reference_is_reported() -> None:
     reference = {"name": "A", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "user"}}}
-    with pytest.raises(NotThere, match="user"):
+    with pytest.raises(MissingObject, match="user"):
         variables_of(POD, {"env": [reference]}, PLACE, data)
 
 

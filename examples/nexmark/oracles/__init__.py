@@ -1,7 +1,7 @@
-"""What each query has to give in the end: one batch query in Spark's SQL, over all events at once.
+"""The expected results of each query: a batch query in Spark SQL over all events.
 
-The queries are in ``q0.sql`` to ``q22.sql``, over the views that :func:`answer` makes. They share no code with the
-pipelines. Windows are those of event time, and complete: what a stream finds out late is in them, too.
+The queries are in ``q0.sql`` to ``q22.sql``, over the views that :func:`answer` creates. They share no code with the
+pipelines. Windows use event time and are complete: they include rows that are late in a stream.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _VIEWS = {
 
 
 def answer(events: DataFrame, query: str) -> DataFrame:
-    """The rows that ``query`` (``"q0"`` to ``"q22"``) gives for these events, which have the columns of the source.
+    """Return the result of ``query`` (``"q0"`` to ``"q22"``) for these events, which have the columns of the source.
 
-    A column ``epoch_time``, where there is one, is the time of the epoch that took the event.
+    An optional column ``epoch_time`` has the time of the epoch that processed the event.
     """
     spark = events.sparkSession
     events.createOrReplaceTempView("nexmark_events")

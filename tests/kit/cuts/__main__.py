@@ -12,12 +12,12 @@ def main() -> None:
         ("Epoch alignment (algorithms 5 and 6; figure 3.16)", aligned()),
     ):
         consistent, complete = not validity_violations(execution, 1), not epoch_violations(execution, 1)
-        print(f"{title}: consistent: {_said(consistent)}, epoch-complete: {_said(complete)}")
+        print(f"{title}: consistent: {_yes_no(consistent)}, epoch-complete: {_yes_no(complete)}")
         print(drawn(execution, 1))
         print("\n".join(f"  {problem}" for problem in epoch_violations(execution, 1)))
 
 
-def _said(fact: bool) -> str:
+def _yes_no(fact: bool) -> str:
     return "yes" if fact else "no"
 
 

@@ -54,7 +54,7 @@ def losses(execution: Execution, epoch: int) -> list[str]:
 
 def _missing(execution: Execution, epoch: int) -> list[str]:
     recorded = execution.snapshots[epoch].states if epoch in execution.snapshots else {}
-    return [f"{name} has recorded nothing of epoch {epoch}" for name in execution.processes if name not in recorded]
+    return [f"{name} has not recorded epoch {epoch}" for name in execution.processes if name not in recorded]
 
 
 def _in_transit(execution: Execution, epoch: int) -> list[str]:

@@ -78,16 +78,16 @@ class RowEvent:
 
 @dataclass
 class RecordedRun:
-    """``cuts``: the events in the snapshot of each epoch. ``astray``: rows that were not produced, or not consumed."""
+    """``cuts``: the events in the snapshot of each epoch. ``misrouted``: rows not produced or consumed once."""
 
     trace: Trace
     cuts: dict[int, set[Event]]
-    astray: list[str]
+    misrouted: list[str]
 
     @property
     def violations(self) -> list[str]:
         found = [problem for epoch, cut in self.cuts.items() for problem in cut_violations(self.trace, epoch, cut)]
-        return found + self.astray
+        return found + self.misrouted
 
 
 @dataclass(frozen=True)
@@ -164,11 +164,11 @@ class Recorder:
         happened: dict[int, list[Run]] = {}
         # Among runs with identical pre-commits, which a manifest cannot distinguish, the last one counts.
         last = {(run.process, run.names): run for run in self.runs}
-        left = [run for run in self.runs if last[run.process, run.names] == run]
+        distinct = [run for run in self.runs if last[run.process, run.names] == run]
         for manifest in manifests:
             names = _named_by(manifest)
-            happened[manifest.epoch] = [run for run in left if run.names and names.issuperset(run.names)]
-        all_runs = [run for run in left if any(run in runs for runs in happened.values())]
+            happened[manifest.epoch] = [run for run in distinct if run.names and names.issuperset(run.names)]
+        all_runs = [run for run in distinct if any(run in runs for runs in happened.values())]
         processes: dict[str, list[Event]] = {}
         cuts: dict[int, set[Event]] = {}
         cut: set[Event] = set()
@@ -363,7 +363,7 @@ def _joined(
 ) -> RecordedRun:
     """Match consumers with producers: rows are sent once to each operator and sink that reads the stream."""
     produced: dict[str, dict[Hashable, Event]] = {}
-    astray = []
+    misrouted = []
     for events in processes.values():
         for event in events:
             match event:
@@ -375,7 +375,7 @@ def _joined(
                     continue
             for stream, row in pairs:
                 if row in produced.setdefault(stream, {}):
-                    astray.append(f"{stream} gave row {row} twice: {event}")
+                    misrouted.append(f"{stream} produced row {row} twice: {event}")
                 produced[stream][row] = event
     productions: dict[Event, set[Event]] = {}
     for name, streams in reads.items():
@@ -386,11 +386,11 @@ def _joined(
                 continue
             for row in run.consumed:
                 if row not in expected:
-                    astray.append(f"{run} took row {row}, which nobody gave")
+                    misrouted.append(f"{run} consumed row {row}, which no task produced")
                 elif row in consumed:
-                    astray.append(f"{run} took row {row}, which was taken before")
+                    misrouted.append(f"{run} consumed row {row}, which was already consumed")
                 else:
                     productions.setdefault(expected[row], set()).add(run)
                 consumed.add(row)
-        astray += [f"{name} never took row {row} of {expected[row]}" for row in expected.keys() - consumed]
-    return RecordedRun(Trace(processes, productions), cuts, astray)
+        misrouted += [f"{name} never consumed row {row} of {expected[row]}" for row in expected.keys() - consumed]
+    return RecordedRun(Trace(processes, productions), cuts, misrouted)

@@ -84,9 +84,9 @@ class KubernetesCluster:
 
         Raises ``urllib.error.URLError`` and ``OSError`` if the API server ends the watch.
         """
-        asked = urllib.parse.urlencode({**query, "watch": "true", "timeoutSeconds": str(seconds)})
+        parameters = urllib.parse.urlencode({**query, "watch": "true", "timeoutSeconds": str(seconds)})
         headers = {"Authorization": f"Bearer {self.token}"}
-        request = urllib.request.Request(f"{self.url}{path}?{asked}", headers=headers)
+        request = urllib.request.Request(f"{self.url}{path}?{parameters}", headers=headers)
         with urllib.request.urlopen(request, timeout=seconds + _CALL_SECONDS, context=self._trust) as lines:
             for line in lines:
                 event = json.loads(line)
@@ -172,17 +172,17 @@ def _start(
     url, authority = f"https://{LOOPBACK}:{port}", folder / "certificates" / "apiserver.crt"
     server.wait_until(lambda: _is_ready(url, authority), _START_SECONDS)
     cluster = KubernetesCluster(url, authority, token, folder, processes)
-    own = ["--kubeconfig", str(cluster.kubeconfig()), "--leader-elect=false", "--secure-port=0"]
+    client_options = ["--kubeconfig", str(cluster.kubeconfig()), "--leader-elect=false", "--secure-port=0"]
     start(
         "kube-controller-manager",
-        *own,
+        *client_options,
         f"--service-account-private-key-file={key}",
         f"--root-ca-file={authority}",
         "--use-service-account-credentials=false",
         "--node-monitor-period=1s",
         f"--node-monitor-grace-period={node_gone_seconds}s",
     )
-    start("kube-scheduler", *own)
+    start("kube-scheduler", *client_options)
     account = "/api/v1/namespaces/default/serviceaccounts/default"
     processes["kube-controller-manager"].wait_until(lambda: cluster._exists(account), _START_SECONDS)
     return cluster
@@ -256,8 +256,8 @@ def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
 
 def _openssl(*arguments: str) -> None:
     try:
-        ran = subprocess.run(["openssl", *arguments], capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ServerUnavailable(f"A key could not be made with openssl: {error}.") from error
-    if ran.returncode != 0:
-        raise ServerUnavailable(f"A key could not be made with openssl: {ran.stderr.strip()[-300:]}")
+        raise ServerUnavailable(f"openssl could not create a key: {error}.") from error
+    if done.returncode != 0:
+        raise ServerUnavailable(f"openssl could not create a key: {done.stderr.strip()[-300:]}")

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from epochal.testing.servers.process import LOOPBACK
 from tests.kit.kubernetes.cluster import make_certificate
-from tests.kit.kubernetes.pods import LOOK_SECONDS, Pod
+from tests.kit.kubernetes.pods import POLL_SECONDS, Pod
 
 _PART = 1 << 16
 
@@ -57,7 +57,7 @@ def _handler(find: Callable[[str, str], Pod | None]) -> type[BaseHTTPRequestHand
                 case _:
                     pod = None
             if pod is None:
-                self.send_error(HTTPStatus.NOT_FOUND, "there is no such pod on this node")
+                self.send_error(HTTPStatus.NOT_FOUND, "no such pod on this node")
                 return
             query = {key: values[-1] for key, values in parse_qs(address.query).items()}
             log = pod.log_of(container, query.get("previous") == "true")
@@ -95,7 +95,7 @@ def _parts(log: Path, query: dict[str, str], pod: Pod, container: str) -> Iterat
             elif ended:
                 return
             else:
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
 
 
 def _has_ended(pod: Pod, container: str) -> bool:

@@ -38,7 +38,7 @@ ln -s /proc/self/fd "$root/dev/fd"; ln -s fd/1 "$root/dev/stdout"; ln -s fd/2 "$
 mount -t tmpfs tmpfs "$root/run"; mkdir -p "$root/run/lock"
 mount --bind "$hosts" "$root/etc/hosts"
 """
-_TRIED = """
+_CHECK = """
 set -e
 mount -t tmpfs tmpfs /mnt; mkdir /mnt/upper /mnt/work /mnt/root
 mount -t overlay overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work /mnt/root
@@ -189,8 +189,8 @@ class Container:
 def check_containers() -> None:
     """Check that containers can run. Raises ``ServerUnavailable`` if this user or this machine cannot run them."""
     try:
-        ran = subprocess.run(
-            [*_UNSHARE, _FIRST.format(_TRIED)],
+        done = subprocess.run(
+            [*_UNSHARE, _FIRST.format(_CHECK)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -199,7 +199,7 @@ def check_containers() -> None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ServerUnavailable(f"Pods need `unshare`: {error}.") from error
-    if ran.returncode != 0:
+    if done.returncode != 0:
         raise ServerUnavailable(
-            f"Pods need root, namespaces and overlays, which this machine does not give: {ran.stderr.strip()[:300]}"
+            f"Pods need root, namespaces and overlays, which this machine does not allow: {done.stderr.strip()[:300]}"
         )

@@ -15,7 +15,7 @@ Data = Callable[[str, str, bool], Mapping[str, str] | None]
 missing."""
 
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
-_OF_A_MAP = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+_MAP_ENTRY = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 _UNITS = {
     "m": Decimal("0.001"),
     "": Decimal(1),
@@ -30,7 +30,7 @@ _UNITS = {
 _QUANTITY = re.compile(r"([0-9.]+)([A-Za-z]*)")
 
 
-class NotThere(Exception):
+class MissingObject(Exception):
     """An object that the pod refers to does not exist (yet)."""
 
 
@@ -54,12 +54,12 @@ def expanded(text: str, variables: Mapping[str, str]) -> str:
 
 
 def variables_of(pod: Manifest, container: Manifest, place: Place, data: Data) -> dict[str, str]:
-    """Return the variables of ``envFrom`` and ``env``; later ones override earlier ones. Raises :class:`NotThere`."""
+    """Return the variables of ``envFrom`` and ``env``; later ones override others. Raises :class:`MissingObject`."""
     found: dict[str, str] = {}
     for source in container.get("envFrom") or ():
         for kind, reference in _references(source):
-            held = data(kind, reference["name"], bool(reference.get("optional"))) or {}
-            found |= {source.get("prefix", "") + name: value for name, value in held.items()}
+            content = data(kind, reference["name"], bool(reference.get("optional"))) or {}
+            found |= {source.get("prefix", "") + name: value for name, value in content.items()}
     for variable in container.get("env") or ():
         origin = variable.get("valueFrom")
         if origin is None:
@@ -85,18 +85,18 @@ def _value_from(origin: Manifest, pod: Manifest, container: Manifest, place: Pla
         else ("secrets", origin["secretKeyRef"])
     )
     optional = bool(reference.get("optional"))
-    held = data(kind, reference["name"], optional)
-    if held is None or reference["key"] not in held:
+    content = data(kind, reference["name"], optional)
+    if content is None or reference["key"] not in content:
         if optional:
             return None
-        raise NotThere(f"couldn't find key {reference['key']} in {kind} {reference['name']}")
-    return held[reference["key"]]
+        raise MissingObject(f"couldn't find key {reference['key']} in {kind} {reference['name']}")
+    return content[reference["key"]]
 
 
 def field(pod: Manifest, place: Place, path: str) -> str:
     """Return a field of the downward API; labels and annotations have one line each."""
     metadata = pod["metadata"]
-    if (one := _OF_A_MAP.fullmatch(path)) is not None:
+    if (one := _MAP_ENTRY.fullmatch(path)) is not None:
         return str((metadata.get(one[1]) or {}).get(one[2], ""))
     if path in ("metadata.labels", "metadata.annotations"):
         lines = (metadata.get(path.partition(".")[2]) or {}).items()
@@ -125,7 +125,7 @@ def quantity(text: str) -> Decimal:
     """Parse ``500m``, ``1.5Gi`` or ``2`` as a number."""
     found = _QUANTITY.fullmatch(text)
     if found is None or found[2] not in _UNITS:
-        raise ValueError(f"{text!r} is no quantity")
+        raise ValueError(f"{text!r} is not a quantity")
     return Decimal(found[1]) * _UNITS[found[2]]
 
 

@@ -76,7 +76,7 @@ class Kubelet:
                 (self._watch, _PAUSE_SECONDS),
                 (self._heartbeat, _HEARTBEAT_SECONDS),
                 (self._write_hosts, _PAUSE_SECONDS),
-                (self._claims.look, _PAUSE_SECONDS),
+                (self._claims.bind, _PAUSE_SECONDS),
             )
         ]
 
@@ -145,9 +145,9 @@ class Kubelet:
             if self._closing.is_set():
                 return
             if kind in ("ADDED", "MODIFIED", "DELETED"):
-                self._see(kind, manifest)
+                self._handle(kind, manifest)
 
-    def _see(self, kind: str, manifest: Mapping[str, Any]) -> None:
+    def _handle(self, kind: str, manifest: Mapping[str, Any]) -> None:
         metadata = manifest["metadata"]
         pod = self.pods.get(metadata["uid"])
         if kind == "DELETED" or metadata.get("deletionTimestamp"):
@@ -156,9 +156,9 @@ class Kubelet:
             elif kind != "DELETED":
                 self._forget(metadata)
         elif pod is None and (manifest.get("status") or {}).get("phase") == "Pending":
-            self._begin(manifest)
+            self._start_pod(manifest)
 
-    def _begin(self, manifest: Mapping[str, Any]) -> None:
+    def _start_pod(self, manifest: Mapping[str, Any]) -> None:
         metadata = manifest["metadata"]
         with self._lock:
             self._addresses += 1

@@ -45,10 +45,10 @@ def pod_network(cluster: KubernetesCluster) -> Iterator[PodNetwork]:
     """
     if _lead_elsewhere():
         raise ServerUnavailable(
-            "Pods have a network in a network namespace of its own, which `make test-kubernetes` makes where it is run "
-            "by root: here their addresses would lead to other machines."
+            "Pods need their own network namespace, which `make test-kubernetes` creates when root runs it: here their "
+            "addresses would lead to other machines."
         )
-    network = PodNetwork(_taken())
+    network = PodNetwork(_reserved())
     try:
         api = TcpProxy(int(cluster.url.rpartition(":")[2]), network.api, _HTTPS)
         try:
@@ -59,16 +59,16 @@ def pod_network(cluster: KubernetesCluster) -> Iterator[PodNetwork]:
         _route("del", network.addresses)
 
 
-def _taken() -> IPv4Network:
+def _reserved() -> IPv4Network:
     """Reserve the first range that no other cluster uses."""
-    said = ""
+    error = ""
     for addresses in _RANGES:
-        said = _route("add", addresses)
-        if not said:
+        error = _route("add", addresses)
+        if not error:
             return addresses
-        if "File exists" not in said:
+        if "File exists" not in error:
             break
-    raise ServerUnavailable(f"A network of pods needs `ip route add local`, which this machine does not do: {said}")
+    raise ServerUnavailable(f"A network of pods needs `ip route add local`, which failed: {error}")
 
 
 def _lead_elsewhere() -> bool:

@@ -15,13 +15,13 @@ from typing import Any
 
 from tests.kit.kubernetes.cluster import KubernetesCluster
 from tests.kit.kubernetes.containers import Container, Image, Mount
-from tests.kit.kubernetes.environment import Manifest, NotThere, Place, variables_of
+from tests.kit.kubernetes.environment import Manifest, MissingObject, Place, variables_of
 from tests.kit.kubernetes.probes import KINDS, Probe
 from tests.kit.kubernetes.volumes import Volumes
 
 log = logging.getLogger("epochal.testing.kubernetes")
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 _KILLED = 137
 _RESTART_SECONDS = (0.5, 1.0, 2.0, 5.0)
 _API_ERRORS = (urllib.error.URLError, OSError)
@@ -29,14 +29,14 @@ _API_ERRORS = (urllib.error.URLError, OSError)
 
 @dataclass
 class Running:
-    """A container of the pod: its current start, and the state of earlier ones."""
+    """A container of the pod: its current start, and the state of the previous one."""
 
     manifest: Manifest
     process: Container | None = None
     probes: Mapping[str, Probe] = field(default_factory=dict)
     restarts: int = 0
     state: Mapping[str, Any] = field(default_factory=lambda: {"waiting": {"reason": "ContainerCreating"}})
-    earlier: Mapping[str, Any] | None = None
+    previous: Mapping[str, Any] | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -70,8 +70,8 @@ class Pod:
         self._cluster = cluster
         self._images = images
         self._ended = ended
-        self._began = _now()
-        self._said: dict[str, Any] = {}
+        self._started_at = _now()
+        self._reported: dict[str, Any] = {}
         self._warned = ""
         self._grace: float | None = None
         self._deleted = threading.Event()
@@ -133,7 +133,7 @@ class Pod:
         except Exception:
             log.exception("pod %s/%s cannot be run", self.namespace, self.name)
         if self._deleted.is_set() and not self._lost.is_set():
-            self._say(self._phase_at_end())
+            self._report(self._phase_at_end())
             self._remove()
             self._ended(self.uid)
 
@@ -142,72 +142,72 @@ class Pod:
         while not self._is_over():
             missing = [item for item in [*self.inits, *self.containers] if item.manifest["image"] not in self._images]
             for running in missing:
-                said = f'image "{running.manifest["image"]}" is none of those that this kubelet has'
-                running.state = {"waiting": {"reason": "ImagePullBackOff", "message": said}}
+                message = f'this kubelet has no image "{running.manifest["image"]}"'
+                running.state = {"waiting": {"reason": "ImagePullBackOff", "message": message}}
             try:
                 folders = self.volumes.make()
-            except (NotThere, *_API_ERRORS) as error:
+            except (MissingObject, *_API_ERRORS) as error:
                 self._warn("FailedMount", f"MountVolume.SetUp failed: {error}")
             else:
                 if not missing:
                     return folders
-            self._say("Pending")
-            self._deleted.wait(LOOK_SECONDS * 3)
+            self._report("Pending")
+            self._deleted.wait(POLL_SECONDS * 3)
         return None
 
     def _initialised(self, folders: Mapping[str, Path]) -> bool:
         for running in self.inits:
             while not self._is_over():
-                if running.process is None and not self._begin(running, folders):
+                if running.process is None and not self._start_container(running, folders):
                     continue
                 assert running.process is not None
-                self._say("Pending")
-                while not running.process.wait(LOOK_SECONDS) and not self._is_over():
+                self._report("Pending")
+                while not running.process.wait(POLL_SECONDS) and not self._is_over():
                     pass
                 self._note_end(running)
                 if running.process.exit_code == 0:
                     break
                 if self.manifest["spec"].get("restartPolicy") == "Never":
-                    self._say("Failed")
+                    self._report("Failed")
                     return False
-                self._again(running)
+                self._restart(running)
         return not self._is_over()
 
     def _serve(self, folders: Mapping[str, Path]) -> None:
         for running in self.containers:
-            while not self._is_over() and not self._begin(running, folders):
+            while not self._is_over() and not self._start_container(running, folders):
                 pass
         while not self._is_over():
-            self._say("Running")
+            self._report("Running")
             for running in self.containers:
-                self._look_after(running, folders)
+                self._check(running, folders)
             if all("terminated" in running.state for running in self.containers):
-                self._say(self._phase_at_end())
+                self._report(self._phase_at_end())
                 self._deleted.wait()
                 return
             with suppress(*_API_ERRORS):
                 self.volumes.renew()
-            self._deleted.wait(LOOK_SECONDS)
+            self._deleted.wait(POLL_SECONDS)
         self._end()
 
-    def _look_after(self, running: Running, folders: Mapping[str, Path]) -> None:
+    def _check(self, running: Running, folders: Mapping[str, Path]) -> None:
         if running.process is None or "terminated" in running.state:
             return
         if running.process.exit_code is not None:
             self._note_end(running)
             policy = self.manifest["spec"].get("restartPolicy") or "Always"
             if policy == "Always" or (policy == "OnFailure" and running.process.exit_code != 0):
-                self._again(running)
-                self._begin(running, folders)
+                self._restart(running)
+                self._start_container(running, folders)
             return
         kinds = ("startupProbe",) if not running.probes["startupProbe"].holds else ("livenessProbe", "readinessProbe")
         for kind in kinds:
-            running.probes[kind].look(running.process)
+            running.probes[kind].run_if_due(running.process)
             if running.probes[kind].has_failed and kind != "readinessProbe":
                 self._warn("Unhealthy", f"{kind} of {running.manifest['name']} failed")
-                self._stop([running], self._grace_of_the_pod())
+                self._stop([running], self._grace_seconds())
 
-    def _begin(self, running: Running, folders: Mapping[str, Path]) -> bool:
+    def _start_container(self, running: Running, folders: Mapping[str, Path]) -> bool:
         """Start the container. Returns ``False`` if it cannot be started now."""
         container = running.manifest
         try:
@@ -216,17 +216,17 @@ class Pod:
             running.process = Container(
                 container,
                 self._images[container["image"]],
-                {**self._of_the_cluster(), **variables},
+                {**self._cluster_variables(), **variables},
                 list(self._mounts(container, folders)),
                 host,
                 self.hosts,
                 self.folder / "containers" / f"{container['name']}-{running.restarts}",
                 self.log_of(container["name"]),
             )
-        except (NotThere, *_API_ERRORS) as error:
+        except (MissingObject, *_API_ERRORS) as error:
             running.state = {"waiting": {"reason": "CreateContainerConfigError", "message": str(error)}}
-            self._say("Pending")
-            self._deleted.wait(LOOK_SECONDS * 3)
+            self._report("Pending")
+            self._deleted.wait(POLL_SECONDS * 3)
             return False
         running.state = {"running": {"startedAt": _now()}}
         running.probes = {kind: Probe(kind, container, self.place.address) for kind in KINDS}
@@ -243,7 +243,7 @@ class Pod:
             mounts.append(Mount(source, mount["mountPath"], bool(mount.get("readOnly"))))
         return sorted(mounts, key=lambda mount: mount.path.count("/"))
 
-    def _of_the_cluster(self) -> Mapping[str, str]:
+    def _cluster_variables(self) -> Mapping[str, str]:
         host, _, port = self._cluster.url.removeprefix("https://").partition(":")
         return {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port, "KUBERNETES_SERVICE_PORT_HTTPS": port}
 
@@ -252,22 +252,22 @@ class Pod:
         code = running.process.exit_code
         code = _KILLED if code is None else code
         reason = "OOMKilled" if running.process.killed_for_memory else "Completed" if code == 0 else "Error"
-        began = (running.state.get("running") or {}).get("startedAt") or _now()
+        started_at = (running.state.get("running") or {}).get("startedAt") or _now()
         running.state = {
             "terminated": {
                 "exitCode": code,
                 "reason": reason,
-                "startedAt": began,
+                "startedAt": started_at,
                 "finishedAt": _now(),
                 **({"message": message} if (message := running.process.message) else {}),
             }
         }
 
-    def _again(self, running: Running) -> None:
-        running.earlier = running.state
+    def _restart(self, running: Running) -> None:
+        running.previous = running.state
         pause = _RESTART_SECONDS[min(running.restarts, len(_RESTART_SECONDS) - 1)]
         running.state = {"waiting": {"reason": "CrashLoopBackOff", "message": f"back-off {pause} s"}}
-        self._say("Running" if running in self.containers else "Pending")
+        self._report("Running" if running in self.containers else "Pending")
         self._deleted.wait(pause)
         running.restarts += 1
         running.process = None
@@ -298,8 +298,8 @@ class Pod:
         for process in processes:
             process.terminate()
         waited = 0.0
-        while not all(process.wait(LOOK_SECONDS) for process in processes):
-            waited += LOOK_SECONDS
+        while not all(process.wait(POLL_SECONDS) for process in processes):
+            waited += POLL_SECONDS
             if waited >= (self._grace or 0 if grace_seconds is None else grace_seconds) or self._lost.is_set():
                 break
         for process in processes:
@@ -314,19 +314,19 @@ class Pod:
     def _is_over(self) -> bool:
         return self._deleted.is_set() or self._lost.is_set()
 
-    def _grace_of_the_pod(self) -> float:
+    def _grace_seconds(self) -> float:
         return float(self.manifest["spec"].get("terminationGracePeriodSeconds", 30))
 
     def _phase_at_end(self) -> str:
         codes = [(running.state.get("terminated") or {}).get("exitCode", _KILLED) for running in self.containers]
         return "Failed" if any(codes) else "Succeeded"
 
-    def _say(self, phase: str) -> None:
+    def _report(self, phase: str) -> None:
         """Report the status to the API, if it has changed and the API is reachable."""
         if self._lost.is_set():
             return
         status = self._status(phase)
-        if status == self._said:
+        if status == self._reported:
             return
         path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}/status"
         body = {"metadata": {"uid": self.uid}, "status": status}  # refused for another pod of this name
@@ -336,9 +336,9 @@ class Pod:
             if error.code not in (404, 409, 422):
                 log.warning("the status of pod %s is refused: %s", self.name, error)
         except OSError as error:
-            log.info("the status of pod %s has to wait: %s", self.name, error)
+            log.info("the status of pod %s is not reported yet: %s", self.name, error)
             return
-        self._said = status
+        self._reported = status
 
     def _status(self, phase: str) -> dict[str, Any]:
         ready = phase == "Running" and all(running.is_ready for running in self.containers)
@@ -349,7 +349,7 @@ class Pod:
             "hostIP": self.place.node_address,
             "podIP": self.place.address,
             "podIPs": [{"ip": self.place.address}],
-            "startTime": self._began,
+            "startTime": self._started_at,
             "conditions": [{"type": name, "status": str(holds)} for name, holds in conditions.items()],
             "initContainerStatuses": [self._container_status(item) for item in self.inits],
             "containerStatuses": [self._container_status(item) for item in self.containers],
@@ -364,7 +364,7 @@ class Pod:
             "started": "running" in running.state and running.probes["startupProbe"].holds,
             "restartCount": running.restarts,
             "state": dict(running.state),
-            "lastState": dict(running.earlier or {}),
+            "lastState": dict(running.previous or {}),
         }
 
     def _warn(self, reason: str, message: str) -> None:

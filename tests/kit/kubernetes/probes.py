@@ -33,7 +33,7 @@ class Probe:
         self.has_failed = False
         """True after enough consecutive failures."""
 
-    def look(self, container: Container) -> None:
+    def run_if_due(self, container: Container) -> None:
         """Run the probe if it is due."""
         if not self._probe or self._clock() < self._next:
             return
@@ -55,7 +55,7 @@ class Probe:
         if "tcpSocket" in self._probe:
             where = self._probe["tcpSocket"]
             return _accepts(where.get("host") or self._address, self._port(where["port"]), seconds)
-        raise NotImplementedError(f"this kubelet has no probes by {', '.join(self._probe)}")
+        raise NotImplementedError(f"this kubelet does not support probes by {', '.join(self._probe)}")
 
     def _answers(self, get: Manifest, seconds: float) -> bool:
         scheme = str(get.get("scheme") or "HTTP").lower()

@@ -24,18 +24,18 @@ class ClaimedFolders:
         self._folder = folder
         self._has_class = False
 
-    def look(self) -> None:
+    def bind(self) -> None:
         """Bind each pending claim to a volume, and remove the volumes of deleted claims. Raises ``OSError``."""
-        self._make_class()
+        self._ensure_class()
         for claim in self._cluster.get("/api/v1/persistentvolumeclaims")["items"]:
             if claim["status"].get("phase") == "Pending" and claim["spec"].get("storageClassName") == CLASS:
-                self._provide(claim)
+                self._create_volume(claim)
         for volume in self._cluster.get(_VOLUMES)["items"]:
             if volume["spec"].get("storageClassName") == CLASS and volume["status"].get("phase") == "Released":
                 shutil.rmtree(volume["spec"]["hostPath"]["path"], ignore_errors=True)
                 self._cluster.delete(f"{_VOLUMES}/{volume['metadata']['name']}")
 
-    def _make_class(self) -> None:
+    def _ensure_class(self) -> None:
         if self._has_class:
             return
         is_default = {"storageclass.kubernetes.io/is-default-class": "true"}
@@ -43,7 +43,7 @@ class ClaimedFolders:
         self._create(_CLASSES, body)
         self._has_class = True
 
-    def _provide(self, claim: dict[str, Any]) -> None:
+    def _create_volume(self, claim: dict[str, Any]) -> None:
         metadata, spec = claim["metadata"], claim["spec"]
         name = f"claim-{metadata['uid']}"
         folder = self._folder / name

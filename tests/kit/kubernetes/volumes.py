@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.kit.kubernetes import environment
 from tests.kit.kubernetes.cluster import KubernetesCluster
-from tests.kit.kubernetes.environment import Manifest, NotThere, Place
+from tests.kit.kubernetes.environment import Manifest, MissingObject, Place
 
 _TOKEN_SECONDS = 3600
 _RENEWED_AFTER = 0.8
@@ -36,7 +36,7 @@ class Volumes:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def make(self) -> dict[str, Path]:
-        """Create the folder of each volume, by name. Can be called repeatedly. Raises :class:`NotThere`."""
+        """Create the folder of each volume, by name. Can be called repeatedly. Raises :class:`MissingObject`."""
         return {volume["name"]: self._volume(volume) for volume in self.pod["spec"].get("volumes") or ()}
 
     def renew(self) -> None:
@@ -82,7 +82,7 @@ class Volumes:
             name = source["secret"].get("secretName") or source["secret"]["name"]
             self._fill_with("secrets", name, source["secret"], folder)
         else:
-            raise NotThere(f"this kubelet has no volumes of {', '.join(source)}")
+            raise MissingObject(f"this kubelet does not support volumes of {', '.join(source)}")
 
     def _downward(self, item: Manifest) -> str:
         if "fieldRef" in item:
@@ -98,7 +98,7 @@ class Volumes:
         items: Sequence[Manifest] = source.get("items") or [{"key": key, "path": key} for key in content]
         for item in items:
             if item["key"] not in content:
-                raise NotThere(f"references non-existent {kind} key: {item['key']}")
+                raise MissingObject(f"references non-existent {kind} key: {item['key']}")
             path = folder / item["path"]
             _write(path, content[item["key"]])
             path.chmod(item.get("mode") or source.get("defaultMode") or 0o644)
@@ -110,7 +110,7 @@ class Volumes:
             if error.code == 404 and optional:
                 return None
             if error.code == 404:
-                raise NotThere(f'{kind.removesuffix("s")} "{name}" not found') from None
+                raise MissingObject(f'{kind.removesuffix("s")} "{name}" not found') from None
             raise
         plain = {key: text.encode() for key, text in (found.get("data") or {}).items()}
         if kind == "secrets":
@@ -123,10 +123,10 @@ class Volumes:
         except urllib.error.HTTPError as error:
             if error.code != 404:
                 raise
-            raise NotThere(f'persistentvolumeclaim "{name}" not found') from None
+            raise MissingObject(f'persistentvolumeclaim "{name}" not found') from None
         volume = claim["spec"].get("volumeName")
         if claim["status"].get("phase") != "Bound" or volume is None:
-            raise NotThere(f'persistentvolumeclaim "{name}" is not bound')
+            raise MissingObject(f'persistentvolumeclaim "{name}" is not bound')
         found: dict[str, Any] = self.cluster.get(f"/api/v1/persistentvolumes/{volume}")
         return Path(found["spec"]["hostPath"]["path"])
 

@@ -48,7 +48,7 @@ class LogSource(NotForSpark, Source):
         self._position = checkpoint["position"] if checkpoint else 0
         for slice in slices:
             if slice.start["position"] != self._position:
-                raise AssertionError(f"slices do not follow on each other: {slice} after {self._position}")
+                raise AssertionError(f"slices are not consecutive: {slice} after {self._position}")
             self._position = slice.end["position"]
 
     def checkpoint(self) -> dict[str, Any]:
@@ -185,15 +185,15 @@ class _HandleTransaction(SinkTransaction):
         self.batches.append(batch)
 
     def pre_commit(self) -> Handle:
-        rows, held = sum(batch.num_rows for batch in self.batches), ""
+        rows, encoded = sum(batch.num_rows for batch in self.batches), ""
         if rows:
             buffer = pa.BufferOutputStream()
             with pa.ipc.new_stream(buffer, self.batches[0].schema) as stream:
                 for batch in self.batches:
                     stream.write_batch(batch)
-            held = base64.b64encode(buffer.getvalue()).decode()
+            encoded = base64.b64encode(buffer.getvalue()).decode()
         return Handle(
-            owner=self.task.owner, subtask=self.task.subtask, rows=rows, bytes=len(held), payload={"rows": held}
+            owner=self.task.owner, subtask=self.task.subtask, rows=rows, bytes=len(encoded), payload={"rows": encoded}
         )
 
     def discard(self) -> None:

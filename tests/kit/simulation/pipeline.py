@@ -95,16 +95,16 @@ def follows(events: Rows, totals: Totals, reminders: Reminders, epoch_time: int,
     ``draining``: no epoch follows for which a reminder could wait.
     """
     changed: Totals = {}
-    set_anew: dict[int, int | None] = {key: None for key, at in reminders.items() if at <= epoch_time}
-    output = [(key, REMINDED) for key in set_anew]
+    updated: dict[int, int | None] = {key: None for key, at in reminders.items() if at <= epoch_time}
+    output = [(key, REMINDED) for key in updated]
     for key, value in events:
         changed[key] = changed.get(key, totals.get(key, 0)) + value
         if value % 7 == 3:
-            set_anew[key] = epoch_time + (value % 5 + 1) * SECOND
+            updated[key] = epoch_time + (value % 5 + 1) * SECOND
     in_flight = [(key, value // 2) for key, value in events if value > 0 and value % 5 == 0]
-    waiting = {key for key, at in {**reminders, **set_anew}.items() if at is not None} if draining else set()
-    set_anew |= dict.fromkeys(waiting)
-    return Follows(changed, set_anew, sorted([*changed.items(), *output]), in_flight, len(waiting))
+    waiting = {key for key, at in {**reminders, **updated}.items() if at is not None} if draining else set()
+    updated |= dict.fromkeys(waiting)
+    return Follows(changed, updated, sorted([*changed.items(), *output]), in_flight, len(waiting))
 
 
 class Crash(BaseException):
@@ -280,10 +280,10 @@ class SimulatedSink(SinkBackend):
         if epoch.attempt < self._target.attempt:
             raise Fenced()
         if self._chance.random() < 0.1:
-            raise SinkError("the target is down for a moment")
+            raise SinkError("the target is temporarily down")
         if epoch.epoch not in self._target.visible:
             if missing := [handle for handle in handles if handle.payload["id"] not in self._target.staged]:
-                raise FileMissing(f"epoch {epoch.key} is decided, but its staged output is gone: {missing}")
+                raise FileMissing(f"epoch {epoch.key} is decided, but its staged output is missing: {missing}")
             rows = [row for handle in handles for row in self._target.staged[handle.payload["id"]][1]]
             self._target.visible[epoch.epoch] = rows
         for handle in handles:
@@ -342,10 +342,10 @@ def from_outside(slice: Slice | None, log: Rows, late: int) -> FromOutside:
     return FromOutside(list(on_time.values()), rows_late, alarms, max(times.values(), default=None))
 
 
-def alarms_after(waiting: Alarms, set_anew: Alarms, fire: int) -> tuple[dict[int, int | None], Rows]:
+def alarms_after(waiting: Alarms, updated: Alarms, fire: int) -> tuple[dict[int, int | None], Rows]:
     """Return the changes to waiting alarms (``None``: fired) and the output of the fired alarms."""
-    fired = sorted(key for key, at in {**waiting, **set_anew}.items() if at <= fire)
-    return {**set_anew, **dict.fromkeys(fired)}, [(key, ALARMED) for key in fired]
+    fired = sorted(key for key, at in {**waiting, **updated}.items() if at <= fire)
+    return {**updated, **dict.fromkeys(fired)}, [(key, ALARMED) for key in fired]
 
 
 def left(waiting: Alarms, changed: Mapping[int, int | None]) -> Alarms:

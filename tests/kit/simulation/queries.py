@@ -25,7 +25,7 @@ NODES: Final = (_NODE,)
 """The operator nodes of the graph; the simulated tasks answer no query."""
 
 
-def another(chance: random.Random, before: Sequence[QueryCommand]) -> QueryCommand:
+def next_command(chance: random.Random, before: Sequence[QueryCommand]) -> QueryCommand:
     """Return a random next command: it adds a query, or changes one that can be dropped or unknown."""
     number = len(before) + 1
     if not before or chance.random() < 0.5:
@@ -60,7 +60,7 @@ class Commands:
         queries = manifest.conditions.queries
         now = 0 if queries is None else queries.through
         if now < self.through:
-            return [f"epoch {manifest.epoch} has carried out {now} commands, the one before had {self.through}"]
+            return [f"epoch {manifest.epoch} has carried out {now} commands, its parent had {self.through}"]
         found = [
             problem
             for command in self._world.commands[self.through : now]
@@ -86,4 +86,4 @@ class Commands:
         epoch, failure = self._world.answered[command.number]
         if (epoch, failure is not None) == (manifest.epoch, refused):
             return []
-        return [f"of command {command} of epoch {manifest.epoch} it was said that {failure} in epoch {epoch}"]
+        return [f"command {command} of epoch {manifest.epoch} was answered with {failure} in epoch {epoch}"]

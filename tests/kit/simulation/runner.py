@@ -45,7 +45,7 @@ from tests.kit.simulation.pipeline import (
 
 
 @dataclass(frozen=True)
-class Before:
+class ParentState:
     """The state at the parent epoch."""
 
     totals: Totals
@@ -61,9 +61,9 @@ class SimulatedRunner(EpochRunner):
 
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
         outside = from_outside(plan.slices.get(SOURCE), self._world.log, plan.conditions.watermarks(OPERATOR).late)
-        events = [*outside.on_time, *out_of_the_loop(plan.slices)]
+        events = [*outside.on_time, *records_of_the_loop(plan.slices)]
         links = {id: [link.deltas for link in chain.links] for id, chain in plan.chains.items()}
-        before = Before(
+        parent = ParentState(
             read_totals(self._world.store, links[TABLE.id]),
             read_waiting(self._world.store, links[REMINDERS.id], REMINDERS),
             read_waiting(self._world.store, links[ALARMS.id], ALARMS),
@@ -71,7 +71,7 @@ class SimulatedRunner(EpochRunner):
         operators, sinks = [], []
         for subtask in range(PARALLELISM):
             for _ in range(self._chance.choice([1, 1, 1, 2])):
-                handle, found, output = self._subtask(plan, subtask, events, outside, before)
+                handle, found, output = self._subtask(plan, subtask, events, outside, parent)
                 sink = self._sink.stage(plan.scope, subtask, output)
                 tail = self._tail.stage(subtask, found.in_flight)
             operators.append(handle)
@@ -90,14 +90,14 @@ class SimulatedRunner(EpochRunner):
         return tuple(DeltaFile.model_validate(item) for item in handle.payload["deltas"])
 
     def _subtask(
-        self, plan: EpochPlan, subtask: int, events: Rows, outside: FromOutside, before: Before
+        self, plan: EpochPlan, subtask: int, events: Rows, outside: FromOutside, parent: ParentState
     ) -> tuple[Handle, Follows, Rows]:
         conditions = plan.conditions
-        reminders, alarms = _mine(subtask, before.reminders), _mine(subtask, before.alarms)
+        reminders, alarms = _of_subtask(subtask, parent.reminders), _of_subtask(subtask, parent.alarms)
         rows = [(key, value) for key, value in events if key % PARALLELISM == subtask]
-        found = follows(rows, before.totals, reminders, conditions.epoch_time, conditions.draining)
+        found = follows(rows, parent.totals, reminders, conditions.epoch_time, conditions.draining)
         fire = conditions.watermarks(OPERATOR).fire
-        changed, alarmed = alarms_after(alarms, _mine(subtask, outside.alarms), fire)
+        changed, alarmed = alarms_after(alarms, _of_subtask(subtask, outside.alarms), fire)
         late = [(key, LATE) for key, _ in outside.late if key % PARALLELISM == subtask]
         deltas = self._deltas(plan, subtask, TABLE, sorted(found.totals.items()))
         deltas += self._deltas(plan, subtask, REMINDERS, sorted(found.reminders.items()))
@@ -125,12 +125,12 @@ class SimulatedRunner(EpochRunner):
         return [DeltaFile(table=table.id, subtask=subtask, parallelism=PARALLELISM, file=file)]
 
 
-def out_of_the_loop(slices: Mapping[str, Slice]) -> Rows:
+def records_of_the_loop(slices: Mapping[str, Slice]) -> Rows:
     """Return the loop's output in an epoch."""
     return [(key, value) for key, value in slices[LOOP].detail["records"]] if LOOP in slices else []
 
 
-def _mine(subtask: int, times: dict[int, int]) -> dict[int, int]:
+def _of_subtask(subtask: int, times: dict[int, int]) -> dict[int, int]:
     return {key: at for key, at in times.items() if key % PARALLELISM == subtask}
 
 

@@ -66,7 +66,7 @@ from tests.kit.simulation.pipeline import (
     left,
     time_plan,
 )
-from tests.kit.simulation.queries import COMMANDS_PER_EPOCH, NODES, Commands, another, deliver
+from tests.kit.simulation.queries import COMMANDS_PER_EPOCH, NODES, Commands, deliver, next_command
 from tests.kit.simulation.runner import SimulatedRunner, read_totals, read_waiting
 
 
@@ -76,7 +76,7 @@ class Plan:
 
     chance: random.Random
     faults_left: int
-    asks: random.Random
+    query_chance: random.Random
     """A separate generator, so that queries do not change the faults of a seed."""
     fired: Counter[str] = field(default_factory=Counter)
 
@@ -146,13 +146,15 @@ def _epochs(world: World, plan: Plan, budget: int | None = None) -> bool:
         runner,
     )
     current = CurrentProgram(program)
-    commits = CommitQueue(_Insisting(catalog), current)
-    recovery = Recovery(program, _Insisting(catalog), world.store, commits, lambda seconds: None, lambda waiting: None)
+    commits = CommitQueue(_RetryingCatalog(catalog), current)
+    recovery = Recovery(
+        program, _RetryingCatalog(catalog), world.store, commits, lambda seconds: None, lambda waiting: None
+    )
     position = recovery.run()
     bases = PendingBases()
     behind = timedelta(seconds=plan.chance.randint(0, 10))  # clocks of machines differ
     coordinator = Coordinator(
-        current, _Insisting(catalog), world.store, commits, position, bases, now=lambda: world.clock - behind
+        current, _RetryingCatalog(catalog), world.store, commits, position, bases, now=lambda: world.clock - behind
     )
     compaction = Compaction(world.store, position, bases, current)
     commits.retain = Retention(world.store, current, compaction, coordinator.aborted)
@@ -162,8 +164,8 @@ def _epochs(world: World, plan: Plan, budget: int | None = None) -> bool:
         if not commits.has_room:
             continue
         world.clock += timedelta(seconds=plan.chance.random())
-        if plan.asks.random() < COMMANDS_PER_EPOCH:
-            world.commands.append(another(plan.asks, world.commands))
+        if plan.query_chance.random() < COMMANDS_PER_EPOCH:
+            world.commands.append(next_command(plan.query_chance, world.commands))
         deliver(coordinator.queries, world, position)
         commanded = coordinator.queries.waits and not coordinator.drained
         slices = coordinator.plan_slices(SliceLimits(None))
@@ -192,23 +194,23 @@ def _lose(plan: Plan, call: str) -> None:
         raise OutcomeUnknown(f"the answer to {call} was lost")
 
 
-class _Insisting(MemoryCatalog):
+class _RetryingCatalog(MemoryCatalog):
     """Repeats a call whose answer was lost, like the driver's HTTP catalog. The coordinator reads E4 back."""
 
     def __init__(self, catalog: MemoryCatalog) -> None:
         super().__init__(catalog.state, catalog.attempt, catalog.lose)
 
     def open_epoch(self, epoch: int, parent: EpochKey | None) -> None:
-        _insist(lambda: super(_Insisting, self).open_epoch(epoch, parent))
+        _retry(lambda: super(_RetryingCatalog, self).open_epoch(epoch, parent))
 
     def commit_epoch(self, epoch: int) -> None:
-        _insist(lambda: super(_Insisting, self).commit_epoch(epoch))
+        _retry(lambda: super(_RetryingCatalog, self).commit_epoch(epoch))
 
     def abort_epoch(self, epoch: int, failure: Failure) -> None:
-        _insist(lambda: super(_Insisting, self).abort_epoch(epoch, failure))
+        _retry(lambda: super(_RetryingCatalog, self).abort_epoch(epoch, failure))
 
 
-def _insist(call: Callable[[], None]) -> None:
+def _retry(call: Callable[[], None]) -> None:
     while True:
         try:
             return call()
@@ -234,15 +236,15 @@ def violations(world: World) -> list[str]:
         manifest = world.store.read_manifest(record.manifest)
         slice = manifest.slices.get(SOURCE)
         if slice is not None and slice.start["position"] != seen:
-            found.append(f"epoch {record.epoch} starts at {slice.start}, the one before ended at {seen}")
+            found.append(f"epoch {record.epoch} starts at {slice.start}, its parent ended at {seen}")
         at_end = seen == len(world.log)
         seen = seen if slice is None else slice.end["position"]
         if manifest.clock.epoch_time < clock:
-            found.append(f"epoch {record.epoch} is at {manifest.clock.epoch_time}, the one before was at {clock}")
+            found.append(f"epoch {record.epoch} is at {manifest.clock.epoch_time}, its parent was at {clock}")
         clock = manifest.clock.epoch_time
         taken, in_flight = in_flight[:LOOP_RECORDS], in_flight[LOOP_RECORDS:]
         if drains:
-            found.append(f"epoch {record.epoch} was opened after the last one")
+            found.append(f"epoch {record.epoch} was opened after the drain")
         through = commands.through
         found += commands.wrong(manifest)
         commanded = commands.through > through
@@ -262,7 +264,7 @@ def violations(world: World) -> list[str]:
         alarms = left(alarms, changed)
         output = [*expected.output, *alarmed, *((key, LATE) for key, _ in outside.late)]
         if manifest.counts.late_rows != ({OPERATOR: len(outside.late)} if outside.late else {}):
-            found.append(f"epoch {record.epoch} says {manifest.counts.late_rows} are late, not {outside.late}")
+            found.append(f"epoch {record.epoch} counts {manifest.counts.late_rows} late rows, not {outside.late}")
         if manifest.counts.dropped_timers != ({OPERATOR: expected.dropped} if expected.dropped else {}):
             found.append(f"epoch {record.epoch} dropped {manifest.counts.dropped_timers}, not {expected.dropped}")
         totals |= expected.totals
@@ -273,7 +275,7 @@ def violations(world: World) -> list[str]:
             found.append(f"state at epoch {record.epoch} is {state}, not {totals, reminders, alarms}")
         in_flight = in_flight_at(manifest)  # in the order of the subtasks' records
         if world.commit == "synchronous" and record.committed_at and record.started_at < before:
-            found.append(f"epoch {record.epoch} was opened before the one before it was committed")
+            found.append(f"epoch {record.epoch} was opened before its parent was committed")
         before = record.committed_at or before
         shown = Counter(world.target.visible.get(record.epoch, []))
         if shown != Counter(output):
@@ -281,7 +283,7 @@ def violations(world: World) -> list[str]:
     overdue = [at for at in alarms.values() if at <= behind(latest, DELAY)]
     if seen != len(world.log) or in_flight or reminders or overdue:
         found.append(
-            f"{seen} of {len(world.log)} events were processed; left are {in_flight}, {reminders} and {alarms}"
+            f"{seen} of {len(world.log)} events were processed; remaining: {in_flight}, {reminders} and {alarms}"
         )
     if commands.through < len(world.commands) and not drains:
         found.append(f"{commands.through} of {len(world.commands)} commands on standing queries were carried out")

@@ -1,4 +1,4 @@
-"""Applications of the installed release, and what must hold of them whatever happens to their pods."""
+"""Applications of the installed release, and their invariants under faults of pods."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ EXECUTORS = {
 
 @dataclass(frozen=True)
 class Application:
-    """``folder``: its own, as this machine sees it; pods see it at ``place``."""
+    """``folder``: its folder on this machine. Pods have it at ``pod_path``."""
 
     installed: Installation
     client: Client
     name: str
 
     @property
-    def _own(self) -> Path:
+    def _relative_path(self) -> Path:
         return Path(self.installed.catalog.rpartition("/")[2]) / self.name
 
     @property
     def folder(self) -> Path:
-        return self.installed.shared / self._own
+        return self.installed.shared / self._relative_path
 
     @property
-    def place(self) -> str:
-        return str(SHARED / self._own)
+    def pod_path(self) -> str:
+        return str(SHARED / self._relative_path)
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         try:
             self.client.applications.get(self.name)
         except NotFound:
@@ -63,13 +63,13 @@ class Application:
         return self.client.application(self.name).executions.list(limit=1)[0].attempts[-1].number
 
     def has_committed(self, attempt: int) -> bool:
-        """Whether an epoch of this attempt is among the latest."""
+        """Check whether a recent epoch was committed by this attempt."""
         epochs = self.client.application(self.name).epochs.list(limit=20, state="committed")
         return any(epoch.attempt == attempt for epoch in epochs)
 
     @property
     def driver(self) -> Any:
-        """The pod of its latest attempt."""
+        """The pod of the latest attempt."""
         process = self.client.application(self.name).executions.list(limit=1)[0].attempts[-1].process
         assert process is not None
         return self.installed.driver(process)
@@ -78,15 +78,15 @@ class Application:
     def executors(self) -> dict[str, Any]:
         return self.installed.executors(self.driver)
 
-    def reaches(self, epoch: int) -> None:
+    def wait_for_epoch(self, epoch: int) -> None:
         self.installed.eventually(lambda: self.epoch >= epoch)
 
-    def goes_on(self, epochs: int = 3) -> None:
-        """It commits so many more."""
-        self.reaches(self.epoch + epochs)
+    def wait_for_more_epochs(self, epochs: int = 3) -> None:
+        """Wait until ``epochs`` further epochs have been committed."""
+        self.wait_for_epoch(self.epoch + epochs)
 
     def end(self) -> None:
-        """It is stopped and deleted, and its pods are gone."""
+        """Stop and delete the application, and wait until its pods are deleted."""
         driver, pods = self.driver, {self.driver["metadata"]["name"], *self.executors}
         self.client.operations.wait(self.client.applications.stop(self.name), timeout_seconds=240)
         self.client.applications.delete(self.name)
@@ -98,22 +98,22 @@ class Application:
 
 
 class Counted(Application):
-    """With Spark: a driver's pod and one of an executor. Each row goes to the sink, and is counted in the state."""
+    """An application with Spark: a driver and an executor. Writes each row to the sink and counts it in state."""
 
     def submit(self) -> None:
         configuration = {"master": MASTER, "spark": EXECUTORS, "parallelism": 1}
-        self._create("counted.py", {"output": f"{self.place}/out"}, configuration)
+        self._create("counted.py", {"output": f"{self.pod_path}/out"}, configuration)
 
     def problems(self) -> Iterator[str]:
-        """Of rows that were lost or came twice, up to an epoch that has committed; of state that says something else
-        at a query node."""
+        """Yield rows that are missing or duplicate up to the latest committed epoch, and counts of a query node that
+        differ from the rows."""
         epoch = self.epoch
         out = pyarrow.dataset.dataset(self.folder / "out", format="parquet", partitioning="hive")
         rows = out.to_table(filter=pyarrow.dataset.field("epoch") <= epoch)
         numbers = sorted(rows["number"].to_pylist())
         if numbers != list(range(len(numbers))):
             missing = sorted(set(range(len(numbers))) - set(numbers))
-            yield f"of {len(numbers)} rows {missing[:10]} are missing, {len(numbers) - len(set(numbers))} came twice"
+            yield f"{len(numbers)} rows: {missing[:10]} are missing, {len(numbers) - len(set(numbers))} are duplicate"
         token, project = self.installed.token, self.client.project
         with Client(self.installed.lookups.url, token, project=project) as lookups:
             counts = lookups.application(self.name).state("counts")
@@ -121,17 +121,17 @@ class Counted(Application):
                 found = (counts.get(digit, epoch=epoch).value or {}).get("rows")
                 expected = sum(1 for number in numbers if number % 10 == digit)
                 if found != expected:
-                    yield f"of digit {digit} {found} rows are counted, and {expected} are there"
+                    yield f"digit {digit}: {found} rows counted, {expected} written"
 
 
 class Scripted(Application):
-    """Without Spark, in an image that the application asks for: its driver keeps a journal."""
+    """An application without Spark, in its own image. Its driver writes a journal."""
 
     def submit(self, pause_seconds: float = 0.5) -> None:
         (self.folder / "sink").mkdir(parents=True)
         spark = {"spark.kubernetes.container.image": SCRIPTED_IMAGE, "spark.kubernetes.driver.request.cores": "50m"}
         self._create(
-            "totals.py", {"folder": self.place, "pause": pause_seconds}, {"master": "local[1]", "spark": spark}
+            "totals.py", {"folder": self.pod_path, "pause": pause_seconds}, {"master": "local[1]", "spark": spark}
         )
 
     @property
@@ -139,15 +139,15 @@ class Scripted(Application):
         return Journal.read(self.folder)
 
     def problems(self, killed: int = 0) -> list[str]:
-        """Once it was stopped. ``killed``: so many of its drivers were."""
+        """Return the problems of a stopped application. ``killed``: the number of its killed drivers."""
         with self.installed.connect() as connection:
             found = Catalog(connection).application(full_name(self.client.project, self.name), self.folder)
         return [f"{self.name}: {problem}" for problem in found.problems(self.journal, killed)]
 
 
 def trace(installed: Installation) -> None:
-    """From now on all that is decided is kept, once for each catalog."""
+    """Record all decisions from now on, unless this catalog records them already."""
     with installed.connect() as connection:
-        (there,) = connection.execute("SELECT to_regclass('availability_trace') IS NOT NULL").fetchone() or (False,)
-        if not there:
+        (is_traced,) = connection.execute("SELECT to_regclass('availability_trace') IS NOT NULL").fetchone() or (False,)
+        if not is_traced:
             connection.execute(TRACE)

@@ -1,7 +1,6 @@
-"""The page "In production", word for word: its files, and its commands on the real API.
+"""Runs the commands of the page "In production" with its files, on a real Kubernetes API.
 
-``helm`` is Helm's own library, ``epochal`` the command itself. The few things that the section asks of ``kubectl`` are
-done by the API.
+``helm`` is Helm's own library, ``epochal`` the installed command. Commands of ``kubectl`` are replaced by API calls.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _EXPORT = re.compile(r"export (\w+)=\$\((.*)\)")
 
 
 def write_files(folder: Path) -> None:
-    """Those that the page shows under their names, as its reader has saved them."""
+    """Save the files of the page under the names in their first lines."""
     for block in [*blocks_of(PIPELINE, "python"), *blocks_of(PAGE, "yaml")]:
         if found := _FIRST_COMMENT.match(block.text):
             (folder / found[1]).write_text(block.text)
@@ -36,25 +35,25 @@ def commands_of(block: Block) -> list[str]:
 
 
 class Reader:
-    """Does what the section says, in ``folder``, with the values of this place beside its own.
+    """Runs the page's commands in ``folder``, with the page's chart values and those of this installation.
 
-    ``said``: what each command of ``epochal`` and each ``helm test`` has printed.
+    ``output``: the output of each command of ``epochal`` and of each ``helm test``.
     """
 
     def __init__(self, installed: Installation, folder: Path) -> None:
-        self.said: dict[str, str] = {}
+        self.output: dict[str, str] = {}
         self._installed = installed
         self._folder = folder
         write_files(folder)
 
     def follow(self, block: Block) -> None:
         for command in commands_of(block):
-            self._do(command)
+            self._run(command)
 
     def values(self, file: str) -> dict[str, Any]:
         return merged(yaml.safe_load((self._folder / file).read_text()), self._installed.local_values())
 
-    def _do(self, command: str) -> None:
+    def _run(self, command: str) -> None:
         installed, cluster = self._installed, self._installed.cluster
         if found := _EXPORT.fullmatch(command):
             assert found[1] == "EPOCHAL_TOKEN" and _secret_value(found[2], installed) == installed.token, command
@@ -76,32 +75,32 @@ class Reader:
                 installed.install(self.values(file))
             case ["helm", "test", name, "-n", namespace]:
                 self._check(name, "helm/epochal", namespace)
-                self.said[command] = str(installed.helm.test(name, timeout=300, logs=True))
+                self.output[command] = str(installed.helm.test(name, timeout=300, logs=True))
             case ["epochal", *arguments]:
                 if arguments[0] == "get":
                     self._wait_for_key(*arguments[1:])
-                self.said[command] = installed.run(*arguments, folder=self._folder)
+                self.output[command] = installed.run(*arguments, folder=self._folder)
             case _:
                 raise AssertionError(f"{PAGE} has a command that this test cannot run: {command}")
 
     def _wait_for_key(self, application: str, table: str, key: str) -> None:
-        """A reader takes a moment to type: pods have to be there, and an epoch has to have brought the key."""
+        """Wait for the first value of the key, which needs running pods and a committed epoch."""
 
-        def is_there() -> bool:
+        def has_value() -> bool:
             try:
                 return bool(client.application(application).state(table).get(key).value)
             except (NotFound, NotYetCommitted):
                 return False
 
         with self._installed.client() as client:
-            self._installed.eventually(is_there)
+            self._installed.eventually(has_value)
 
     def _check(self, name: str, chart: str, namespace: str) -> None:
         assert (name, ROOT / chart, namespace) == (RELEASE, CHART, NAMESPACE)
 
 
 def _secret_value(command: str, installed: Installation) -> str:
-    """Of ``kubectl get secret .. | base64 -d``."""
+    """Return the value that ``kubectl get secret .. | base64 -d`` prints."""
     words: Sequence[str] = shlex.split(command)
     match words:
         case ["kubectl", "get", "secret", name, "-n", namespace, "-o", path, "|", "base64", "-d"]:

@@ -1,4 +1,4 @@
-"""One installation for all tests of the release, as README's reader makes it; what a test took away is made anew."""
+"""One installation for all tests of the release, created with the commands of the documentation."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tests.service.end_to_end.blocks import blocks_of
 
 @pytest.fixture(scope="session")
 def installation_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """Skipped, with the reason, where the cluster, or what it needs of this machine, cannot be had."""
-    made: AbstractContextManager[Installation] = installation(tmp_path_factory.mktemp("installed"))
-    yield from or_skipped(made)
+    """A cluster for the run. Tests are skipped, with the reason, where this machine cannot run one."""
+    context: AbstractContextManager[Installation] = installation(tmp_path_factory.mktemp("installed"))
+    yield from or_skipped(context)
 
 
 @pytest.fixture
 def installed(installation_of_the_run: Installation, tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """The release is there, and all of its pods are ready."""
-    made = installation_of_the_run
-    if not made.is_there:
-        made.prepare()
-        Reader(made, tmp_path_factory.mktemp("reader")).follow(blocks_of(PAGE, "sh")[0])
-    made.wait_until_ready()
-    return made
+    """The installed release with all pods ready. It is installed again if a test has removed it."""
+    release = installation_of_the_run
+    if not release.exists:
+        release.prepare()
+        Reader(release, tmp_path_factory.mktemp("reader")).follow(blocks_of(PAGE, "sh")[0])
+    release.wait_until_ready()
+    return release

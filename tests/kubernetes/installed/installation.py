@@ -1,7 +1,7 @@
-"""Epochal as a release of its chart, on a real API with three nodes: what README's "In production" leads to.
+"""Epochal as a release of its chart on a cluster with three nodes, installed as the page "In production" says.
 
-In place of the object store there is a folder, which pods have by claims; in place of a registry, images that are this
-checkout. All else is what the chart says.
+A shared folder replaces the object store: pods mount it through claims. Images are this checkout. Everything else is as
+in the chart.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ RELEASE = NAMESPACE = "epochal"
 APPLICATIONS = "epochal-applications"
 IMAGE, SCRIPTED_IMAGE = "registry.example/epochal", "registry.example/scripted:1"
 NODES = 3
-NODE_GONE_SECONDS = 6
+NODE_TIMEOUT_SECONDS = 6
 PATIENCE_SECONDS = 600
 SHARED = Path("/srv/epochal")
-"""Where pods see the folder that they share."""
+"""The path of the shared folder in pods."""
 CONNECTIONS = 16
 RESOURCES = {"requests": {"cpu": "50m", "memory": "64Mi"}}
 
 
 @dataclass
 class Installation:
-    """``shared``: what pods see at :data:`SHARED`. ``values``: of the release as it is now."""
+    """``shared``: the folder that pods have at :data:`SHARED`. ``values``: the current values of the release."""
 
     cluster: KubernetesCluster
     network: PodNetwork
@@ -68,22 +68,20 @@ class Installation:
         self.public = ServiceProxy(self.cluster, NAMESPACE, RELEASE)
         self.lookups = ServiceProxy(self.cluster, NAMESPACE, f"{RELEASE}-query")
 
-    # The release.
-
     def prepare(self) -> None:
-        """An empty catalog, an empty store."""
+        """Create an empty catalog and an empty store."""
         self.catalog = self.postgresql.create_database()
         self.release_store = f"file://{SHARED}/{self.catalog.rpartition('/')[2]}/store"
 
     def install(self, values: Mapping[str, Any]) -> None:
-        """As ``helm install --wait``; then what applications need of the shared folder."""
+        """Run ``helm install --wait``, and create the claims of the shared folder."""
         self.values = dict(values)
         self.claim(NAMESPACE)
         self.helm.install(CHART, RELEASE, self.values, namespace=NAMESPACE, wait="watcher", timeout=PATIENCE_SECONDS)
         self.claim(APPLICATIONS)
 
     def upgrade(self, **changed: Any) -> None:
-        """As ``helm upgrade --wait``; ``changed``: values that are not as before, by their first name."""
+        """Run ``helm upgrade --wait``. ``changed``: changed values, by top-level name."""
         self.values = merged(self.values, changed)
         self.helm.upgrade(CHART, RELEASE, self.values, namespace=NAMESPACE, wait="watcher", timeout=PATIENCE_SECONDS)
 
@@ -94,11 +92,11 @@ class Installation:
         self.helm.uninstall(RELEASE, wait="watcher", timeout=PATIENCE_SECONDS)
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         return any(release["name"] == RELEASE for release in self.helm.list())
 
     def local_values(self) -> dict[str, Any]:
-        """What is different here from any cluster: images, the store, small pods, one network for all pods."""
+        """Values specific to this cluster: images, the store, small pods, one network for all pods."""
         claim = {"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}
         mount = {"name": "shared", "mountPath": str(SHARED)}
 
@@ -107,30 +105,30 @@ class Installation:
 
         shared = {"extraVolumes": [claim], "extraVolumeMounts": [mount], "resources": RESOURCES, "drainSeconds": 2}
         address = {"name": "OWN_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-        own = {**shared, "extraEnv": [address]}
-        # All pods share this machine's ports: each listens at its own address alone.
-        there = ["--host=$(OWN_ADDRESS)"]
+        settings = {**shared, "extraEnv": [address]}
+        # All pods share this machine's ports, so each listens only at its own address.
+        host_option = ["--host=$(OWN_ADDRESS)"]
         return {
             "image": {"repository": IMAGE},
             "store": self.release_store,
             "control": {
-                **own,
+                **settings,
                 "connections": CONNECTIONS,
-                "extraArgs": [*there, "--internal-host=$(OWN_ADDRESS)"],
+                "extraArgs": [*host_option, "--internal-host=$(OWN_ADDRESS)"],
             },
-            "query": {**own, "workers": 1, "extraArgs": there},
+            "query": {**settings, "workers": 1, "extraArgs": host_option},
             "kubernetes": {
                 "images": [SCRIPTED_IMAGE],
                 "driver": {"cpu": "50m", "memory": "1Gi", "template": template("driver")},
                 "executor": {"template": template("executor")},
-                # Started for each build, and gone with it: on two cores nothing waits beside what is tested.
+                # No spares: on two cores idle builders would slow down the tests.
                 "builder": {"cpu": "50m", "memory": "1Gi", "spares": 0},
             },
             "migration": {"resources": RESOURCES},
         }
 
     def claim(self, namespace: str) -> None:
-        """The shared folder for the pods of a namespace, once."""
+        """Create the claim of the shared folder in a namespace, if it does not exist."""
         claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
         if any(claim["metadata"]["name"] == "shared" for claim in self.cluster.get(claims)["items"]):
             return
@@ -139,14 +137,12 @@ class Installation:
         common = {"accessModes": ["ReadWriteMany"], "storageClassName": "shared"}
         spec = {**common, "capacity": {"storage": "1Gi"}, "hostPath": {"path": str(self.shared)}}
         self.cluster.create("/api/v1/persistentvolumes", {"metadata": {"name": volume}, "spec": spec})
-        wanted = {**common, "volumeName": volume, "resources": {"requests": {"storage": "1Gi"}}}
-        self.cluster.create(claims, {"metadata": {"name": "shared"}, "spec": wanted})
-
-    # Who uses it.
+        claim_spec = {**common, "volumeName": volume, "resources": {"requests": {"storage": "1Gi"}}}
+        self.cluster.create(claims, {"metadata": {"name": "shared"}, "spec": claim_spec})
 
     @property
     def token(self) -> str:
-        """The first administrator's, which the chart has made."""
+        """The token of the first administrator, which the chart has created."""
         data = self.cluster.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-admin")["data"]
         return base64.b64decode(data["token"]).decode()
 
@@ -154,7 +150,7 @@ class Installation:
         return Client(self.public.url, self.token, project=project)
 
     def run(self, *arguments: str, folder: Path | None = None) -> str:
-        """What an ``epochal`` command says, as a person on another machine runs it."""
+        """Run an ``epochal`` command against the public address, and return its output."""
         environment = {**os.environ, "EPOCHAL_URL": self.public.url, "EPOCHAL_TOKEN": self.token, "COLUMNS": "200"}
         done = subprocess.run(
             [COMMAND, *arguments], env=environment, cwd=folder, capture_output=True, text=True, check=False
@@ -163,13 +159,11 @@ class Installation:
         return done.stdout
 
     def connect(self) -> psycopg.Connection[tuple[object, ...]]:
-        """To the catalog."""
+        """Connect to the catalog."""
         return psycopg.connect(make_url(self.catalog).set(drivername="postgresql").render_as_string(False))
 
-    # What runs.
-
     def pods(self, namespace: str, selector: str = "") -> dict[str, Any]:
-        """By name, those that are not being deleted."""
+        """Return the pods that are not being deleted, by name."""
         found = self.cluster.get(f"/api/v1/namespaces/{namespace}/pods?labelSelector={selector}")["items"]
         return {pod["metadata"]["name"]: pod for pod in found if "deletionTimestamp" not in pod["metadata"]}
 
@@ -181,30 +175,30 @@ class Installation:
         return self.pods(NAMESPACE, f"app.kubernetes.io/component%3D{name}")
 
     def driver(self, process: str) -> Any:
-        """The pod of a driver, as an attempt names it: ``{namespace}/{name}/{uid}``."""
+        """Return the pod of a driver. ``process``: its name in the attempt, ``{namespace}/{name}/{uid}``."""
         namespace, name, _ = process.split("/")
         return self.cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
 
     def executors(self, driver: Any) -> dict[str, Any]:
-        """The pods that Spark has started for a driver's pod."""
+        """Return the executor pods that Spark has started for a driver pod."""
         metadata = driver["metadata"]
         found = self.pods(metadata["namespace"], "spark-role%3Dexecutor")
         return {name: pod for name, pod in found.items() if name.startswith(f"{metadata['name']}-exec-")}
 
-    def on_its_node(self, pod: Any) -> Pod:
-        """What runs of it."""
+    def on_node(self, pod: Any) -> Pod:
+        """Return the running pod on its node."""
         found = self.nodes[pod["spec"]["nodeName"]].pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
         assert found is not None
         return found
 
     def kill(self, pod: Any) -> None:
-        """Its processes end without a word, as when the node runs out of memory."""
-        process = self.on_its_node(pod).containers[0].process
+        """Kill the pod's processes with SIGKILL, as when the node runs out of memory."""
+        process = self.on_node(pod).containers[0].process
         assert process is not None
         process.kill()
 
     def leader(self) -> Any | None:
-        """The pod of the control plane that supervises."""
+        """Return the pod of the leading control plane."""
         with self.connect() as connection:
             row = connection.execute(
                 "SELECT host FROM leases WHERE name = 'leader' AND expires_at > clock_timestamp()"
@@ -213,7 +207,7 @@ class Installation:
 
     @property
     def is_ready(self) -> bool:
-        """All Deployments have what they are to have, and nothing more."""
+        """All Deployments have exactly their number of ready and updated replicas."""
         items = self.cluster.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments")["items"]
         return all(
             (item["status"].get("readyReplicas"), item["status"].get("updatedReplicas"), item["status"].get("replicas"))
@@ -236,8 +230,10 @@ class Installation:
             node.__exit__(None, None, None)
 
     def lose_node(self, name: str) -> None:
-        """It has no power any more; its provider strikes it off, and gives another one. Until the cluster has noticed,
-        connections to services lead to its pods, too: that is waited for."""
+        """Lose a node, delete it from the cluster and add a new one, as a cloud provider does.
+
+        Waits until services no longer route connections to its pods.
+        """
         pods = [pod for pod in self.pods(NAMESPACE).values() if pod["spec"].get("nodeName") == name]
         lost = {pod["status"].get("podIP") for pod in pods}
         self.nodes[name].lose(end=True)
@@ -245,14 +241,14 @@ class Installation:
         self.cluster.delete(f"/api/v1/nodes/{name}")
         self.eventually(lambda: not lost & {address for address, _ in self.public.ready + self.lookups.ready})
 
-    def eventually(self, holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
-        """Until it holds; what has gone wrong meanwhile is in the message."""
+    def eventually(self, condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait until the condition holds. The message of a timeout describes all pods."""
         try:
-            eventually(holds, seconds)
+            eventually(condition, seconds)
         except AssertionError:
-            raise AssertionError(f"did not come true; {self.described()}") from None
+            raise AssertionError(f"timed out; {self.description()}") from None
 
-    def described(self) -> str:
+    def description(self) -> str:
         pods = [*self.pods(NAMESPACE).values()]
         with suppress(urllib.error.HTTPError):
             pods += self.pods(APPLICATIONS).values()
@@ -268,46 +264,46 @@ class Installation:
 
 
 def head(client: Client, application: str) -> int:
-    """The number of its latest committed epoch; 0: none yet."""
+    """Return the number of the latest committed epoch; 0 if there is none."""
     found = client.applications.get(application).head
     return 0 if found is None else found.epoch
 
 
 @contextmanager
 def installation(folder: Path) -> Iterator[Installation]:
-    """A cluster with nothing installed on it yet. Raises ``ServerUnavailable``."""
-    helm.disable_logging()  # what it says of its work; what has gone wrong it raises
+    """Provide a cluster without a release. Raises ``ServerUnavailable``."""
+    helm.disable_logging()  # failures raise exceptions
     with ExitStack() as stack:
-        cluster = stack.enter_context(kubernetes(NODE_GONE_SECONDS))
+        cluster = stack.enter_context(kubernetes(NODE_TIMEOUT_SECONDS))
         network = stack.enter_context(pod_network(cluster))
         server = stack.enter_context(postgresql())
         release = stack.enter_context(helm.Config(kubeconfig_path=cluster.kubeconfig(), namespace=NAMESPACE))
         shared = folder / "shared"
         shared.mkdir()
-        made = Installation(cluster, network, server, shared, _images(folder), release)
-        stack.callback(made.public.close)
-        stack.callback(made.lookups.close)
-        stack.callback(made.end_nodes)
+        created = Installation(cluster, network, server, shared, _images(folder), release)
+        stack.callback(created.public.close)
+        stack.callback(created.lookups.close)
+        stack.callback(created.end_nodes)
         for _ in range(NODES):
-            made.add_node()
-        made.prepare()
-        yield made
+            created.add_node()
+        created.prepare()
+        yield created
 
 
 def _images(folder: Path) -> dict[str, Image]:
-    """This checkout, under the names that the chart and applications ask for."""
+    """Return images of this checkout, under the names that the chart and applications use."""
     places = [Path(sys.prefix), ROOT]
     python = Path(sys.executable)
     environment = {
         "PATH": f"{python.parent}:{os.environ['PATH']}",
-        # Here a container's user is who runs the tests, who may be root.
+        # Containers run as the user of the tests, which can be root.
         "EPOCHAL_DRIVER_USER": str(os.geteuid()),
         **{name: os.environ[name] for name in ("JAVA_HOME", "SPARK_SUBMIT_OPTS") if name in os.environ},
     }
     scripted = folder / "scripted"
     scripted.mkdir()
     program = scripted / "python"
-    # Builders of such an application have its image, too: what they do is as everywhere.
+    # Builders use the application's image, too; their commands run unchanged.
     program.write_text(
         f"""#!/bin/sh
 if [ "$2" = epochal.driver ]; then shift 2; set -- -m tests.kubernetes.installed.scripted "$@"; fi
@@ -315,25 +311,23 @@ exec {python} "$@"
 """
     )
     program.chmod(0o755)
-    of_drivers = {**environment, "PATH": f"{scripted}:{environment['PATH']}", "PYTHONPATH": str(ROOT)}
+    driver_environment = {**environment, "PATH": f"{scripted}:{environment['PATH']}", "PYTHONPATH": str(ROOT)}
     return {
         f"{IMAGE}:{_version()}": Image(entrypoint=[str(COMMAND)], environment=environment, places=places),
         f"{IMAGE}:next": Image(entrypoint=[str(COMMAND)], environment=environment, places=places),
-        SCRIPTED_IMAGE: Image(environment=of_drivers, places=[*places, scripted]),
+        SCRIPTED_IMAGE: Image(environment=driver_environment, places=[*places, scripted]),
     }
 
 
 def _version() -> str:
-    """Of the chart, which asks for the image of the same one."""
+    """Return the version of the chart, which is also its image tag."""
     return str(yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"])
 
 
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """As Helm merges files of values: maps name by name, all else is replaced."""
-    both = {
-        name: merged(below[name], value)
-        if isinstance(value, Mapping) and isinstance(below.get(name), Mapping)
-        else value
-        for name, value in above.items()
+def merged(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge values as Helm does: maps recursively, all other values are replaced."""
+    merged_values = {
+        name: merged(base[name], value) if isinstance(value, Mapping) and isinstance(base.get(name), Mapping) else value
+        for name, value in override.items()
     }
-    return {**below, **both}
+    return {**base, **merged_values}

@@ -1,7 +1,7 @@
-"""``python -m epochal.driver`` in the image ``scripted``: a driver's pod without Spark, many of which fit on a machine.
+"""``python -m epochal.driver`` in the image ``scripted``: a driver without Spark, many of which fit on a machine.
 
-It fetches its orders as every driver in a pod does, and is then the driver of ``tests/service/availability``: real
-epochs, real files, and a journal.
+It fetches its orders like every driver in a pod. It then runs the driver of ``tests/service/availability``, with real
+epochs, real files and a journal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # No orderly end: what a driver has not said by now it never says.
+    # Exit without cleanup, so that the driver reports nothing more.
     code = main()
     sys.stdout.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""Every kind of pod is killed, and a node is lost: the application goes on, no row is lost, and none comes twice."""
+"""Every kind of pod is killed, and a node is lost: the application continues without missing or duplicate rows."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nothing_stays(installation_of_the_run: Installation) -> Iterator[None]:
-    """After these tests."""
+def application_is_removed(installation_of_the_run: Installation) -> Iterator[None]:
+    """Remove the application after these tests."""
     yield
     with installation_of_the_run.client() as client:
         application = Counted(installation_of_the_run, client, "counted")
-        if application.is_there:
+        if application.exists:
             application.end()
 
 
 @pytest.fixture
 def counted(installed: Installation) -> Iterator[Counted]:
-    """One application for all of these tests; each leaves it running, and is judged by all that it has done."""
+    """One application for all of these tests. After each test all of its output so far is checked."""
     with installed.client() as client:
         application = Counted(installed, client, "counted")
-        if not application.is_there:
+        if not application.exists:
             application.submit()
-        application.reaches(2)
+        application.wait_for_epoch(2)
         yield application
-        application.goes_on()
+        application.wait_for_more_epochs()
         assert list(application.problems()) == []
 
 
-def test_the_control_plane_that_leads_is_killed(installed: Installation, counted: Counted) -> None:
-    """Another one leads; no driver is started for it."""
+def test_killed_leader_is_replaced(installed: Installation, counted: Counted) -> None:
+    """Another control plane leads; the driver continues."""
     leader, attempt = installed.leader(), counted.attempt
     installed.kill(leader)
-    counted.goes_on()
+    counted.wait_for_more_epochs()
     installed.eventually(lambda: installed.leader() not in (None, leader))
     installed.wait_until_ready()
     assert counted.attempt == attempt
 
 
-def test_a_control_plane_that_does_not_lead_is_killed(installed: Installation, counted: Counted) -> None:
+def test_killed_follower_restarts(installed: Installation, counted: Counted) -> None:
     leader, attempt = installed.leader(), counted.attempt
     assert leader is not None
     name = leader["metadata"]["name"]
     other = next(pod for other, pod in installed.component("control").items() if other != name)
     installed.kill(other)
-    counted.goes_on()
+    counted.wait_for_more_epochs()
     installed.wait_until_ready()
     assert counted.attempt == attempt
     assert _restarts(installed, other["metadata"]["name"]) >= 1
 
 
-def test_a_query_node_is_killed(installed: Installation, counted: Counted) -> None:
-    """The other one answers; this one comes again, with replicas that it makes anew."""
+def test_killed_query_node_restarts(installed: Installation, counted: Counted) -> None:
+    """The other query node answers; the killed one restarts and rebuilds its replicas."""
     name, pod = next(iter(installed.component("query").items()))
     installed.kill(pod)
     assert list(counted.problems()) == []
@@ -66,37 +66,37 @@ def test_a_query_node_is_killed(installed: Installation, counted: Counted) -> No
     installed.wait_until_ready()
 
 
-def test_a_driver_is_killed(installed: Installation, counted: Counted) -> None:
-    """Another attempt goes on in a pod of its own, with an executor of its own; nothing of the first is left."""
+def test_killed_driver_is_replaced(installed: Installation, counted: Counted) -> None:
+    """The next attempt runs in a new pod with a new executor; the pods of the first are deleted."""
     driver, attempt = counted.driver, counted.attempt
     executors = counted.executors
     installed.kill(driver)
     installed.eventually(lambda: counted.attempt > attempt)
-    counted.goes_on()
+    counted.wait_for_more_epochs()
     assert counted.attempt == attempt + 1
-    gone = {driver["metadata"]["name"], *executors}
-    installed.eventually(lambda: not gone & installed.pods("epochal-applications").keys())
+    deleted = {driver["metadata"]["name"], *executors}
+    installed.eventually(lambda: not deleted & installed.pods("epochal-applications").keys())
 
 
-def test_an_executor_is_killed(installed: Installation, counted: Counted) -> None:
-    """Spark starts another one; the driver goes on."""
+def test_killed_executor_is_replaced(installed: Installation, counted: Counted) -> None:
+    """Spark starts another executor; the driver continues."""
     attempt = counted.attempt
     ((name, executor),) = counted.executors.items()
     installed.kill(executor)
-    counted.goes_on()
+    counted.wait_for_more_epochs()
     installed.eventually(lambda: counted.executors.keys() not in (set(), {name}))
     assert counted.attempt == attempt
 
 
-def test_a_node_is_lost_with_the_driver_on_it(installed: Installation, counted: Counted) -> None:
-    """Nobody waits for its pods; what the release had there comes up elsewhere."""
+def test_driver_of_a_lost_node_is_replaced(installed: Installation, counted: Counted) -> None:
+    """The driver is replaced without waiting for the lost pod; the release's pods start on other nodes."""
     driver, attempt = counted.driver, counted.attempt
     node = driver["spec"]["nodeName"]
     installed.lose_node(node)
     installed.eventually(lambda: counted.attempt > attempt)
-    counted.goes_on()
+    counted.wait_for_more_epochs()
     assert counted.driver["spec"]["nodeName"] != node
-    # Its pods are called ready until the cluster has noticed, and are swept away some time later.
+    # The cluster reports the lost pods as ready for a while, and deletes them later.
     nodes = installed.nodes.keys() - {node}
     installed.eventually(lambda: {pod["spec"].get("nodeName") for pod in installed.pods(NAMESPACE).values()} <= nodes)
     installed.wait_until_ready()

@@ -1,4 +1,4 @@
-"""Twenty applications of five projects at once, two of them with Spark: each in its project's namespace."""
+"""Twenty concurrent applications in five projects, two of them with Spark, each in its project's namespace."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from tests.kubernetes.installed.installation import APPLICATIONS, Installation
 pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1800)]
 
 NAMESPACES = {"default": APPLICATIONS, **{name: f"epochal-{name}" for name in ("fraud", "growth", "pricing", "search")}}
-"""By project."""
+"""Namespaces by project."""
 SCRIPTED, COUNTED = 18, 2
-AT_ONCE = 4
-"""People who submit: what they submit is built, for which a control plane takes so many at a time."""
+SUBMITTERS = 4
+"""Number of concurrent submissions. A control plane limits the number of concurrent builds."""
 
 
-def test_twenty_applications_in_five_namespaces_at_once(installed: Installation) -> None:
-    """The control plane that leads is killed meanwhile: no driver is replaced for it, and no epoch is lost."""
+def test_twenty_applications_run_in_five_namespaces(installed: Installation) -> None:
+    """The leading control plane is killed meanwhile; no driver is replaced, and no epoch is lost."""
     trace(installed)
     _make_projects(installed)
     with ExitStack() as stack:
         clients = [stack.enter_context(installed.client(project)) for project in NAMESPACES]
-        of = [clients[number % len(clients)] for number in range(SCRIPTED + COUNTED)]
-        scripted = [Scripted(installed, of[number], f"many-{number}") for number in range(SCRIPTED)]
-        counted = [Counted(installed, client, f"with-spark-{at}") for at, client in enumerate(of[SCRIPTED:])]
+        client_of = [clients[number % len(clients)] for number in range(SCRIPTED + COUNTED)]
+        scripted = [Scripted(installed, client_of[number], f"many-{number}") for number in range(SCRIPTED)]
+        counted = [Counted(installed, client, f"with-spark-{at}") for at, client in enumerate(client_of[SCRIPTED:])]
         _submit(scripted, counted)
-        all_of_them: list[Application] = [*scripted, *counted]
-        for each in all_of_them:
-            each.reaches(2)
-        drivers = {each.driver["metadata"]["uid"]: each.driver["metadata"]["namespace"] for each in all_of_them}
-        expected = [NAMESPACES[each.client.project] for each in all_of_them]
+        applications: list[Application] = [*scripted, *counted]
+        for each in applications:
+            each.wait_for_epoch(2)
+        drivers = {each.driver["metadata"]["uid"]: each.driver["metadata"]["namespace"] for each in applications}
+        expected = [NAMESPACES[each.client.project] for each in applications]
         assert list(drivers.values()) == expected
 
         installed.kill(installed.leader())
-        for each in all_of_them:
-            each.goes_on()
+        for each in applications:
+            each.wait_for_more_epochs()
         installed.wait_until_ready()
 
-        assert {each.driver["metadata"]["uid"] for each in all_of_them} == drivers.keys()
+        assert {each.driver["metadata"]["uid"] for each in applications} == drivers.keys()
         assert [problem for heavy in counted for problem in heavy.problems()] == []
-        _stop(all_of_them)
+        _stop(applications)
         installed.eventually(lambda: not drivers.keys() & _uids(installed))
     assert [problem for light in scripted for problem in light.problems()] == []
 
@@ -58,17 +58,17 @@ def _make_projects(installed: Installation) -> None:
     installed.upgrade(kubernetes={"projects": projects})
     installed.wait_until_ready()
     with installed.client() as client:
-        there = {project.name for project in client.projects.list()}
+        existing = {project.name for project in client.projects.list()}
         for project, namespace in NAMESPACES.items():
             installed.claim(namespace)
-            if project not in there:
+            if project not in existing:
                 client.projects.create(project)
 
 
 def _submit(scripted: Sequence[Scripted], counted: Sequence[Counted]) -> None:
-    with ThreadPoolExecutor(AT_ONCE) as people:
-        submitted = [people.submit(light.submit, 2.0) for light in scripted]
-        submitted += [people.submit(heavy.submit) for heavy in counted]
+    with ThreadPoolExecutor(SUBMITTERS) as submitters:
+        submitted = [submitters.submit(light.submit, 2.0) for light in scripted]
+        submitted += [submitters.submit(heavy.submit) for heavy in counted]
     for done in submitted:
         done.result()
 

@@ -1,4 +1,4 @@
-"""README's "In production", followed by a new user: what it leads to."""
+"""The result of the commands of the page "In production"."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.service.end_to_end.blocks import blocks_of
 pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1800)]
 
 
-def test_the_release_is_what_production_asks_for(installed: Installation) -> None:
-    """Three control planes, of which one leads, and two query nodes, as they say themselves."""
+def test_release_has_three_control_planes_and_two_query_nodes(installed: Installation) -> None:
+    """One control plane leads; the nodes register themselves."""
     assert (len(installed.component("control")), len(installed.component("query"))) == (3, 2)
     with installed.client() as client:
         nodes = [node for node in client.nodes.list() if node.state == "alive"]
@@ -24,14 +24,14 @@ def test_the_release_is_what_production_asks_for(installed: Installation) -> Non
     assert installed.leader() is not None
 
 
-def test_an_application_is_applied_and_looked_up(installed: Installation, tmp_path: Path) -> None:
-    """Its driver and its executor are pods; a query node says of a key what a control plane says."""
+def test_application_is_applied_and_answers_look_ups(installed: Installation, tmp_path: Path) -> None:
+    """Its driver and executor are pods; a query node and a control plane return the same value."""
     reader = Reader(installed, tmp_path)
     (commands,) = [block for block in blocks_of(PAGE, "sh") if "epochal apply" in block.text]
     reader.follow(commands)
-    assert "created, started" in reader.said["epochal apply -f orders.yaml"]
-    assert "running" in reader.said["epochal show orders"] or "starting" in reader.said["epochal show orders"]
-    assert "total" in reader.said["epochal get orders spent 42"]
+    assert "created, started" in reader.output["epochal apply -f orders.yaml"]
+    assert "running" in reader.output["epochal show orders"] or "starting" in reader.output["epochal show orders"]
+    assert "total" in reader.output["epochal get orders spent 42"]
     with installed.client() as client, Client(installed.lookups.url, installed.token) as lookups:
         application = Application(installed, client, "orders")
         assert len(application.executors) == 1

@@ -1,4 +1,4 @@
-"""What each service account may do, as the release ships it: asked of the API with a token of the account."""
+"""Rights of each service account of the release, as the API reports them for a token of the account."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ ACCOUNTS = {
     "builders": BUILDER,
 }
 NAMESPACES = (NAMESPACE, APPLICATIONS, "default", "kube-system")
-OF_CONTROL_PLANES = {("pods", verb) for verb in ("create", "get", "list", "watch", "patch", "delete")} | {
+CONTROL_PLANE_RIGHTS = {("pods", verb) for verb in ("create", "get", "list", "watch", "patch", "delete")} | {
     ("pods/log", "get"),
     ("events", "list"),
 }
-OF_DRIVERS = {("pods", verb) for verb in ("create", "get", "list", "watch", "delete", "deletecollection")}
-GIVEN = {("control planes", APPLICATIONS): OF_CONTROL_PLANES, ("drivers", APPLICATIONS): OF_DRIVERS}
-"""Resources and verbs, by who has them and where: there are no others."""
-OF_EVERYBODY = {"selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"}
-"""To ask what one is and may."""
+DRIVER_RIGHTS = {("pods", verb) for verb in ("create", "get", "list", "watch", "delete", "deletecollection")}
+GRANTED = {("control planes", APPLICATIONS): CONTROL_PLANE_RIGHTS, ("drivers", APPLICATIONS): DRIVER_RIGHTS}
+"""All granted rights (resources and verbs), by account and namespace."""
+REVIEWS = {"selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"}
+"""Resources with which every account can query its own identity and rights."""
 
 
-@pytest.mark.parametrize("who", ACCOUNTS)
-@pytest.mark.parametrize("where", NAMESPACES)
-def test_nobody_has_a_right_beside_those_of_the_chart(installed: Installation, who: str, where: str) -> None:
-    """As the API itself says, of all resources there are."""
-    token = installed.cluster.account_token(*ACCOUNTS[who])
-    body = {"spec": {"namespace": where}}
+@pytest.mark.parametrize("account", ACCOUNTS)
+@pytest.mark.parametrize("namespace", NAMESPACES)
+def test_accounts_have_only_the_rights_of_the_chart(installed: Installation, account: str, namespace: str) -> None:
+    """The API lists the rights over all resources."""
+    token = installed.cluster.account_token(*ACCOUNTS[account])
+    body = {"spec": {"namespace": namespace}}
     review = installed.cluster.create("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body, token)
-    assert set(_rights(review["status"]["resourceRules"])) == GIVEN.get((who, where), set())
+    assert set(_rights(review["status"]["resourceRules"])) == GRANTED.get((account, namespace), set())
 
 
 @dataclass(frozen=True)
 class Call:
-    """``path``: from ``/api``; ``{space}`` is the namespace."""
+    """``path``: from ``/api``; ``{namespace}`` is the namespace."""
 
     method: str
     path: str
     body: Any = None
 
-    def status(self, installed: Installation, token: str, space: str) -> int:
-        """What the API answers."""
-        path = self.path.format(space=space)
+    def status(self, installed: Installation, token: str, namespace: str) -> int:
+        """Return the status code of the API."""
+        path = self.path.format(namespace=namespace)
         try:
             match self.method:
                 case "GET":
@@ -70,11 +70,11 @@ class Call:
         return 200
 
 
-CORE, APPS = "/api/v1/namespaces/{space}", "/apis/apps/v1/namespaces/{space}"
-RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{space}"
+CORE, APPS = "/api/v1/namespaces/{namespace}", "/apis/apps/v1/namespaces/{namespace}"
+RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
 POD = {
     "metadata": {"name": "intruder"},
-    "spec": {"containers": [{"name": "main", "image": "nobody/has:it"}]},
+    "spec": {"containers": [{"name": "main", "image": "test/missing:1"}]},
 }
 TOKEN_REQUEST = {"spec": {"audiences": []}}
 EVERYTHING = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
@@ -94,8 +94,10 @@ FORBIDDEN = {
     "read bindings": Call("GET", f"{RBAC}/rolebindings"),
     "start a deployment": Call("GET", f"{APPS}/deployments"),
     "delete a deployment": Call("DELETE", f"{APPS}/deployments/epochal"),
-    "read leases": Call("GET", "/apis/coordination.k8s.io/v1/namespaces/{space}/leases"),
-    "open the network": Call("DELETE", "/apis/networking.k8s.io/v1/namespaces/{space}/networkpolicies/epochal-control"),
+    "read leases": Call("GET", "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"),
+    "open the network": Call(
+        "DELETE", "/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies/epochal-control"
+    ),
     "read nodes": Call("GET", "/api/v1/nodes"),
     "make a namespace": Call("POST", "/api/v1/namespaces", {"metadata": {"name": "mine"}}),
 }
@@ -107,34 +109,34 @@ PODS = {
 }
 
 
-@pytest.mark.parametrize("who", ACCOUNTS)
-def test_each_forbidden_call_fails(installed: Installation, who: str) -> None:
-    """In every namespace; of pods only where the account has nothing to do with them."""
-    token = installed.cluster.account_token(*ACCOUNTS[who])
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_forbidden_calls_fail(installed: Installation, account: str) -> None:
+    """Checked in every namespace; calls on pods only where the account has no rights on pods."""
+    token = installed.cluster.account_token(*ACCOUNTS[account])
     answers = {
-        (what, space): call.status(installed, token, space)
-        for space in NAMESPACES
-        for what, call in _forbidden(who, space)
+        (action, namespace): call.status(installed, token, namespace)
+        for namespace in NAMESPACES
+        for action, call in _forbidden(account, namespace)
     }
     assert {key: status for key, status in answers.items() if status != 403} == {}
 
 
-def _forbidden(who: str, space: str) -> Iterator[tuple[str, Call]]:
+def _forbidden(account: str, namespace: str) -> Iterator[tuple[str, Call]]:
     yield from FORBIDDEN.items()
-    if (who, space) not in GIVEN:
+    if (account, namespace) not in GRANTED:
         yield from PODS.items()
 
 
-def test_a_driver_cannot_start_a_pod_that_the_namespace_does_not_admit(installed: Installation) -> None:
-    """It may start pods, and each has to be restricted: not root, nothing of the node."""
+def test_drivers_cannot_start_unrestricted_pods(installed: Installation) -> None:
+    """Drivers can start pods, but only those that Pod Security level ``restricted`` admits."""
     token = installed.cluster.account_token(*DRIVER)
     with pytest.raises(urllib.error.HTTPError) as refused:
         installed.cluster.create(f"/api/v1/namespaces/{APPLICATIONS}/pods", POD, token)
     assert b'violates PodSecurity \\"restricted' in refused.value.read()
 
 
-def test_pods_mount_tokens_only_where_they_call_the_api(installed: Installation) -> None:
-    """Control planes do; query nodes do not."""
+def test_only_control_planes_mount_api_tokens(installed: Installation) -> None:
+    """Query nodes do not call the API."""
     mounted = {
         component: {any("projected" in volume for volume in pod["spec"]["volumes"]) for pod in pods.values()}
         for component, pods in ((name, installed.component(name)) for name in ("control", "query"))
@@ -145,5 +147,5 @@ def test_pods_mount_tokens_only_where_they_call_the_api(installed: Installation)
 def _rights(rules: list[Any]) -> Iterator[tuple[str, str]]:
     for rule in rules:
         for resource, verb in itertools.product(rule["resources"], rule["verbs"]):
-            if resource not in OF_EVERYBODY:
+            if resource not in REVIEWS:
                 yield resource, verb

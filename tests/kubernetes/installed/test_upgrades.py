@@ -1,4 +1,4 @@
-"""``helm upgrade`` and ``helm rollback`` while the release is used: no driver is restarted, and no call fails."""
+"""``helm upgrade`` and ``helm rollback`` under load: no driver is restarted, and no call fails."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.service.availability.clients import ClientLoad
 pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1800)]
 
 
-def test_an_upgrade_and_a_rollback_that_nobody_notices(installed: Installation) -> None:
-    """The catalog is migrated first; then one control plane is replaced after the other, and each query node."""
+def test_upgrade_and_rollback_disturb_no_driver_and_no_caller(installed: Installation) -> None:
+    """The catalog is migrated first; control planes and query nodes are then replaced one by one."""
     trace(installed)
     with installed.client() as client:
         scripted = [Scripted(installed, client, f"upgraded-{number}") for number in range(2)]
@@ -26,7 +26,7 @@ def test_an_upgrade_and_a_rollback_that_nobody_notices(installed: Installation) 
         counted = Counted(installed, client, "upgraded")
         counted.submit()
         for each in (*scripted, counted):
-            each.reaches(2)
+            each.wait_for_epoch(2)
         before = _drivers([*scripted, counted])
 
         with _load(installed, [each.name for each in scripted]) as load:
@@ -34,12 +34,12 @@ def test_an_upgrade_and_a_rollback_that_nobody_notices(installed: Installation) 
             assert _images(installed) == {f"{IMAGE}:next"}
             assert _migrations(installed) == 1
             for each in (*scripted, counted):
-                each.goes_on()
+                each.wait_for_more_epochs()
 
             installed.rollback()
             assert f"{IMAGE}:next" not in _images(installed)
             for each in (*scripted, counted):
-                each.goes_on()
+                each.wait_for_more_epochs()
         assert list(load.problems) == []
         assert load.lookups and load.operations
 
@@ -51,7 +51,7 @@ def test_an_upgrade_and_a_rollback_that_nobody_notices(installed: Installation) 
 
 @contextmanager
 def _load(installed: Installation, names: Sequence[str]) -> Iterator[ClientLoad]:
-    """Look-ups, savepoints, exports by the client that is shipped, at the address that the release's service has."""
+    """Run look-ups, savepoints and exports through the release's public address."""
     load = ClientLoad(installed.public.url, installed.token, names, seed=1)
     load.start()
     try:
@@ -61,7 +61,7 @@ def _load(installed: Installation, names: Sequence[str]) -> Iterator[ClientLoad]
 
 
 def _drivers(applications: Sequence[Counted | Scripted]) -> dict[str, Any]:
-    """Pods and attempts: of one that is restarted both are others."""
+    """Return pod and attempt of each driver; both change with a restart."""
     return {each.name: (each.driver["metadata"]["uid"], each.attempt) for each in applications}
 
 
@@ -71,7 +71,7 @@ def _images(installed: Installation) -> set[str]:
 
 
 def _migrations(installed: Installation) -> int:
-    """How many Jobs of the hook have done their work; Helm has removed them since."""
+    """Return the number of completed migration Jobs, from events, because Helm removes the Jobs."""
     events = installed.cluster.get(f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
     done = [
         event

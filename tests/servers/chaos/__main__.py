@@ -15,11 +15,11 @@ from tests.servers.chaos.side_by_side import live, live_side_by_side
 
 def main() -> int:
     options = argparse.ArgumentParser(prog="python -m tests.servers.chaos", description=__doc__)
-    options.add_argument("--seeds", type=int, default=30, help="how many histories")
+    options.add_argument("--seeds", type=int, default=30, help="number of histories")
     options.add_argument("--first", type=int, default=0, help="the first seed")
-    options.add_argument("--lives", type=int, default=10, help="disturbed lives in each")
-    options.add_argument("--seed", type=int, help="only this one; its folder is kept")
-    options.add_argument("--workers", type=int, default=2, help="histories side by side, each with servers of its own")
+    options.add_argument("--lives", type=int, default=10, help="disturbed driver runs of each history")
+    options.add_argument("--seed", type=int, help="only this history; its folder is kept")
+    options.add_argument("--workers", type=int, default=2, help="number of worker processes, each with its own servers")
     chosen = options.parse_args()
     started = time.monotonic()
     if chosen.seed is not None:

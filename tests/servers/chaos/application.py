@@ -1,6 +1,6 @@
-"""The application of the chaos runs: Kafka, two stateful operators, and all of an epoch into four kinds of sinks.
+"""The application of the chaos runs: reads Kafka, runs two stateful operators and writes to four kinds of sinks.
 
-It runs as an artifact, so it imports nothing of the tests.
+Runs as an artifact, so it does not import the tests.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from epochal.connectors import dbms, files, hdfs, kafka
 
 
 class Parameters(BaseModel):
-    """``password``: a file that holds PostgreSQL's."""
+    """``password``: a file with the PostgreSQL password."""
 
     servers: str
     input: str
@@ -26,7 +26,7 @@ class Parameters(BaseModel):
 
 
 class Streaks(KeyedProcess):
-    """How many events in a row were late, by sensor; says so for every event."""
+    """Outputs for each event the number of consecutive late events of its sensor."""
 
     state = ValueState("late int, longest int")
     output = "event bigint, sensor string, late int"

@@ -1,4 +1,4 @@
-"""One history: an application that lives through one disturbance after the other, all of them drawn from a seed."""
+"""One history: driver runs of an application, disturbed one after the other by faults drawn from a seed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from epochal.service.catalog.standalone import standalone_epochs
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.drivers import DriverPlan, DriverProcess
-from epochal.testing.invariants import History as Kept
+from epochal.testing.invariants import History as EngineHistory
 from epochal.testing.invariants import (
     broken_lineage,
     orphans,
@@ -49,8 +49,17 @@ EPOCHS_A_LIFE = 3
 ROWS_AN_EPOCH = 10
 PARTITIONS = 2
 PATIENCE_SECONDS = 600
-"""For whatever has to happen at last: histories side by side, or a busy machine, are slow, and not wrong."""
-NOT_MET = ("E5.postgresql", "R1.postgresql", "T1.postgresql", "T3.postgresql", "E7.base", "catalog.complete", "G", "V")
+"""Generous, because parallel histories and busy machines are slow without being wrong."""
+NOT_MET = (
+    "E5.postgresql",
+    "R1.postgresql",
+    "T1.postgresql",
+    "T3.postgresql",
+    "E7.base",
+    "catalog.complete",
+    "G",
+    "V",
+)
 CONFIGURATION: dict[str, Any] = {
     "parallelism": 2,
     "max_parallelism": 8,
@@ -63,7 +72,7 @@ CONFIGURATION: dict[str, Any] = {
 
 
 def all_points() -> list[str]:
-    """Every declared point that this application can come to."""
+    """Every declared fault point that this application can reach."""
     for package in (epochal.engine, epochal.backends):
         for module in walk_packages(package.__path__, f"{package.__name__}."):
             import_module(module.name)
@@ -73,7 +82,7 @@ def all_points() -> list[str]:
 
 @dataclass
 class Report:
-    """What happened in one history."""
+    """Results of one history."""
 
     lives: int = 0
     fired: Counter[str] = field(default_factory=Counter)
@@ -81,7 +90,7 @@ class Report:
 
 
 class History:
-    """The application of one seed, in a folder of its own, with topics, a database and an HDFS folder of its own."""
+    """The application of one seed, with its own local folder, topics, database and HDFS folder."""
 
     def __init__(self, seed: int, folder: Path, servers: Servers) -> None:
         self.chance = random.Random(seed)
@@ -95,20 +104,20 @@ class History:
         self.password = folder / "password"
         self.password.write_text(url.password or "")
         self.password.chmod(0o600)
-        self.database = url._replace(password=None, port=servers.before_postgresql.port).render_as_string()
+        self.database = url._replace(password=None, port=servers.postgresql_proxy.port).render_as_string()
         self.conninfo = url.set(drivername="postgresql").render_as_string(hide_password=False)
         self.hdfs = f"{servers.hdfs.create_folder()}/streaks"
         self.log: dict[int, list[Row]] = {partition: [] for partition in range(PARTITIONS)}
         self.watcher = Watcher(servers.kafka.bootstrap, self.topic)
 
     def live(self, lives: int) -> Report:
-        """So many disturbed lives, then one without, then everything is compared with the oracle."""
+        """Run the driver ``lives`` times with a disturbance and once without; compare all output with the oracle."""
         try:
             for _ in range(lives):
                 self.feed(EPOCHS_A_LIFE * ROWS_AN_EPOCH)
                 self._life()
             self.feed(ROWS_AN_EPOCH)
-            self.rest()
+            self.finish()
             self.report.violations += self.violations()
         finally:
             self.watcher.stop()
@@ -117,13 +126,13 @@ class History:
     def _life(self) -> None:
         kind = self.chance.choice(["point", "point", "point", "task", "moment", "server", "server"])
         if kind == "server":
-            self._with_server_trouble(self.chance.choice(DISTURBANCES))
+            self._disturb_servers(self.chance.choice(DISTURBANCES))
         elif kind == "moment":
             driver = self.start()
             driver.wait_until(lambda: "R1 take over" in driver.log_end(100_000), PATIENCE_SECONDS)
             time.sleep(self.chance.uniform(0, 6))
             driver.kill()
-            self.report.fired["driver killed at some moment"] += 1
+            self.report.fired["driver killed at a random time"] += 1
         else:
             tasks = [point for point in all_points() if point.startswith("T")]
             others = [point for point in all_points() if not point.startswith("T")]
@@ -131,33 +140,33 @@ class History:
             fault = self.fault(point)
             driver = self.start(task_faults=[fault]) if kind == "task" else self.start(faults=[fault])
             if driver.wait(PATIENCE_SECONDS) not in (0, -signal.SIGKILL):
-                self.report.violations.append(f"{point}: the driver ended otherwise: {driver.log_end(600)}")
+                self.report.violations.append(f"{point}: wrong exit code of the driver: {driver.log_end(600)}")
             self.report.fired[point] += fault.once is not None and Path(fault.once).exists()
 
-    def _with_server_trouble(self, what: str) -> None:
+    def _disturb_servers(self, what: str) -> None:
         driver = self.start()
         time.sleep(self.chance.uniform(2, 6))
         self.servers.disturb(what)
         self.report.fired[what] += 1
         driver.wait(PATIENCE_SECONDS)
 
-    def rest(self) -> None:
-        """A life to the end of the input, ended in order."""
+    def finish(self) -> None:
+        """Run the driver to the end of the input and stop it gracefully."""
         driver = self.start(epochs=0)
         try:
-            driver.wait_until(self._at_the_end, PATIENCE_SECONDS)
+            driver.wait_until(self._is_finished, PATIENCE_SECONDS)
             driver.send(signal.SIGINT)
             if driver.wait(PATIENCE_SECONDS) != 0:
-                self.report.violations.append(f"it does not end in order: {driver.log_end()}")
+                self.report.violations.append(f"the driver does not stop gracefully: {driver.log_end()}")
         except AssertionError as error:
             driver.kill()
-            self.report.violations.append(f"it does not come to rest: {error}")
+            self.report.violations.append(f"the driver does not finish: {error}")
 
-    def _at_the_end(self) -> bool:
-        kept = self._kept
-        if not kept.snapshots or kept.decided[-1].state != "committed":
+    def _is_finished(self) -> bool:
+        history = self._history
+        if not history.snapshots or history.decided[-1].state != "committed":
             return False
-        end = kept.snapshots[-1][1].slices["events"].end["offsets"][self.input]
+        end = history.snapshots[-1][1].slices["events"].end["offsets"][self.input]
         return all(end.get(str(partition), 0) == len(log) for partition, log in self.log.items())
 
     def start(
@@ -207,14 +216,14 @@ class History:
             raise AssertionError("the input could not be produced")
 
     @property
-    def _kept(self) -> Kept:
+    def _history(self) -> EngineHistory:
         store = SnapshotStore(str(self.folder / "run" / "store"))
         url = f"sqlite:///{self.folder / 'run' / 'catalog.sqlite'}"
         epochs: list[EpochRecord] = standalone_epochs(url, NAME)
-        return Kept(store, epochs, {"streaks": self.folder / "streaks"})
+        return EngineHistory(store, epochs, {"streaks": self.folder / "streaks"})
 
     def _slices(self, manifest: Manifest) -> dict[str, list[Row]]:
-        """The rows of an epoch's slice: this history's producer was the only one, so offsets count its records."""
+        """The rows of an epoch's slice. This history has the only producer, so offsets count its records."""
         slice = manifest.slices["events"]
         before = slice.start["offsets"].get(self.input, {})
         after = slice.end["offsets"][self.input]
@@ -226,27 +235,27 @@ class History:
         return {"events": rows}
 
     def violations(self) -> list[str]:
-        kept = self._kept
-        found = [*unfinished_epochs(kept), *broken_lineage(kept), *wrongly_visible(kept), *orphans(kept)]
+        history = self._history
+        found = [*unfinished_epochs(history), *broken_lineage(history), *wrongly_visible(history), *orphans(history)]
         read = 0
         topic: Rows = Counter()
         table: dict[str, Row] = {}
-        wanted_by_epoch = expectations(ORACLES, (self._slices(manifest) for _, manifest in kept.snapshots))
-        for (reference, manifest), wanted in zip(kept.snapshots, wanted_by_epoch, strict=True):
+        expected_by_epoch = expectations(ORACLES, (self._slices(manifest) for _, manifest in history.snapshots))
+        for (reference, manifest), expected in zip(history.snapshots, expected_by_epoch, strict=True):
             read += len(self._slices(manifest)["events"])
-            found += wrong_state(kept.store, reference, wanted)
-            found += self._wrong_folders(reference.epoch, wanted)
-            topic += wanted.output["totals"]
-            table.update({str(dict(row)["sensor"]): dict(row) for row in wanted.output["totals"]})
+            found += wrong_state(history.store, reference, expected)
+            found += self._wrong_folders(reference.epoch, expected)
+            topic += expected.output["totals"]
+            table.update({str(dict(row)["sensor"]): dict(row) for row in expected.output["totals"]})
         if read != sum(map(len, self.log.values())):
-            found.append(f"{read} of {sum(map(len, self.log.values()))} records were taken")
+            found.append(f"{read} of {sum(map(len, self.log.values()))} records were processed")
         return [*found, *self._wrong_topic(topic), *self._wrong_table(table), *self._left_behind()]
 
-    def _wrong_folders(self, epoch: int, wanted: Expectation) -> list[str]:
+    def _wrong_folders(self, epoch: int, expected: Expectation) -> list[str]:
         found = []
-        if visible_rows(self.folder / "streaks", epoch) != wanted.output["streaks"]:
+        if visible_rows(self.folder / "streaks", epoch) != expected.output["streaks"]:
             found.append(f"files, epoch {epoch}: not the oracle's rows")
-        if self._hdfs_rows(epoch) != wanted.output["streaks"]:
+        if self._hdfs_rows(epoch) != expected.output["streaks"]:
             found.append(f"hdfs, epoch {epoch}: not the oracle's rows")
         return found
 
@@ -260,21 +269,25 @@ class History:
                     rows += [json.loads(line) for line in file.read().splitlines()]
         return multiset(rows)
 
-    def _wrong_topic(self, wanted: Rows) -> list[str]:
-        there = [message.value() or b"" for message in read_topic(self.servers.kafka.bootstrap, self.topic)]
+    def _wrong_topic(self, expected: Rows) -> list[str]:
+        found_rows = [message.value() or b"" for message in read_topic(self.servers.kafka.bootstrap, self.topic)]
         found = []
-        if multiset(json.loads(value) for value in there) != wanted:
-            found.append(f"topic: {len(there)} records, {wanted.total()} wanted, not the same")
+        if multiset(json.loads(value) for value in found_rows) != expected:
+            found.append(f"topic: {len(found_rows)} records, {expected.total()} expected, not the same")
         seen = [value for _, _, value in self.watcher.seen]
-        if seen != there[: len(seen)]:
-            found.append("topic: a read_committed reader saw what is not there, or in another order")
+        if seen != found_rows[: len(seen)]:
+            found.append("topic: a read_committed reader saw records that are not in the topic, or in another order")
         return found
 
-    def _wrong_table(self, wanted: dict[str, Row]) -> list[str]:
+    def _wrong_table(self, expected: dict[str, Row]) -> list[str]:
         with psycopg.connect(self.conninfo) as connection:
             cursor = connection.execute("SELECT sensor, events, total, highest FROM totals")
-            there = {row[0]: dict(zip(("sensor", "events", "total", "highest"), row, strict=True)) for row in cursor}
-        return [] if there == wanted else [f"table: {len(there)} rows, {len(wanted)} wanted, not the same"]
+            found_rows = {
+                row[0]: dict(zip(("sensor", "events", "total", "highest"), row, strict=True)) for row in cursor
+            }
+        return (
+            [] if found_rows == expected else [f"table: {len(found_rows)} rows, {len(expected)} expected, not the same"]
+        )
 
     def _left_behind(self) -> list[str]:
         client = InsecureClient(self.servers.hdfs.url, user=self.servers.hdfs.user)

@@ -1,4 +1,4 @@
-"""The servers of the chaos runs, and what can be done to them while an application runs."""
+"""The servers of the chaos runs and the disturbances applied to them while an application runs."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from epochal.testing.servers.proxy import TcpProxy, proxy
 
 @dataclass(frozen=True)
 class Servers:
-    """One of each, one JVM for all drivers, and what they are forked from, where processes can be.
+    """One server of each kind, one JVM for all drivers, and the server that forks drivers, where fork is available.
 
-    Drivers and tasks come to the servers through proxies.
+    Drivers and tasks reach the servers through proxies.
     """
 
     kafka: KafkaServer
     postgresql: PostgresqlServer
     hdfs: HdfsServer
     jvm: SparkJvm
-    before_postgresql: TcpProxy
-    before_hdfs: TcpProxy
+    postgresql_proxy: TcpProxy
+    hdfs_proxy: TcpProxy
     drivers: ForkServer | None = None
 
     @property
     def name_node(self) -> str:
         """The NameNode's address, through its proxy."""
-        return f"http://{LOOPBACK}:{self.before_hdfs.port}"
+        return f"http://{LOOPBACK}:{self.hdfs_proxy.port}"
 
     def disturb(self, what: str) -> None:
-        """Something happens to a server; afterwards it is there again."""
+        """Disturb a server; it is available again on return."""
         match what:
             case "broker killed":
                 self.kafka.restart(kill=True)
@@ -58,7 +58,7 @@ class Servers:
                     self._each(TcpProxy.reset)
                     time.sleep(0.5)
             case "answers late":
-                self._each(lambda before: before.delay(0.1))
+                self._each(lambda proxy: proxy.delay(0.1))
                 time.sleep(2)
                 self._each(TcpProxy.heal)
             case "black hole":
@@ -67,11 +67,11 @@ class Servers:
                 self._each(TcpProxy.reset)
                 self._each(TcpProxy.heal)
             case _:
-                raise ValueError(f"nothing is known of {what!r}")
+                raise ValueError(f"unknown disturbance {what!r}")
 
-    def _each(self, happens: Callable[[TcpProxy], None]) -> None:
-        for before in (self.kafka.proxy, self.before_postgresql, self.before_hdfs):
-            happens(before)
+    def _each(self, action: Callable[[TcpProxy], None]) -> None:
+        for each in (self.kafka.proxy, self.postgresql_proxy, self.hdfs_proxy):
+            action(each)
 
 
 DISTURBANCES = (
@@ -88,14 +88,19 @@ DISTURBANCES = (
 
 @contextmanager
 def running_servers() -> Iterator[Servers]:
-    """Servers that nobody else uses. Raises ``ServerUnavailable`` where one cannot be had."""
-    with postgresql() as database, hdfs() as folders, kafka() as broker, before(database, folders, broker) as servers:
+    """Servers of one worker process. Raises ``ServerUnavailable`` if one cannot be started."""
+    with (
+        postgresql() as database,
+        hdfs() as folders,
+        kafka() as broker,
+        with_proxies(database, folders, broker) as servers,
+    ):
         yield servers
 
 
 @contextmanager
-def before(database: PostgresqlServer, folders: HdfsServer, broker: KafkaServer) -> Iterator[Servers]:
-    """Proxies before servers that run, and what starts drivers."""
+def with_proxies(database: PostgresqlServer, folders: HdfsServer, broker: KafkaServer) -> Iterator[Servers]:
+    """Put proxies before running servers, and start the JVM and the fork server for drivers."""
     with ExitStack() as stack:
         drivers = driver_server()
         yield Servers(
@@ -103,7 +108,7 @@ def before(database: PostgresqlServer, folders: HdfsServer, broker: KafkaServer)
             postgresql=database,
             hdfs=folders,
             jvm=stack.enter_context(SparkJvm()),
-            before_postgresql=stack.enter_context(proxy(database.port)),
-            before_hdfs=stack.enter_context(proxy(int(folders.url.rpartition(":")[2]))),
+            postgresql_proxy=stack.enter_context(proxy(database.port)),
+            hdfs_proxy=stack.enter_context(proxy(int(folders.url.rpartition(":")[2]))),
             drivers=None if drivers is None else stack.enter_context(drivers),
         )

@@ -1,4 +1,4 @@
-"""Histories one after the other, and several such rows of them side by side, each in a process with its own servers."""
+"""Sequences of histories, run in parallel by worker processes with their own servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.servers.chaos.servers import running_servers
 
 
 def live_side_by_side(seeds: Sequence[int], lives: int, workers: int) -> list[Report]:
-    """Each worker is a process that takes every so manyth seed. Raises what a worker has failed with."""
+    """Distribute the seeds to worker processes, round robin. Raises the exception of a failed worker."""
     shares = [share for first in range(workers) if (share := seeds[first::workers])]
     with ProcessPoolExecutor(len(shares), multiprocessing.get_context("spawn")) as processes:
         futures = [processes.submit(live, share, lives) for share in shares]
@@ -23,8 +23,8 @@ def live_side_by_side(seeds: Sequence[int], lives: int, workers: int) -> list[Re
 
 
 def live(seeds: Sequence[int], lives: int, keep: bool = False) -> list[Report]:
-    """One history after the other, on servers that are started for them. ``keep``: also the folders of good ones."""
-    # As in the other tests: Spark contexts that come and go gain nothing by a second compiler and parallel collectors.
+    """Run histories one after the other on new servers. ``keep``: keep the folders of correct histories, too."""
+    # As in the other tests: short-lived JVMs do not benefit from the optimizing compiler and parallel collectors.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     reports = []
     with running_servers() as servers:

@@ -1,4 +1,4 @@
-"""A sample of the chaos runs: `make chaos` runs hundreds."""
+"""A sample of the chaos runs; `make chaos` runs hundreds."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from epochal.testing.servers.kafka import KafkaServer
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
 from tests.kit.servers import or_skipped
 from tests.servers.chaos.history import History
-from tests.servers.chaos.servers import Servers, before
+from tests.servers.chaos.servers import Servers, with_proxies
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
 def database() -> Iterator[PostgresqlServer]:
-    """A server that may be stopped: not the one of the other tests."""
+    """A server of this test, because the test stops it."""
     yield from or_skipped(postgresql())
 
 
 @pytest.fixture
 def servers(database: PostgresqlServer, hdfs_server: HdfsServer, kafka_server: KafkaServer) -> Iterator[Servers]:
-    with before(database, hdfs_server, kafka_server) as servers:
+    with with_proxies(database, hdfs_server, kafka_server) as servers:
         yield servers
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_whatever_happens_every_record_is_in_every_sink_once(seed: int, servers: Servers, tmp_path: Path) -> None:
+def test_disturbances_leave_every_record_in_every_sink_once(seed: int, servers: Servers, tmp_path: Path) -> None:
     report = History(seed, tmp_path, servers).live(lives=3)
     assert report.violations == []
     assert report.fired.total() > 0

@@ -1,4 +1,4 @@
-"""A cluster."""
+"""Fixture: a Spark standalone cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka into two operators into Kafka, PostgreSQL, HDFS and files, on a cluster: a worker and an executor die."""
+"""The chaos application on a Spark standalone cluster whose worker and executor are killed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from epochal.testing.servers.kafka import KafkaServer
 from epochal.testing.servers.postgresql import PostgresqlServer
 from epochal.testing.servers.spark_standalone import StandaloneCluster
 from tests.servers.chaos.history import ROWS_AN_EPOCH, History
-from tests.servers.chaos.servers import Servers, before
+from tests.servers.chaos.servers import Servers, with_proxies
 
-# In the run of all tests: it starts eleven JVMs. Executors of one machine lose tasks in every run (tests/fault).
+# Long because it starts eleven JVMs. tests/service/fault covers lost tasks on one machine in every run.
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(900)]
 
 EPOCHS = 6
@@ -28,12 +28,12 @@ EXECUTORS = {"spark.executor.cores": "2", "spark.executor.memory": "512m", "spar
 def servers(
     kafka_server: KafkaServer, postgresql_server: PostgresqlServer, hdfs_server: HdfsServer
 ) -> Iterator[Servers]:
-    with before(postgresql_server, hdfs_server, kafka_server) as servers:
+    with with_proxies(postgresql_server, hdfs_server, kafka_server) as servers:
         yield servers
 
 
-def test_a_worker_and_an_executor_are_killed(cluster: StandaloneCluster, servers: Servers, tmp_path: Path) -> None:
-    """In one epoch a worker, as its sink's task has written; in another an executor, in the middle of its tasks."""
+def test_killed_worker_and_executor_lose_no_rows(cluster: StandaloneCluster, servers: Servers, tmp_path: Path) -> None:
+    """A worker dies after its sink task has written; in a later epoch an executor dies while its tasks run."""
     history = History(1, tmp_path, servers)
     history.configuration |= {"master": cluster.master_url, **EXECUTORS}
     history.feed(EPOCHS * ROWS_AN_EPOCH)
@@ -46,7 +46,7 @@ def test_a_worker_and_an_executor_are_killed(cluster: StandaloneCluster, servers
         assert driver.wait() == 0, driver.log_end()
         assert (tmp_path / "flags" / "worker").exists()
         history.feed(ROWS_AN_EPOCH)
-        history.rest()
+        history.finish()
         assert history.report.violations + history.violations() == []
     finally:
         driver.kill()

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster with two executors: a task runs twice, an executor is killed, and nothing is wrong."""
+"""A Spark standalone cluster with two executors: a speculative task runs twice and an executor is killed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ ROWS = 200
 
 
 def event(number: int) -> dict[str, object]:
-    """So many sensors that each subtask has some in every epoch."""
+    """50 sensors, so that each subtask has some in every epoch."""
     return {"event": number, "sensor": f"s{number % 50}", "value": number * 37 % 100}
 
 
-def test_a_task_runs_twice_and_an_executor_is_killed(cluster: StandaloneCluster, tmp_path: Path) -> None:
+def test_speculation_and_a_killed_executor_lose_no_rows(cluster: StandaloneCluster, tmp_path: Path) -> None:
     configuration = {"parallelism": 4, "compact_after_epochs": 1000, **SPECULATION, **EXECUTORS}
     application = FaultyApplication(tmp_path, Drivers(), configuration)
     for first in range(0, EPOCHS * ROWS, ROWS):
@@ -42,17 +42,17 @@ def test_a_task_runs_twice_and_an_executor_is_killed(cluster: StandaloneCluster,
     driver = application.start(task_faults=[twice, interrupted], epochs=EPOCHS, master=cluster.master_url)
     try:
         driver.wait_until(lambda: application.fired(interrupted))
-        took_part = {call.executor for call in application.calls}
+        executors = {call.executor for call in application.calls}
         os.kill(cluster.executors()[0], signal.SIGKILL)
         assert driver.wait() == 0, driver.log_end()
     finally:
         driver.kill()
 
-    assert len(took_part) == 2
+    assert len(executors) == 2
     log = driver.log.read_text()
     assert re.search(r"E7 retain: epoch \S+/3: [1-9]\d* files of lost tasks removed", log)
     assert application.files_left == 0
-    # What a loser wrote after the last sweep is found by the next attempt.
+    # The next attempt sweeps files that a lost task wrote after the last sweep.
     application.feed_rows([event(number) for number in range(EPOCHS * ROWS, (EPOCHS + 1) * ROWS)])
     application.finish()
     assert violations(application.history, application.oracles) == []

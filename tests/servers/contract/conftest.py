@@ -1,10 +1,14 @@
-"""What the contract tests of databases share."""
+"""Fixtures: the URL of a database of each kind, and a proxy before PostgreSQL."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from epochal.testing.servers.postgresql import PostgresqlServer
+from epochal.testing.servers.proxy import TcpProxy, proxy
 
 
 @pytest.fixture(
@@ -15,7 +19,13 @@ import pytest
     ]
 )
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of each kind."""
+    """The URL of an empty database of each kind."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'database.sqlite'}"
     return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture(scope="module")
+def postgresql_proxy(postgresql_server: PostgresqlServer) -> Iterator[TcpProxy]:
+    with proxy(postgresql_server.port) as running:
+        yield running

@@ -1,4 +1,4 @@
-"""What the tests of the HDFS sink share: a folder looked at without Epochal, and ways to HDFS that lose answers."""
+"""Helpers of the HDFS tests: a folder read without Epochal, and clients that lose answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from epochal.testing.servers.proxy import TcpProxy
 
 
 class HdfsFolder(SinkHarness):
-    """A folder of HDFS, read without Epochal: what is not hidden is visible."""
+    """A folder of HDFS, read without Epochal. Hidden files do not count as visible."""
 
     def __init__(self, server: HdfsServer, format: str = "json") -> None:
         self.server, self.format = server, format
@@ -42,7 +42,7 @@ class HdfsFolder(SinkHarness):
         return [row for rows in self.visible_folders().values() for row in rows]
 
     def visible_folders(self) -> dict[str, list[dict[str, object]]]:
-        """What a reader sees in each folder."""
+        """The visible rows of each folder."""
         if self.client.status(self.path, strict=False) is None:
             return {}
         found: dict[str, list[dict[str, object]]] = {}
@@ -76,25 +76,25 @@ class HdfsFolder(SinkHarness):
 
 
 class FolderThroughProxy(HdfsFolder):
-    """The sink reaches the NameNode through a proxy, the test does not."""
+    """A folder whose sink reaches the NameNode through a proxy. The test reads it directly."""
 
-    before: TcpProxy
+    proxy: TcpProxy
     timeout_seconds = 10.0
 
     def address(self, **changes: Any) -> HdfsAddress:
-        url = f"http://{LOOPBACK}:{self.before.port}"
+        url = f"http://{LOOPBACK}:{self.proxy.port}"
         return super().address(**{"url": url, "timeout_seconds": self.timeout_seconds, **changes})
 
 
 class DegradedHdfs(WebHdfs):
-    """A way to HDFS on which answers get lost: what was asked is done, and nobody hears of it.
+    """A client that loses one answer: the request is executed, but its answer does not arrive.
 
-    ``lost`` is the number of the answer that is lost, counted from 1 in each process.
+    ``lost_answer`` is the number of the answer to lose, counted from 1 in each process.
     """
 
-    def __init__(self, place: HdfsAddress, lost: int = 0) -> None:
+    def __init__(self, place: HdfsAddress, lost_answer: int = 0) -> None:
         super().__init__(place)
-        self.lost = lost
+        self.lost_answer = lost_answer
         self.adapter: DegradedAdapter | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -102,34 +102,34 @@ class DegradedHdfs(WebHdfs):
 
     def connect(self) -> Any:
         client = super().connect()
-        self.adapter = DegradedAdapter(self.lost)
+        self.adapter = DegradedAdapter(self.lost_answer)
         client._session.mount("http://", self.adapter)
         return client
 
     @property
     def answers(self) -> int:
-        """How many there were, the lost one too."""
+        """The number of answers, including the lost one."""
         return self.adapter.answers if self.adapter is not None else 0
 
 
-def losing_each_answer(place: HdfsAddress) -> Iterator[DegradedHdfs]:
-    """Ways to HDFS that lose the first answer, the second, .. until one has lost none."""
-    for lost in count(1):
-        hdfs = DegradedHdfs(place, lost)
+def clients_losing_each_answer(place: HdfsAddress) -> Iterator[DegradedHdfs]:
+    """Clients that lose the first answer, the second, and so on, until a client has no answer to lose."""
+    for lost_answer in count(1):
+        hdfs = DegradedHdfs(place, lost_answer)
         yield hdfs
-        if hdfs.answers < lost:
+        if hdfs.answers < lost_answer:
             return
 
 
 class DegradedAdapter(HTTPAdapter):
-    def __init__(self, lost: int) -> None:
+    def __init__(self, lost_answer: int) -> None:
         super().__init__()
-        self.lost, self.answers = lost, 0
+        self.lost_answer, self.answers = lost_answer, 0
 
     def send(self, request: requests.PreparedRequest, *arguments: Any, **options: Any) -> requests.Response:
         answer = super().send(request, *arguments, **options)
         self.answers += 1
-        if self.answers == self.lost:
-            assert answer.content is not None  # it was carried out to its end
+        if self.answers == self.lost_answer:
+            assert answer.content is not None  # reads the whole answer, so that the request is complete
             raise requests.ConnectionError("the answer was lost", request=request)
         return answer

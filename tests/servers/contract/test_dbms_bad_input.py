@@ -1,4 +1,4 @@
-"""What is wrong with a database or its table: said at the start where that can be, each time naming sink and fix."""
+"""Problems of a database or table are reported at the start where possible, and name the sink and the fix."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def new_database(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewDatabase]:
-    made: list[DbmsDatabase] = []
+    databases: list[DbmsDatabase] = []
 
     def make(*statements: str, **writing: Any) -> DbmsDatabase:
-        made.append(DbmsDatabase(url, tmp_path, monkeypatch, **{"create": False, **writing}))
-        made[-1].run(*statements)
-        return made[-1]
+        databases.append(DbmsDatabase(url, tmp_path, monkeypatch, **{"create": False, **writing}))
+        databases[-1].run(*statements)
+        return databases[-1]
 
     yield make
-    for database in made:
+    for database in databases:
         database.close()
 
 
@@ -60,7 +60,7 @@ def new_database(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         ("(id bigint, name text, x text generated always as (name) stored)", {"columns": (("name", "x"),)}, "computes"),
     ],
 )
-def test_a_table_that_does_not_fit_is_known_at_the_start(
+def test_unsuitable_tables_are_rejected_at_the_start(
     new_database: NewDatabase, table: str | None, writing: dict[str, Any], message: str
 ) -> None:
     database = new_database(*([f"CREATE TABLE {TABLE} {table}"] if table else []), **writing)
@@ -71,7 +71,7 @@ def test_a_table_that_does_not_fit_is_known_at_the_start(
 
 
 def unchecked(database: DbmsDatabase) -> DbmsBackend:
-    """Checked when the table was another: as after a change between submission and start."""
+    """A backend whose check has passed, as when the table changes between submission and start."""
     backend = database.make()
     backend._access._schema = SCHEMA
     return backend
@@ -85,7 +85,7 @@ def unchecked(database: DbmsDatabase) -> DbmsBackend:
         "(id bigint primary key, name text not null)",
     ],
 )
-def test_tables_that_fit(new_database: NewDatabase, table: str) -> None:
+def test_suitable_tables_are_accepted(new_database: NewDatabase, table: str) -> None:
     database = new_database(f"CREATE TABLE {TABLE} {table}")
     backend = database.make()
     backend.check(SCHEMA)
@@ -94,13 +94,13 @@ def test_tables_that_fit(new_database: NewDatabase, table: str) -> None:
     assert [(row["id"], row["name"]) for row in database.visible()] == [(row["id"], row["name"]) for row in rows(1, 2)]
 
 
-def test_a_column_that_no_table_can_have(new_database: NewDatabase) -> None:
+def test_column_types_without_counterpart_are_rejected(new_database: NewDatabase) -> None:
     database = new_database(create=True)
     with pytest.raises(SchemaError, match=r"column 'took': type interval day to second has no counterpart"):
         database.make().check(SCHEMA.append(pa.field("took", pa.duration("us"))))
 
 
-def test_nothing_is_written_by_a_check(new_database: NewDatabase) -> None:
+def test_check_does_not_write(new_database: NewDatabase) -> None:
     database = new_database(create=True)
     database.make().check(SCHEMA)
     assert database.visible() == []
@@ -111,9 +111,9 @@ def test_nothing_is_written_by_a_check(new_database: NewDatabase) -> None:
 @pytest.mark.claim(
     "docs/concepts/guarantees.md: what column types, lengths and a topic's limit determine is found before the decision"
 )
-def test_a_row_that_the_table_refuses_is_known_before_the_decision(new_database: NewDatabase) -> None:
+def test_rows_that_do_not_fit_are_rejected_before_the_decision(new_database: NewDatabase) -> None:
     database = new_database(f"CREATE TABLE {TABLE} (id bigint primary key, name varchar(8) not null)", keys=("id",))
-    backend = begun(database)
+    backend = started(database)
     with pytest.raises(SinkError, match=r"Row id=5 does not fit the table: 'name' takes no null"):
         pre_commit(backend, epoch(1), rows(1, 5))
     with pytest.raises(SinkError, match=r"Row id=1001 does not fit the table: 'name' is varchar\(8\)"):
@@ -125,13 +125,13 @@ def test_a_row_that_the_table_refuses_is_known_before_the_decision(new_database:
     "docs/concepts/guarantees.md: is found after the decision: the sink waits until it is corrected, and nothing is "
     "lost"
 )
-def test_a_constraint_stops_the_sink_until_it_is_mended_and_nothing_is_lost(
+def test_violated_constraint_stops_the_sink_until_it_is_corrected(
     new_database: NewDatabase, keys: tuple[str, ...]
 ) -> None:
     table = f"CREATE TABLE {TABLE} (id bigint primary key, name text unique, CHECK (id < 100))"
     database = new_database(table, f"INSERT INTO {TABLE} VALUES (77, 'row 3 é漢')", keys=keys)
-    backend = begun(database)
-    checked, doubled = pre_commit(backend, epoch(1), rows(1, 144)), pre_commit(backend, epoch(2), rows(2, 3))
+    backend = started(database)
+    checked, duplicate = pre_commit(backend, epoch(1), rows(1, 144)), pre_commit(backend, epoch(2), rows(2, 3))
     with pytest.raises(SinkError, match=r"(?s)refuses.*\b144\b"):
         backend.commit(epoch(1), [checked])
     assert len(database.visible()) == 1
@@ -139,13 +139,13 @@ def test_a_constraint_stops_the_sink_until_it_is_mended_and_nothing_is_lost(
     database.run(f"INSERT INTO {TABLE} VALUES (77, 'row 3 é漢')")
     backend.commit(epoch(1), [checked])
     with pytest.raises(SinkError, match=r"(?s)refuses.*row 3"):
-        backend.commit(epoch(2), [doubled])
+        backend.commit(epoch(2), [duplicate])
     database.run(f"DELETE FROM {TABLE} WHERE id = 77")
-    backend.commit(epoch(2), [doubled])
+    backend.commit(epoch(2), [duplicate])
     assert same(database.visible(), rows(1, 144, 2, 3))
 
 
-def begun(database: DbmsDatabase) -> DbmsBackend:
+def started(database: DbmsDatabase) -> DbmsBackend:
     backend = database.make()
     backend.check(SCHEMA)
     backend.recover(AT_START)
@@ -167,41 +167,41 @@ class TestPostgresql:
             ("id numeric(18,2)", r"column 'id' is numeric\(18, 2\)"),
         ],
     )
-    def test_a_column_that_is_too_small(self, new_database: NewDatabase, column: str, message: str) -> None:
+    def test_too_small_columns_are_rejected(self, new_database: NewDatabase, column: str, message: str) -> None:
         database = new_database(f"CREATE TABLE {TABLE} ({column}, name text)")
         with pytest.raises(SchemaError, match=message):
             database.make().check(SCHEMA)
 
-    def test_a_user_without_rights(self, new_database: NewDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_missing_privileges_are_reported(self, new_database: NewDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
         database = new_database(
             f"CREATE TABLE {TABLE} (id bigint, name text)",
-            "DROP ROLE IF EXISTS nobody_in_particular",
-            "CREATE ROLE nobody_in_particular LOGIN PASSWORD 'secret-word'",
+            "DROP ROLE IF EXISTS unprivileged",
+            "CREATE ROLE unprivileged LOGIN PASSWORD 'secret-word'",
         )
         monkeypatch.setenv("TEST_OTHER_PASSWORD", "secret-word")
-        backend = reaching(database, "nobody_in_particular", "env:TEST_OTHER_PASSWORD")
+        backend = backend_as(database, "unprivileged", "env:TEST_OTHER_PASSWORD")
         backend.check(SCHEMA)
         with pytest.raises(SinkError, match=r"permission denied for schema public.*Grant the user that right"):
             backend.recover(AT_START)
-        begun(database).close()
+        started(database).close()
         handle = pre_commit(database.make(), epoch(1), rows(1))
         with pytest.raises(SinkError, match=r"permission denied for table _epochal_fence"):
             backend.commit(epoch(1), [handle])
         backend.close()
         monkeypatch.setenv("TEST_OTHER_PASSWORD", "secret-mistake")
         with pytest.raises(SinkError, match=r"authentication failed.*Correct the user or its password") as caught:
-            reaching(database, "nobody_in_particular", "env:TEST_OTHER_PASSWORD").check(SCHEMA)
+            backend_as(database, "unprivileged", "env:TEST_OTHER_PASSWORD").check(SCHEMA)
         assert "secret-" not in caught.value.message
-        database.run("DROP ROLE nobody_in_particular")
+        database.run("DROP ROLE unprivileged")
 
-    def test_a_database_that_does_not_exist(self, new_database: NewDatabase) -> None:
+    def test_missing_database_is_reported(self, new_database: NewDatabase) -> None:
         database = new_database()
         url = database.url.set(database="nowhere")._replace(password=None).render_as_string()
         address = DatabaseAddress.parse("dbms.sink", url, database.password, {})
         with pytest.raises(SinkError, match=r'database "nowhere" does not exist'):
             DbmsBackend(SinkPlace("out"), address, Writing(TABLE)).check(SCHEMA)
 
-    def test_a_server_without_prepared_transactions(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_missing_prepared_transactions_are_reported(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with postgresql(max_prepared_transactions=0) as server:
             database = DbmsDatabase(server.create_database(), tmp_path, monkeypatch)
             backend = PostgresqlTwoPhaseBackend(SinkPlace("out"), database.address, Writing(TABLE, create=True))
@@ -210,21 +210,21 @@ class TestPostgresql:
             backend.close()
 
 
-def reaching(database: DbmsDatabase, user: str, password: str) -> DbmsBackend:
+def backend_as(database: DbmsDatabase, user: str, password: str) -> DbmsBackend:
     url = database.url.set(username=user)._replace(password=None).render_as_string()
     address = DatabaseAddress.parse("dbms.sink", url, secret(password), {})
     return DbmsBackend(SinkPlace("out", database.store), address, database.writing)
 
 
 @pytest.mark.parametrize("url", [f"postgresql://u@{LOOPBACK}:PORT/d", f"mysql://u@{LOOPBACK}:PORT/d"])
-def test_a_database_that_is_down(url: str) -> None:
+def test_unreachable_database_is_reported(url: str) -> None:
     address = DatabaseAddress.parse("dbms.sink", url.replace("PORT", str(free_port())), None, {})
     backend = DbmsBackend(SinkPlace("out"), address, Writing(TABLE))
     with pytest.raises(SinkError, match=r"Sink 'out' could not look at the table at .*cannot be reached.*Start it"):
         backend.check(SCHEMA)
 
 
-def test_an_sqlite_file_that_cannot_be_made() -> None:
+def test_sqlite_file_that_cannot_be_created_is_reported() -> None:
     address = DatabaseAddress.parse("dbms.sink", "sqlite:////nowhere/at/all.sqlite", None, {})
     with pytest.raises(SinkError, match=r"sqlite:/nowhere/at/all.sqlite: unable to open database file"):
         DbmsBackend(SinkPlace("out"), address, Writing(TABLE)).check(SCHEMA)

@@ -1,4 +1,4 @@
-"""dbms.sink without its log: at least once, and idempotently, on every database that can be had."""
+"""dbms.sink with delivery at_least_once and idempotent, on every available database."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class DirectDatabase(DbmsDatabase, DirectSinkHarness):
 
 @pytest.fixture
 def new_database(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewDatabase]:
-    made: list[DirectDatabase] = []
+    databases: list[DirectDatabase] = []
 
     def make(delivery: Delivery, **options: Any) -> DirectDatabase:
-        made.append(DirectDatabase(url, tmp_path, monkeypatch, delivery, **options))
-        return made[-1]
+        databases.append(DirectDatabase(url, tmp_path, monkeypatch, delivery, **options))
+        return databases[-1]
 
     yield make
-    for database in made:
+    for database in databases:
         database.close()
 
 
@@ -61,7 +61,7 @@ class TestIdempotent(DirectSinkContract):
         return new_database("idempotent", keys=("id",))
 
     @pytest.mark.claim("docs/concepts/guarantees.md: A task of a driver that was replaced is refused before it commits")
-    def test_a_task_of_a_driver_that_was_replaced_puts_nothing_over_newer_rows(
+    def test_task_of_a_replaced_driver_does_not_overwrite_newer_rows(
         self, harness: DirectSinkHarness, backend: SinkBackend
     ) -> None:
         late = start(backend, epoch(1))
@@ -73,7 +73,7 @@ class TestIdempotent(DirectSinkContract):
         assert same(harness.visible(), rows(1))
 
     @pytest.mark.claim("docs/concepts/guarantees.md: It is refused once that epoch is committed.")
-    def test_a_task_of_an_aborted_epoch_is_too_late_when_a_later_one_is_committed(
+    def test_task_of_an_aborted_epoch_is_refused_after_a_later_commit(
         self, harness: DirectSinkHarness, backend: SinkBackend
     ) -> None:
         late = start(backend, epoch(1))
@@ -85,14 +85,14 @@ class TestIdempotent(DirectSinkContract):
         assert same(harness.visible(), rows(1))
 
     @pytest.mark.claim("docs/concepts/guarantees.md: an `insert` is refused")
-    def test_an_insert_cannot_be_repeated(self, new_database: NewDatabase) -> None:
+    def test_inserts_are_refused_because_they_cannot_be_repeated(self, new_database: NewDatabase) -> None:
         backend = begun(new_database("idempotent", keys=("id",), operation="name", columns=(("name", "name"),)).make())
         transaction = backend.start(TaskScope(epoch(1), OWNER, 0))
         with pytest.raises(SinkError, match=r"id=1.* is to be inserted, but delivery idempotent may write it again"):
             transaction.write(pa.RecordBatch.from_pydict({"id": [1], "name": ["insert"]}))
 
     @pytest.mark.claim("docs/concepts/guarantees.md: `upsert` and `delete` may be repeated")
-    def test_of_rows_with_one_key_the_last_counts_and_deletes_may_be_repeated(self, new_database: NewDatabase) -> None:
+    def test_last_row_of_a_key_wins_and_deletes_can_be_repeated(self, new_database: NewDatabase) -> None:
         options = {"keys": ("id",), "operation": "name", "columns": (("name", "name"),)}
         database = new_database("idempotent", **options)
         backend = begun(database.make())
@@ -106,8 +106,8 @@ class TestIdempotent(DirectSinkContract):
 
 @pytest.mark.parametrize("delivery", ["at_least_once", "idempotent"])
 @pytest.mark.claim("docs/concepts/guarantees.md: found before the decision: the epoch is aborted")
-def test_a_constraint_is_met_before_the_decision(new_database: NewDatabase, delivery: Delivery) -> None:
-    """The task fails, so that the epoch is aborted; the rows of the refused transaction are not visible."""
+def test_violated_constraint_fails_the_task_before_the_decision(new_database: NewDatabase, delivery: Delivery) -> None:
+    """The failed task aborts the epoch; no row of its transaction is visible."""
     database = new_database(delivery, keys=("id",))
     database.run(f"CREATE TABLE {TABLE} (id bigint PRIMARY KEY, name varchar(20), CHECK (id < 100))")
     transaction = start(begun(database.make()), epoch(1))
@@ -118,12 +118,12 @@ def test_a_constraint_is_met_before_the_decision(new_database: NewDatabase, deli
 
 
 @pytest.mark.parametrize("delivery", ["at_least_once", "idempotent"])
-def test_it_is_chosen_by_the_author(delivery: Delivery, tmp_path: Path) -> None:
+def test_delivery_is_an_option_of_the_sink(delivery: Delivery, tmp_path: Path) -> None:
     definition = dbms.sink(f"sqlite:///{tmp_path}/out.sqlite", "rows", keys="id", delivery=delivery)
     assert definition.delivery == delivery
     assert definition.description["delivery"] == delivery
 
 
-def test_without_keys_nothing_is_idempotent(tmp_path: Path) -> None:
+def test_idempotent_delivery_requires_keys(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"dbms.sink cannot deliver idempotent: without keys .* It can do exactly"):
         dbms.sink(f"sqlite:///{tmp_path}/out.sqlite", "rows", delivery="idempotent")

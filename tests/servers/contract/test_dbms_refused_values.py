@@ -1,4 +1,4 @@
-"""What T2 lets pass, PostgreSQL takes; what PostgreSQL's types refuse, T2 refuses, naming row and column."""
+"""Step T2 refuses exactly the values that the database's types refuse, and names the row and the column."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ OTHERS = ("ok", "sad", "Ok", "ok ", "", "abc", "abcd", "é漢字", "é漢字x", 
 
 @pytest.fixture
 def database(postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    made = DbmsDatabase(postgresql_url, tmp_path, monkeypatch, create=False)
-    made.run("CREATE TYPE mood AS ENUM ('ok', 'sad')")
-    yield made
-    made.close()
+    database = DbmsDatabase(postgresql_url, tmp_path, monkeypatch, create=False)
+    database.run("CREATE TYPE mood AS ENUM ('ok', 'sad')")
+    yield database
+    database.close()
 
 
-def begun(database: DbmsDatabase, schema: pa.Schema) -> Any:
+def started(database: DbmsDatabase, schema: pa.Schema) -> Any:
     backend = database.make()
     backend.check(schema)
     backend.recover(AT_START)
@@ -95,7 +95,7 @@ def pre_commit(backend: Any, at: EpochScope, rows: pa.RecordBatch) -> Any:
 
 
 def texts() -> list[str]:
-    """The examples, and JSON with random mistakes."""
+    """The examples and JSON with random errors."""
     chance = random.Random(29)
     found = [*JSON, *UUIDS, *OTHERS]
     for _ in range(400):
@@ -106,24 +106,27 @@ def texts() -> list[str]:
 
 
 @pytest.mark.server
-def test_t2_refuses_exactly_what_the_types_of_postgresql_refuse(database: DbmsDatabase) -> None:
+def test_t2_refuses_the_same_values_as_postgresql_types(database: DbmsDatabase) -> None:
     columns = ", ".join(f"{name} {type}" for name, type in COLUMNS.items())
     database.run(f"CREATE TABLE {TABLE} (id bigint primary key, {columns})")
-    backend = begun(database, pa.schema([("id", pa.int64()), *((name, pa.string()) for name in COLUMNS)]))
+    backend = started(database, pa.schema([("id", pa.int64()), *((name, pa.string()) for name in COLUMNS)]))
     target = backend._access.target
     wrong = []
     with psycopg.connect(**database.address.libpq(), autocommit=True) as session:
         for column, type in COLUMNS.items():
             for number, text in enumerate(texts()):
                 rows = pa.table({"id": [number], column: pa.array([text], pa.string())})
-                refused, known = _refused(session, type, text), _known(rows, target, column)
-                if refused != known:
-                    wrong.append((column, text[:60], refused, known))
+                by_server, by_check = (
+                    _refused_by_postgresql(session, type, text),
+                    _refused_by_check(rows, target, column),
+                )
+                if by_server != by_check:
+                    wrong.append((column, text[:60], by_server, by_check))
     assert not wrong, wrong
 
 
-def _refused(session: psycopg.Connection[Any], type: str, text: str) -> bool:
-    """By COPY, as the sink writes."""
+def _refused_by_postgresql(session: psycopg.Connection[Any], type: str, text: str) -> bool:
+    """Check whether COPY, which the sink uses, refuses the value."""
     quoted = text.replace('"', '""')
     try:
         session.execute("BEGIN")
@@ -139,7 +142,7 @@ def _refused(session: psycopg.Connection[Any], type: str, text: str) -> bool:
     return False
 
 
-def _known(rows: pa.Table, target: Target, column: str) -> bool:
+def _refused_by_check(rows: pa.Table, target: Target, column: str) -> bool:
     message = ""
     try:
         values.check(rows, target, ("id",), "postgresql")
@@ -150,13 +153,13 @@ def _known(rows: pa.Table, target: Target, column: str) -> bool:
 
 
 @pytest.mark.server
-def test_nested_values_with_a_zero_character_are_refused_by_jsonb_alone(database: DbmsDatabase) -> None:
+def test_zero_characters_are_refused_in_jsonb_but_not_in_json(database: DbmsDatabase) -> None:
     database.run(f"CREATE TABLE {TABLE} (id bigint primary key, v jsonb, w json)")
     type = pa.struct([("names", pa.list_(pa.string())), ("by", pa.map_(pa.string(), pa.int32()))])
     zero = [{"names": ["a", "b\0"], "by": []}, {"names": [], "by": [("\0", 1)]}]
     fine = {"names": ["\\u0000", '"', "é"], "by": [("k", 2)]}
     schema = pa.schema([("id", pa.int64()), ("v", type), ("w", type)])
-    backend = begun(database, schema)
+    backend = started(database, schema)
     for value in zero:
         rows = pa.RecordBatch.from_pylist([{"id": 7, "v": fine, "w": value}, {"id": 8, "v": value}], schema=schema)
         with pytest.raises(SinkError, match=r"Row id=8, .* does not fit the table: 'v' is jsonb, .*zero character"):
@@ -168,7 +171,7 @@ def test_nested_values_with_a_zero_character_are_refused_by_jsonb_alone(database
 @pytest.mark.server
 @pytest.mark.parametrize("keys", [(), ("id",)])
 @pytest.mark.parametrize(
-    ("rule", "state", "what"),
+    ("rule", "state", "detail"),
     [
         ("CHECK (v < 100)", "23514", "constraint results_v_check"),
         ("UNIQUE (v)", "23505", "column v, constraint results_v_key"),
@@ -176,8 +179,8 @@ def test_nested_values_with_a_zero_character_are_refused_by_jsonb_alone(database
         (None, "P0001", "no such value"),
     ],
 )
-def test_a_row_refused_at_the_commit_is_named_with_sqlstate_and_column(
-    database: DbmsDatabase, keys: tuple[str, ...], rule: str | None, state: str, what: str
+def test_row_refused_at_the_commit_is_named_with_sqlstate_and_column(
+    database: DbmsDatabase, keys: tuple[str, ...], rule: str | None, state: str, detail: str
 ) -> None:
     database.run("CREATE TABLE known (v bigint primary key)", "INSERT INTO known SELECT generate_series(0, 143)")
     database.run(f"CREATE TABLE {TABLE} (id bigint primary key, v bigint{', ' + rule if rule else ''})")
@@ -190,7 +193,7 @@ def test_a_row_refused_at_the_commit_is_named_with_sqlstate_and_column(
     if "UNIQUE" in (rule or ""):
         database.run(f"INSERT INTO {TABLE} VALUES (-1, 144)")
     database.writing = type(database.writing)(TABLE, keys=keys)
-    backend = begun(database, pa.schema([("id", pa.int64()), ("v", pa.int64())]))
+    backend = started(database, pa.schema([("id", pa.int64()), ("v", pa.int64())]))
     numbers = [*range(50), 144, *range(50, 90)]
     rows = pa.record_batch({"id": pa.array(range(len(numbers)), pa.int64()), "v": pa.array(numbers, pa.int64())})
     handle = pre_commit(backend, epoch(1), rows)
@@ -198,7 +201,7 @@ def test_a_row_refused_at_the_commit_is_named_with_sqlstate_and_column(
     with pytest.raises(RowRefused) as refused:
         backend.commit(epoch(1), [handle])
     assert f"row id=50{', v=144' if not keys else ''}: " in refused.value.message
-    assert f"SQLSTATE {state}" in refused.value.message and what in refused.value.message
+    assert f"SQLSTATE {state}" in refused.value.message and detail in refused.value.message
     assert database.visible() == before
     backend.commit(epoch(1), ())
     assert database.visible() == before
@@ -214,7 +217,7 @@ def _times(*moments: datetime) -> pa.Array:
 
 
 @pytest.mark.parametrize(
-    ("type", "good", "bad", "why"),
+    ("type", "good", "bad", "message"),
     [
         (ColumnType("timestamp", "datetime", digits=0), _times(datetime(2026, 5, 1, tzinfo=UTC)),
          _times(datetime(2026, 5, 1, 0, 0, 0, 1, tzinfo=UTC)), "0 decimals of a second"),
@@ -227,10 +230,10 @@ def _times(*moments: datetime) -> pa.Array:
         (ColumnType("text", "enum", labels=("a", "b")), pa.array(["b"]), pa.array(["c"]), "is one of a, b"),
     ],
 )  # fmt: skip
-def test_mysql_types_refuse_what_the_server_would_refuse_or_change(
-    type: ColumnType, good: pa.Array, bad: pa.Array, why: str
+def test_values_that_mysql_would_refuse_or_change_are_refused(
+    type: ColumnType, good: pa.Array, bad: pa.Array, message: str
 ) -> None:
     values.check(pa.table({"id": [1], "v": good}), target_of(type), (), "mysql")
     rows = pa.table({"id": [1, 2], "v": pa.concat_arrays([good, bad])})
-    with pytest.raises(SinkError, match=f"Row id=2.*'v' .*{why}"):
+    with pytest.raises(SinkError, match=f"Row id=2.*'v' .*{message}"):
         values.check(rows, target_of(type), (), "mysql")

@@ -1,4 +1,4 @@
-"""The DBMS sink keeps the contract of sinks, on every database that can be had; and what only it promises."""
+"""The DBMS sink satisfies the sink contract on every available database, and its own guarantees."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ from epochal.testing.contract import (
     SinkHarness,
     StepAnswers,
 )
-from epochal.testing.servers.postgresql import PostgresqlServer
-from epochal.testing.servers.proxy import TcpProxy, proxy
+from epochal.testing.servers.proxy import TcpProxy
 from epochal.testing.sink_contract import APPLICATION, BRANCH, SCHEMA, epoch, pre_commit, rows, same
 from tests.kit.databases import TABLE, DbmsDatabase, DbmsThroughProxy, OrderedChanges, manifest
 
@@ -39,14 +38,14 @@ NewDatabase = Callable[..., DbmsDatabase]
 
 @pytest.fixture
 def new_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewDatabase]:
-    made: list[DbmsDatabase] = []
+    databases: list[DbmsDatabase] = []
 
     def make(url: str, **writing: Any) -> DbmsDatabase:
-        made.append(DbmsDatabase(url, tmp_path, monkeypatch, **writing))
-        return made[-1]
+        databases.append(DbmsDatabase(url, tmp_path, monkeypatch, **writing))
+        return databases[-1]
 
     yield make
-    for database in made:
+    for database in databases:
         database.close()
 
 
@@ -58,7 +57,7 @@ class TestDbmsSink(SinkBackendContract):
 
 
 class TestDbmsSinkDegraded(SinkBackendContract):
-    """What follows each step is lost once; calls come twice, each from another process."""
+    """The answer after each step is lost once; each call is repeated from another process."""
 
     @pytest.fixture
     def harness(self, tmp_path: Path, new_database: NewDatabase) -> SinkHarness:
@@ -69,7 +68,7 @@ class TestDbmsSinkDegraded(SinkBackendContract):
 @pytest.mark.long
 @pytest.mark.parametrize("url", ["postgresql", "mariadb"], indirect=True)
 class TestDbmsSinkOnServersDegraded(SinkBackendContract):
-    """The same; PostgreSQL's own answers are lost below."""
+    """The same on servers. TestDbmsSinkWithLostAnswers loses the answers of PostgreSQL."""
 
     @pytest.fixture
     def harness(self, url: str, new_database: NewDatabase) -> SinkHarness:
@@ -77,38 +76,37 @@ class TestDbmsSinkOnServersDegraded(SinkBackendContract):
 
 
 @pytest.fixture(scope="module")
-def before(postgresql_server: PostgresqlServer) -> Iterator[TcpProxy]:
-    with proxy(postgresql_server.port) as before:
-        yield before
-
-
-@pytest.fixture(scope="module")
-def losses(before: TcpProxy) -> Losses:
-    return Losses(ProxyAnswers(before))
+def losses(postgresql_proxy: TcpProxy) -> Losses:
+    return Losses(ProxyAnswers(postgresql_proxy))
 
 
 @pytest.mark.server
 @pytest.mark.slow
-@pytest.mark.long  # what follows each step is lost above; answers of PostgreSQL's in test_postgresql_two_phase.py
+@pytest.mark.long  # TestDbmsSinkDegraded and test_postgresql_two_phase.py lose most of these answers
 class TestDbmsSinkWithLostAnswers(SinkBackendContract):
-    """Each answer of PostgreSQL's is lost once."""
+    """Each answer of PostgreSQL is lost once."""
 
     @pytest.fixture
     def harness(
-        self, postgresql_url: str, before: TcpProxy, losses: Losses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        postgresql_url: str,
+        postgresql_proxy: TcpProxy,
+        losses: Losses,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> Iterator[SinkHarness]:
         database = DbmsThroughProxy(postgresql_url, tmp_path, monkeypatch)
-        database.before = before
+        database.proxy = postgresql_proxy
         yield DegradedSinkHarness(database, losses)
         database.close()
 
 
 class TestDbmsSinkWithKeys:
-    """Upserts: the shipped suite's rows are not enough here."""
+    """Upserts, which the shipped contract suite does not cover."""
 
-    def test_the_last_row_of_a_key_counts_within_and_across_subtasks(self, url: str, new_database: NewDatabase) -> None:
+    def test_last_row_of_a_key_wins_within_and_across_subtasks(self, url: str, new_database: NewDatabase) -> None:
         database = new_database(url, keys=("id",))
-        backend = begun(database)
+        backend = started(database)
         second = written(backend, epoch(1), [(2, "late"), (3, "only")], subtask=1)
         first = written(backend, epoch(1), [(1, "a"), (2, "early"), (1, "b")], subtask=0)
         assert first.rows == 2
@@ -117,23 +115,23 @@ class TestDbmsSinkWithKeys:
         backend.commit(epoch(2), [written(backend, epoch(2), [(3, None), (4, 'é漢 \\ "quoted",\n')])])
         assert content(database) == {1: "b", 2: "late", 3: None, 4: 'é漢 \\ "quoted",\n'}
 
-    def test_chunks_are_applied_one_after_the_other(
+    def test_chunks_are_applied_in_order(
         self, url: str, new_database: NewDatabase, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(transaction, "CHUNK_ROWS", 10)
         monkeypatch.setattr("epochal.backends.dbms.backend.CHUNK_ROWS", 15)
         database = new_database(url, keys=("id",))
-        backend = begun(database)
+        backend = started(database)
         given = [(number % 7, f"{number}") for number in range(100)]
         backend.commit(epoch(1), [written(backend, epoch(1), [row]) for row in given[:1]])
         handle = written(backend, epoch(2), given, size=4)
         backend.commit(epoch(2), [handle])
         assert content(database) == {key: str(max(n for n in range(100) if n % 7 == key)) for key in range(7)}
 
-    def test_the_order_column_decides_wherever_a_row_was_written(self, url: str, new_database: NewDatabase) -> None:
+    def test_order_column_determines_the_newest_row_across_subtasks(self, url: str, new_database: NewDatabase) -> None:
         database = new_database(url, keys=("id",), order_by="at", columns=(("at", None),), keep_newer=False)
         schema = SCHEMA.append(pa.field("at", pa.int64()))
-        backend = begun(database, schema)
+        backend = started(database, schema)
         newest_first = [
             [{"id": 1, "name": "newest", "at": 9}, {"id": 1, "name": "old", "at": 1}],
             [{"id": 1, "name": "newer", "at": 5}, {"id": 2, "name": "unordered", "at": None}],
@@ -146,17 +144,17 @@ class TestDbmsSinkWithKeys:
         "kind", [pa.int64(), pa.string(), pa.timestamp("us", "UTC"), pa.decimal128(20, 2)], ids=str
     )
     @pytest.mark.parametrize("delivery", ["exactly_once", "idempotent"])
-    def test_older_rows_of_later_epochs_leave_newer_ones(
+    def test_older_rows_of_later_epochs_do_not_replace_newer_ones(
         self, url: str, new_database: NewDatabase, kind: pa.DataType, delivery: Delivery
     ) -> None:
         if pa.types.is_decimal(kind) and url.startswith("sqlite"):
             with pytest.raises(SchemaError, match="'at' cannot protect newer rows: SQLite does not compare decimals"):
-                begun(new_database(url, **OrderedChanges.writing), OrderedChanges(kind, Random(0)).schema)
+                started(new_database(url, **OrderedChanges.writing), OrderedChanges(kind, Random(0)).schema)
             return
         database = new_database(url, **OrderedChanges.writing)
         database.delivery = delivery
         changes = OrderedChanges(kind, Random(29))
-        backend = begun(database, changes.schema)
+        backend = started(database, changes.schema)
         for number in range(1, 40):
             transaction = backend.start(TaskScope(epoch(number), "out", 0))
             transaction.write(changes.batch())
@@ -164,18 +162,18 @@ class TestDbmsSinkWithKeys:
             found = {row["id"]: row["name"] for row in database.visible()}
             assert found == {id: name for id, (_, name) in changes.newest.items()}, number
 
-    def test_without_protection_the_last_epoch_counts(self, url: str, new_database: NewDatabase) -> None:
+    def test_last_epoch_wins_without_keep_newer(self, url: str, new_database: NewDatabase) -> None:
         database = new_database(url, keys=("id",), order_by="at", keep_newer=False)
         schema = SCHEMA.append(pa.field("at", pa.int64()))
-        backend = begun(database, schema)
+        backend = started(database, schema)
         for number, at in enumerate((9, 1), 1):
             row = {"id": 1, "name": f"{at}", "at": at}
             backend.commit(epoch(number), [write(backend, epoch(number), [row], schema)])
         assert content(database) == {1: "1"}
 
-    def test_operations(self, url: str, new_database: NewDatabase) -> None:
+    def test_upserts_inserts_and_deletes_are_applied_in_order(self, url: str, new_database: NewDatabase) -> None:
         database = new_database(url, keys=("id",), operation="does")
-        backend = begun(database, CHANGES)
+        backend = started(database, CHANGES)
         changes = [
             ("upsert", 1, "one"), ("INSERT", 2, "two"), ("upsert", 3, "three"), ("insert", 4, "gone"),
             ("delete", 4, None), ("upsert", 5, "first"), ("delete", 5, None), ("insert", 5, "again"),
@@ -187,9 +185,9 @@ class TestDbmsSinkWithKeys:
         backend.commit(epoch(2), handles)
         assert content(database) == {1: "back", 2: "new", 3: "three", 5: "again"}
 
-    def test_an_insert_of_what_is_there_is_refused_and_named(self, url: str, new_database: NewDatabase) -> None:
+    def test_insert_of_an_existing_key_is_refused_and_named(self, url: str, new_database: NewDatabase) -> None:
         database = new_database(url, keys=("id",), operation="does")
-        backend = begun(database, CHANGES)
+        backend = started(database, CHANGES)
         backend.commit(epoch(1), [changed(backend, epoch(1), [("insert", 7, "here")])])
         handle = changed(backend, epoch(2), [("insert", 6, "new"), ("insert", 7, "twice")])
         with pytest.raises(SinkError, match=r"(?s)refuses.*\b7\b"):
@@ -199,21 +197,21 @@ class TestDbmsSinkWithKeys:
         backend.commit(epoch(2), [handle])
         assert content(database) == {6: "new", 7: "twice"}
 
-    def test_within_an_epoch_it_is_known_before_the_decision(self, url: str, new_database: NewDatabase) -> None:
-        backend = begun(new_database(url, keys=("id",), operation="does"), CHANGES)
+    def test_duplicate_insert_within_an_epoch_is_refused_by_the_task(self, url: str, new_database: NewDatabase) -> None:
+        backend = started(new_database(url, keys=("id",), operation="does"), CHANGES)
         with pytest.raises(SinkError, match="id=7 is inserted although"):
             changed(backend, epoch(1), [("insert", 7, "a"), ("upsert", 8, "b"), ("insert", 7, "c")])
 
-    def test_keys_of_several_columns_and_no_others(self, url: str, new_database: NewDatabase) -> None:
+    def test_keys_can_be_all_columns(self, url: str, new_database: NewDatabase) -> None:
         database = new_database(url, keys=("id", "name"))
-        backend = begun(database)
+        backend = started(database)
         for number in (1, 2):
             backend.commit(epoch(number), [written(backend, epoch(number), [(1, "a"), (1, "b"), (1, "a")])])
         assert sorted(row["name"] for row in database.visible()) == ["a", "b"]
 
 
 class TestDbmsTypes:
-    def test_every_type_comes_back_as_it_was(self, url: str, new_database: NewDatabase) -> None:
+    def test_every_type_is_stored_unchanged(self, url: str, new_database: NewDatabase) -> None:
         database = new_database(url, keys=("id",))
         fields = {
             "id": pa.int64(), "flag": pa.bool_(), "small": pa.int16(), "whole": pa.int32(), "double": pa.float64(),
@@ -228,7 +226,7 @@ class TestDbmsTypes:
             "instant": datetime(2024, 1, 2, 3, 4, 5, 678901, UTC),
         }  # fmt: skip
         empty = {**dict.fromkeys(fields), "id": 1}
-        backend = begun(database, schema)
+        backend = started(database, schema)
         backend.commit(epoch(1), [write(backend, epoch(1), [row, empty], schema)])
         with database.engine.connect() as connection:
             table = sa.Table(TABLE, sa.MetaData(), autoload_with=connection)
@@ -239,20 +237,20 @@ class TestDbmsTypes:
         assert there == row
         assert found[1] == empty
 
-    def test_nested_values_go_into_json(self, url: str, new_database: NewDatabase) -> None:
+    def test_nested_values_are_stored_as_json(self, url: str, new_database: NewDatabase) -> None:
         database = new_database(url)
         schema = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))])
-        backend = begun(database, schema)
+        backend = started(database, schema)
         backend.commit(epoch(1), [write(backend, epoch(1), [{"id": 1, "tags": ["a", 'b"']}], schema)])
         (row,) = database.visible()
         tags = row["tags"]
         assert (tags if isinstance(tags, list) else json.loads(tags)) == ["a", 'b"']
 
 
-class TestTheFence:
-    def test_each_attempt_of_a_zombie_is_refused(self, url: str, new_database: NewDatabase) -> None:
+class TestFence:
+    def test_every_write_of_a_zombie_is_refused(self, url: str, new_database: NewDatabase) -> None:
         database = new_database(url)
-        zombie, handle = begun(database), None
+        zombie, handle = started(database), None
         handle = pre_commit(zombie, epoch(1), rows(1))
         successor = database.make()
         successor.recover(at(0, attempt=2))
@@ -262,25 +260,25 @@ class TestTheFence:
             zombie.recover(at(0, attempt=1))
         assert database.visible() == []
 
-    def test_a_fence_ahead_of_the_application_is_lost_state(self, url: str, new_database: NewDatabase) -> None:
-        backend = begun(new_database(url))
+    def test_fence_ahead_of_the_application_is_reported_as_lost_state(
+        self, url: str, new_database: NewDatabase
+    ) -> None:
+        backend = started(new_database(url))
         for number in (1, 2):
             backend.commit(epoch(number), [pre_commit(backend, epoch(number), rows(number))])
         with pytest.raises(SinkError, match="already holds epoch 2, but the application's state is at epoch 1"):
             backend.recover(at(1, attempt=2))
 
-    def test_a_fence_that_was_put_back_is_seen(self, url: str, new_database: NewDatabase) -> None:
+    def test_fence_set_back_by_hand_is_detected(self, url: str, new_database: NewDatabase) -> None:
         database = new_database(url)
-        backend = begun(database)
+        backend = started(database)
         backend.commit(epoch(1), [pre_commit(backend, epoch(1), rows(1))])
         database.run("UPDATE _epochal_fence SET epoch = 0")
         with pytest.raises(SinkError, match="stands at epoch 0, attempt 1; epoch 2 of attempt 1 follows on epoch 1"):
             backend.commit(epoch(2), [pre_commit(backend, epoch(2), rows(2))])
         assert same(database.visible(), rows(1))
 
-    def test_a_deleted_fence_is_seen_and_a_new_sink_is_not_taken_for_one(
-        self, url: str, new_database: NewDatabase
-    ) -> None:
+    def test_deleted_fence_is_detected_and_a_new_sink_is_accepted(self, url: str, new_database: NewDatabase) -> None:
         database = new_database(url)
         database.store.write_manifest(manifest(4))
         newcomer = database.make()
@@ -297,18 +295,18 @@ class TestTheFence:
         with pytest.raises(SinkError, match="has lost the row of branch main"):
             newcomer.recover(at(5, attempt=4))
 
-    def test_a_sink_that_was_left_out_for_a_while_goes_on(self, url: str, new_database: NewDatabase) -> None:
+    def test_sink_removed_for_some_epochs_continues(self, url: str, new_database: NewDatabase) -> None:
         database = new_database(url)
-        backend = begun(database)
+        backend = started(database)
         backend.commit(epoch(1), [pre_commit(backend, epoch(1), rows(1))])
         database.store.write_manifest(manifest(8))
         backend.recover(at(8, attempt=2))
         backend.commit(epoch(9, attempt=2), [pre_commit(backend, epoch(9, attempt=2), rows(9))])
         assert same(database.visible(), rows(1, 9))
 
-    def test_a_new_branch_has_a_fence_of_its_own(self, url: str, new_database: NewDatabase) -> None:
+    def test_new_branch_has_its_own_fence(self, url: str, new_database: NewDatabase) -> None:
         database = new_database(url)
-        backend = begun(database)
+        backend = started(database)
         backend.commit(epoch(1), [pre_commit(backend, epoch(1), rows(1))])
         fork = EpochScope(APPLICATION, EpochKey("fork", 2), 1, EpochKey(BRANCH, 1))
         backend.recover(EpochScope(APPLICATION, EpochKey("fork", 0), 1, None))
@@ -319,8 +317,8 @@ class TestTheFence:
         }
 
 
-class TestASecondRunWithEmptyState:
-    def test_it_appends_nothing_twice(self, url: str, new_database: NewDatabase) -> None:
+class TestSecondRunWithEmptyState:
+    def test_second_append_is_refused(self, url: str, new_database: NewDatabase) -> None:
         database = new_database(url)
         first, second = (f"{APPLICATION}-0000000{number}" for number in (1, 2))
         self.run(database, first)
@@ -334,7 +332,7 @@ class TestASecondRunWithEmptyState:
         self.run(database, second)
         assert same(database.visible(), rows(1, 2, 1, 2))
 
-    def test_an_empty_table_is_filled_again(self, url: str, new_database: NewDatabase) -> None:
+    def test_emptied_table_can_be_filled_again(self, url: str, new_database: NewDatabase) -> None:
         database = new_database(url)
         self.run(database, f"{APPLICATION}-00000001")
         database.run(f"DELETE FROM {TABLE}")
@@ -342,8 +340,10 @@ class TestASecondRunWithEmptyState:
         assert same(database.visible(), rows(1, 2))
 
     @pytest.mark.parametrize("writing", [{}, {"keys": ("id",)}], ids=["continued", "with keys"])
-    def test_other_runs_go_on(self, url: str, new_database: NewDatabase, writing: Any) -> None:
-        """A branch that continues another one, and a sink that replaces rows."""
+    def test_second_run_is_accepted_on_a_continued_branch_and_with_keys(
+        self, url: str, new_database: NewDatabase, writing: Any
+    ) -> None:
+        """A branch that continues another one, a sink with keys, and another application."""
         database = new_database(url, **writing)
         parent = EpochKey(f"{APPLICATION}-00000001", 1)
         self.run(database, parent.branch)
@@ -351,10 +351,10 @@ class TestASecondRunWithEmptyState:
         self.run(database, "another-00000003", application="another")
         assert same(database.visible(), rows(1, 2) if writing else rows(1, 2, 1, 2, 1, 2))
 
-    def test_another_application_s_rows_in_the_table_are_named(
+    def test_rows_of_another_application_are_logged_as_a_warning(
         self, url: str, new_database: NewDatabase, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The application begins again under another name, or another application has the same table."""
+        """The application may have been restarted under another name, or share its table with another application."""
         database = new_database(url)
         self.run(database, "another-00000003", application="another")
         assert caplog.messages == []
@@ -378,10 +378,10 @@ class TestASecondRunWithEmptyState:
 
 
 @pytest.mark.server
-def test_a_transaction_that_a_stopped_driver_left_open_is_ended(postgresql_url: str, new_database: NewDatabase) -> None:
-    """It holds the fence's row: its successor would wait for ever."""
+def test_open_transaction_of_a_stopped_driver_is_terminated(postgresql_url: str, new_database: NewDatabase) -> None:
+    """It holds the lock of the fence's row, for which its successor would wait forever."""
     database = new_database(postgresql_url)
-    begun(database)
+    started(database)
     with database.engine.connect() as stopped:
         stopped.exec_driver_sql("UPDATE _epochal_fence SET epoch = 1")
         successor = database.make()
@@ -394,7 +394,7 @@ def test_a_transaction_that_a_stopped_driver_left_open_is_ended(postgresql_url: 
 CHANGES = pa.schema([pa.field("does", pa.string()), *SCHEMA])
 
 
-def begun(database: DbmsDatabase, schema: pa.Schema = SCHEMA) -> DbmsBackend:
+def started(database: DbmsDatabase, schema: pa.Schema = SCHEMA) -> DbmsBackend:
     backend = database.make()
     backend.check(schema)
     backend.recover(at(0))

@@ -1,4 +1,4 @@
-"""Tables as sources: slices of an increasing column, the same rows each time, and no row skipped in silence."""
+"""Tables as sources: slices of an increasing column are repeatable, and no row is skipped silently."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def add(database: DbmsDatabase, *ids: int) -> None:
 
 
 def password_file(database: DbmsDatabase, tmp_path: Path) -> Secret | None:
-    """Executors were started before the test: what they can read is a file."""
+    """Executors were started before the test, so they cannot read its environment, only files."""
     path = tmp_path / "password"
     path.write_text(database.url.password or "")
     return secret(f"file:{path}") if database.url.password else None
@@ -65,7 +65,7 @@ def make(database: DbmsDatabase, tmp_path: Path) -> Callable[..., DbmsSource]:
     return make
 
 
-def taken(source: DbmsSource, limits: SliceLimits = NO_LIMIT) -> Slice | None:
+def take(source: DbmsSource, limits: SliceLimits = NO_LIMIT) -> Slice | None:
     slice = source.plan(limits)
     if slice is not None:
         source.accept(slice)
@@ -78,16 +78,16 @@ def read(source: DbmsSource, spark: SparkSession, slice: Slice | None) -> list[i
 
 
 class TestSlices:
-    def test_follow_on_each_other_and_read_the_same_again(
+    def test_slices_are_consecutive_and_repeatable(
         self, database: DbmsDatabase, make: Callable[..., DbmsSource], spark: SparkSession
     ) -> None:
         source = make()
         assert source.plan(NO_LIMIT) is None
         add(database, 1, 2, 5)
-        first = taken(source)
+        first = take(source)
         assert source.plan(NO_LIMIT) is None
         add(database, 7, 9)
-        second = taken(source)
+        second = take(source)
         assert first is not None
         assert second is not None
         assert (first.start, first.end, first.rows) == ({"value": None}, {"value": 5}, 3)
@@ -95,31 +95,31 @@ class TestSlices:
         assert [read(source, spark, slice) for slice in (first, second, first)] == [[1, 2, 5], [7, 9], [1, 2, 5]]
         assert source.schema(spark).simpleString() == "struct<id:bigint,item:string>"
 
-    def test_keep_to_the_limit(self, database: DbmsDatabase, make: Callable[..., DbmsSource]) -> None:
+    def test_slices_respect_the_limit(self, database: DbmsDatabase, make: Callable[..., DbmsSource]) -> None:
         source = make()
         add(database, *range(10, 20))
-        slices = [taken(source, SliceLimits(max_records=4)) for _ in range(4)]
+        slices = [take(source, SliceLimits(max_records=4)) for _ in range(4)]
         assert [slice.rows for slice in slices if slice] == [4, 4, 2]
         assert slices[-1] is None
 
-    def test_end_with_punctuation_rows_whatever_the_limit(
+    def test_slices_end_at_punctuation_rows_despite_the_limit(
         self, database: DbmsDatabase, make: Callable[..., DbmsSource], spark: SparkSession
     ) -> None:
         source, limit = make(punctuation="item LIKE '%0' OR id = 17"), SliceLimits(max_records=2)
         add(database, *range(1, 10))
         assert source.plan(limit) is None
         add(database, *range(10, 20))
-        slices = [taken(source, limit) for _ in range(3)]
+        slices = [take(source, limit) for _ in range(3)]
         assert [(slice.end["value"], slice.rows) for slice in slices if slice] == [(10, 10), (17, 7)]
         assert slices[-1] is None
         assert read(source, spark, slices[1]) == list(range(11, 18))
         rest = make(punctuation="id = 17", bounded=True)
         rest.limit_to_bounds()
-        assert [slice.end["value"] for slice in (taken(rest), taken(rest)) if slice] == [17, 19]
+        assert [slice.end["value"] for slice in (take(rest), take(rest)) if slice] == [17, 19]
         with pytest.raises(SchemaError, match="punctuation 'colour = 1' is no condition over its columns"):
             make(punctuation="colour = 1").schema(spark)
 
-    def test_end_with_the_rows_that_were_there_once_they_have_settled(
+    def test_available_rows_end_after_they_have_settled(
         self, database: DbmsDatabase, make: Callable[..., DbmsSource]
     ) -> None:
         clock = Clock()
@@ -128,51 +128,53 @@ class TestSlices:
         add(database, 1, 2, 5)
         source.limit_to_available()
         add(database, 3, 7)
-        assert taken(source) is None
+        assert take(source) is None
         assert not source.ended
         clock.now += 2
-        slices = [taken(source, SliceLimits(max_records=3)) for _ in range(3)]
+        slices = [take(source, SliceLimits(max_records=3)) for _ in range(3)]
         assert [slice.end["value"] for slice in slices if slice] == [3, 5]
         assert source.ended
 
-    def test_of_a_bounded_source_end_with_the_rows_that_were_there(
+    def test_bounded_source_ends_with_the_rows_present_at_its_start(
         self, database: DbmsDatabase, make: Callable[..., DbmsSource], spark: SparkSession
     ) -> None:
         source = make(bounded=True)
         add(database, 1, 2, 5)
         source.limit_to_bounds()
         add(database, 7)
-        slices = [taken(source, SliceLimits(max_records=2)) for _ in range(3)]
+        slices = [take(source, SliceLimits(max_records=2)) for _ in range(3)]
         assert [read(source, spark, slice) for slice in slices[:2]] == [[1, 2], [5]]
         assert (slices[2], source.bounded, source.ended) == (None, True, True)
         endless = make()
         endless.restore(source.checkpoint(), [])
         endless.limit_to_bounds()
-        assert [slice.end["value"] for slice in (taken(endless), taken(endless)) if slice] == [7]
+        assert [slice.end["value"] for slice in (take(endless), take(endless)) if slice] == [7]
         assert (endless.bounded, endless.ended) == (False, False)
 
-    def test_of_a_bounded_source_end_at_once_where_there_are_no_rows(
+    def test_bounded_source_of_an_empty_table_ends_immediately(
         self, database: DbmsDatabase, make: Callable[..., DbmsSource]
     ) -> None:
         source = make(bounded=True)
         source.limit_to_bounds()
         add(database, 1)
-        assert (taken(source), source.ended) == (None, True)
+        assert (take(source), source.ended) == (None, True)
 
-    def test_end_where_there_are_no_rows(self, database: DbmsDatabase, make: Callable[..., DbmsSource]) -> None:
+    def test_available_rows_of_an_empty_table_end_immediately(
+        self, database: DbmsDatabase, make: Callable[..., DbmsSource]
+    ) -> None:
         source = make()
         source.limit_to_available()
         add(database, 1)
-        assert taken(source) is None
+        assert take(source) is None
         assert source.ended
 
-    def test_go_on_after_a_restart(self, database: DbmsDatabase, make: Callable[..., DbmsSource]) -> None:
+    def test_slices_continue_after_a_restart(self, database: DbmsDatabase, make: Callable[..., DbmsSource]) -> None:
         before = make()
         add(database, 1, 2)
-        first = taken(before)
+        first = take(before)
         checkpoint = before.checkpoint()
         add(database, 3)
-        second = taken(before)
+        second = take(before)
         assert first is not None
         assert second is not None
         restored = make(), make()
@@ -182,8 +184,10 @@ class TestSlices:
         add(database, 4)
         assert [slice.start for source in restored if (slice := source.plan(NO_LIMIT))] == [{"value": 3}] * 2
 
-    def test_a_value_has_to_settle(self, database: DbmsDatabase, make: Callable[..., DbmsSource]) -> None:
-        """A writer that drew 4 commits after one that drew 5: within the time allowed nothing is lost."""
+    def test_values_are_read_after_they_have_settled(
+        self, database: DbmsDatabase, make: Callable[..., DbmsSource]
+    ) -> None:
+        """A writer with sequence number 4 commits after the writer with 5, within settle_seconds; no row is lost."""
         source, clock = make(settle_seconds=2.0), Clock()
         source._clock = clock
         add(database, 3, 5)
@@ -197,7 +201,7 @@ class TestSlices:
         assert slice is not None
         assert (slice.end, slice.rows) == ({"value": 5}, 3)
 
-    def test_large_ones_are_read_by_several_tasks(
+    def test_large_slices_are_read_by_several_tasks(
         self,
         database: DbmsDatabase,
         make: Callable[..., DbmsSource],
@@ -208,27 +212,29 @@ class TestSlices:
         source = make(partitions=3)
         ids = [*range(100, 140), 1000]
         add(database, *ids)
-        slice = taken(source)
+        slice = take(source)
         assert slice is not None
         assert [range["rows"] for range in slice.detail["ranges"]] == [40, 1]
         assert sorted(read(source, spark, slice)) == ids
 
 
-class TestWhatIsNotSkippedInSilence:
-    def test_a_row_that_comes_late(self, database: DbmsDatabase, make: Callable[..., DbmsSource]) -> None:
+class TestChangedRows:
+    def test_row_inserted_behind_the_slice_is_an_error(
+        self, database: DbmsDatabase, make: Callable[..., DbmsSource]
+    ) -> None:
         source = make()
         add(database, 1, 3)
-        taken(source)
+        take(source)
         add(database, 2)
         with pytest.raises(SourceChanged, match=r"Table orders at .* has 3 rows with id up to 3; its slice recorded 2"):
             source.plan(NO_LIMIT)
 
-    def test_a_row_that_is_gone(
+    def test_deleted_row_of_a_slice_is_an_error(
         self, database: DbmsDatabase, make: Callable[..., DbmsSource], spark: SparkSession
     ) -> None:
         source = make()
         add(database, 1, 2, 3)
-        slice = taken(source)
+        slice = take(source)
         assert slice is not None
         database.run("DELETE FROM orders WHERE id = 2")
         with pytest.raises(Exception, match="SourceChanged") as caught:
@@ -247,7 +253,7 @@ class TestColumns:
             ("date", ["'2024-02-28'", "'2024-02-29'"], "2024-02-29"),
         ],
     )
-    def test_of_other_types_than_numbers(
+    def test_slicing_column_can_be_a_decimal_timestamp_or_date(
         self,
         database: DbmsDatabase,
         make: Callable[..., DbmsSource],
@@ -260,13 +266,15 @@ class TestColumns:
         database.run(f"CREATE TABLE readings (at {type}, id bigint)")
         database.run(*(f"INSERT INTO readings VALUES ({value}, {number})" for number, value in enumerate(values)))
         source = make("at", "readings")
-        slice = taken(source)
+        slice = take(source)
         assert slice is not None
         assert slice.end["value"].startswith(last[:10])
         decoded = Slice.model_validate_json(slice.model_dump_json())
         assert sorted(row.id for row in source.read(spark, decoded).collect()) == [0, 1]
 
-    def test_that_cannot_be_sliced_by(self, make: Callable[..., DbmsSource], spark: SparkSession) -> None:
+    def test_unsuitable_columns_and_tables_are_rejected(
+        self, make: Callable[..., DbmsSource], spark: SparkSession
+    ) -> None:
         with pytest.raises(SourceError, match=r"Column 'item' is varchar\(20\).*whole number, a decimal"):
             make("item").plan(NO_LIMIT)
         with pytest.raises(SchemaError, match=r"has no column 'idd'. Did you mean 'id'"):
@@ -278,7 +286,7 @@ class TestColumns:
 
 
 class TestTable:
-    def test_every_type(self, database: DbmsDatabase, spark: SparkSession, tmp_path: Path) -> None:
+    def test_table_reads_every_type(self, database: DbmsDatabase, spark: SparkSession, tmp_path: Path) -> None:
         moment = "timestamp with time zone" if database.url.get_backend_name() == "postgresql" else "datetime"
         database.run(
             f"CREATE TABLE kinds (id bigint, small smallint, yes boolean, price numeric(8,2), x double precision, "

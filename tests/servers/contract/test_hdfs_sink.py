@@ -1,4 +1,4 @@
-"""The HDFS sink keeps the contract of sinks with a real NameNode and DataNode, also when answers are lost."""
+"""The HDFS sink satisfies the sink contract on a real NameNode and DataNode, also when answers are lost."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 
 @pytest.mark.parametrize(
-    # How a format is written is the same for every file system: see test_files_sink.
+    # test_files_sink covers the formats, whose code does not depend on the file system.
     "format",
-    ["parquet", *(pytest.param(it, marks=pytest.mark.long) for it in ("json", "csv"))],
+    ["parquet", *(pytest.param(format, marks=pytest.mark.long) for format in ("json", "csv"))],
 )
 @pytest.mark.claim("Thesis, table 4.1, HDFS")
 class TestHdfsSink(SinkBackendContract):
@@ -27,21 +27,21 @@ class TestHdfsSink(SinkBackendContract):
 
 
 @pytest.fixture(scope="module")
-def before(hdfs_server: HdfsServer) -> Iterator[TcpProxy]:
-    with proxy(int(hdfs_server.url.rpartition(":")[2])) as before:
-        yield before
+def name_node_proxy(hdfs_server: HdfsServer) -> Iterator[TcpProxy]:
+    with proxy(int(hdfs_server.url.rpartition(":")[2])) as name_node_proxy:
+        yield name_node_proxy
 
 
 @pytest.fixture(scope="module")
-def losses(before: TcpProxy) -> Losses:
-    return Losses(ProxyAnswers(before))
+def losses(name_node_proxy: TcpProxy) -> Losses:
+    return Losses(ProxyAnswers(name_node_proxy))
 
 
 class TestHdfsSinkDegraded(SinkBackendContract):
-    """Each answer of the NameNode is lost once; calls come twice, each from another process."""
+    """Each answer of the NameNode is lost once; each call is repeated from another process."""
 
     @pytest.fixture
-    def harness(self, hdfs_server: HdfsServer, before: TcpProxy, losses: Losses) -> SinkHarness:
+    def harness(self, hdfs_server: HdfsServer, name_node_proxy: TcpProxy, losses: Losses) -> SinkHarness:
         folder = FolderThroughProxy(hdfs_server)
-        folder.before = before
+        folder.proxy = name_node_proxy
         return DegradedSinkHarness(folder, losses)

@@ -1,4 +1,4 @@
-"""Snapshots on HDFS: the store on ``webhdfs://``, a state backend over it, a whole application over it."""
+"""Snapshots on HDFS: the store on ``webhdfs://``, and a whole application with its state on it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def store(hdfs_server: HdfsServer) -> SnapshotStore:
     return SnapshotStore(f"{hdfs_server.store_url}{hdfs_server.create_folder()}/store")
 
 
-def test_what_was_written_is_read(store: SnapshotStore) -> None:
+def test_written_files_are_read_back(store: SnapshotStore) -> None:
     content = bytes(range(256)) * 40_000  # larger than fsspec's blocks
     file = store.write_file("main/epochs/1/x=1 é.parquet", content, rows=3)
     assert (file.sha256, file.bytes) == (hashlib.sha256(content).hexdigest(), len(content))
@@ -58,7 +58,7 @@ def test_what_was_written_is_read(store: SnapshotStore) -> None:
     assert store.read(file.path) == b""
 
 
-def test_list_delete_and_empty_folders(hdfs_server: HdfsServer, store: SnapshotStore) -> None:
+def test_files_are_listed_and_deleted_and_empty_folders_removed(hdfs_server: HdfsServer, store: SnapshotStore) -> None:
     assert store.list("main") == []
     for path in ("main/b/2", "main/a/1", "other/3", "main/a/.1.tmp"):
         store.write(path, b"x")
@@ -89,19 +89,21 @@ def test_damaged_and_missing_files_are_named(store: SnapshotStore) -> None:
             read(file, "main/1")
 
 
-class TestAWriteThatFails:
-    """Leaves nothing under its name, and is said to have failed."""
+class TestFailedWrites:
+    """A failed write raises an error and leaves no file under its name."""
 
     @pytest.fixture
     def filesystem(self, store: SnapshotStore) -> Any:
-        """What the store uses; a session of its own for this test."""
-        store.write("main/there", b"x")
+        """The store's file system, with a session that is closed after this test."""
+        store.write("main/old", b"x")
         filesystem, _ = fsspec.core.url_to_fs(store.url)
         yield filesystem
         filesystem._connect()
 
     @pytest.mark.parametrize("operation", ["CREATE", "APPEND", "RENAME"])
-    def test_when_an_answer_is_lost(self, store: SnapshotStore, filesystem: Any, operation: str) -> None:
+    def test_lost_answer_fails_the_write_unless_it_can_be_verified(
+        self, store: SnapshotStore, filesystem: Any, operation: str
+    ) -> None:
         send = filesystem.session.send
         lost: list[str] = []
 
@@ -113,16 +115,16 @@ class TestAWriteThatFails:
             return answer
 
         filesystem.session.send = lose
-        if operation == "RENAME":  # it had happened, and that can be seen
+        if operation == "RENAME":  # the store finds the renamed file and reports success
             store.write("main/new", b"content")
         else:
             with pytest.raises(SnapshotError, match=r"main/new cannot be written: .*does not answer"):
                 store.write("main/new", b"content")
         filesystem._connect()
         assert lost
-        assert store.list("") == (["main/new", "main/there"] if operation == "RENAME" else ["main/there"])
+        assert store.list("") == (["main/new", "main/old"] if operation == "RENAME" else ["main/old"])
 
-    def test_when_an_upload_is_cut_short(self, store: SnapshotStore, filesystem: Any) -> None:
+    def test_truncated_upload_fails_the_write(self, store: SnapshotStore, filesystem: Any) -> None:
         send = filesystem.session.send
 
         def cut(request: requests.PreparedRequest, **options: Any) -> requests.Response:
@@ -135,11 +137,11 @@ class TestAWriteThatFails:
         with pytest.raises(SnapshotError, match=r"main/new cannot be written: .*3 of 7 bytes arrived"):
             store.write("main/new", b"content")
         filesystem._connect()
-        assert store.list("") == ["main/there"]
+        assert store.list("") == ["main/old"]
 
-    def test_when_a_quota_is_exceeded(self, hdfs_server: HdfsServer, store: SnapshotStore) -> None:
+    def test_exceeded_quota_fails_the_write(self, hdfs_server: HdfsServer, store: SnapshotStore) -> None:
         root = store.url.removeprefix(hdfs_server.store_url)
-        store.write("main/there", b"x")
+        store.write("main/old", b"x")
         hdfs_server.set_quota(root, bytes=1024)
         with pytest.raises(StorageFull, match="main/new"):
             store.write("main/new", b"content")
@@ -148,23 +150,28 @@ class TestAWriteThatFails:
             store.write("main/new", b"content")
         hdfs_server.set_quota(root, names=100)
         store.write("main/new", b"content")
-        assert store.list("") == ["main/new", "main/there"]
+        assert store.list("") == ["main/new", "main/old"]
 
-    def test_when_the_name_node_takes_no_changes(self, hdfs_server: HdfsServer, store: SnapshotStore) -> None:
-        store.write("main/there", b"x")
+    def test_safe_mode_fails_the_write(self, hdfs_server: HdfsServer, store: SnapshotStore) -> None:
+        store.write("main/old", b"x")
         hdfs_server.enter_safe_mode()
         try:
             with pytest.raises(SnapshotError, match=r"main/new cannot be written: .*safe mode"):
                 store.write("main/new", b"content")
             with pytest.raises(SnapshotError, match="safe mode"):
-                store.delete("main/there")
-            assert store.read("main/there") == b"x"
+                store.delete("main/old")
+            assert store.read("main/old") == b"x"
         finally:
             hdfs_server.leave_safe_mode()
 
-    def test_an_unreachable_store_is_not_an_empty_one(self, store: SnapshotStore) -> None:
-        away = SnapshotStore("webhdfs://somebody@127.0.0.1:1/store")
-        for look in (lambda: away.list(""), lambda: away.read("x"), lambda: away.size("x"), lambda: away.delete("x")):
+    def test_unreachable_store_is_an_error(self, store: SnapshotStore) -> None:
+        unreachable = SnapshotStore("webhdfs://user@127.0.0.1:1/store")
+        for look in (
+            lambda: unreachable.list(""),
+            lambda: unreachable.read("x"),
+            lambda: unreachable.size("x"),
+            lambda: unreachable.delete("x"),
+        ):
             with pytest.raises(SnapshotError, match="does not answer"):
                 look()
 
@@ -173,20 +180,20 @@ SCHEMA = "sensor string, value int"
 
 
 def wait_for_bases(store: SnapshotStore) -> None:
-    """Until there are some, and no more come."""
-    deadline, before = time.monotonic() + 60, -1
+    """Wait until bases exist and their number no longer grows."""
+    deadline, previous = time.monotonic() + 60, -1
     while time.monotonic() < deadline:
-        there = sum("/bases/" in path and path.endswith(".parquet") for path in store.list(""))
-        if there and there == before:
+        bases = sum("/bases/" in path and path.endswith(".parquet") for path in store.list(""))
+        if bases and bases == previous:
             return
-        before = there
+        previous = bases
         time.sleep(1.0)
     raise AssertionError("no base was written")
 
 
-@pytest.mark.long  # with sink, source and snapshots on HDFS, without Spark: fault/test_hdfs.py
-def test_a_whole_application_on_hdfs(hdfs_server: HdfsServer, spark: SparkSession, tmp_path: Path) -> None:
-    """Source, sink and snapshots: nothing but the catalog and the caches is on this machine's disk."""
+@pytest.mark.long  # without Spark: fault/test_hdfs.py
+def test_application_runs_on_hdfs(hdfs_server: HdfsServer, spark: SparkSession, tmp_path: Path) -> None:
+    """Source, sink and snapshots are on HDFS; the local disk holds the catalog and the caches only."""
     root = hdfs_server.create_folder()
     client = InsecureClient(hdfs_server.url, user=hdfs_server.user)
     store = SnapshotStore(f"{hdfs_server.store_url}{root}/store")
@@ -213,8 +220,8 @@ def test_a_whole_application_on_hdfs(hdfs_server: HdfsServer, spark: SparkSessio
         )
         last: list[int] = []
 
-        def seen(manifest: Manifest) -> None:
-            """Epoch 4 has the bases to name that are written in the background after epoch 3."""
+        def on_epoch(manifest: Manifest) -> None:
+            """Wait after epoch 3 for the bases written in the background, so that epoch 4 references them."""
             last.append(manifest.epoch)
             if manifest.epoch == 3:
                 wait_for_bases(store)
@@ -224,7 +231,7 @@ def test_a_whole_application_on_hdfs(hdfs_server: HdfsServer, spark: SparkSessio
             pipeline.graph(),
             spark,
             catalog,
-            Hooks(seen, epochs_limit=epochs),
+            Hooks(on_epoch, epochs_limit=epochs),
         )
         record = catalog.epoch(last[-1])
         assert record is not None and record.manifest is not None

@@ -1,4 +1,4 @@
-"""HDFS as source and table, against a real NameNode and DataNode: slices, what has changed, malformed records."""
+"""HDFS as source and table, on a real NameNode and DataNode: slices, changed files, malformed records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNLIMITED = SliceLimits(None)
 
 
 class Folder:
-    """A folder of HDFS that a test writes into, with the modification times it wants."""
+    """A folder of HDFS with files of chosen modification times."""
 
     def __init__(self, server: HdfsServer) -> None:
         self.server = server
@@ -37,7 +37,7 @@ class Folder:
         self.client = InsecureClient(server.url, user=server.user)
 
     def put(self, name: str, *records: object, at: int | None = None, overwrite: bool = False) -> str:
-        """A file of lines (text stays as it is), modified at second ``at``."""
+        """Write a file of lines, modified at second ``at``. Records that are not text become JSON."""
         text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in records)
         return self.put_bytes(name, text.encode(), at, overwrite)
 
@@ -71,7 +71,7 @@ def names(slice: Slice) -> list[str]:
     return [posixpath.basename(record["path"]) for record in slice.detail["files"]]
 
 
-def test_a_growing_folder_is_read_file_by_file_in_the_order_of_time(spark: SparkSession, folder: Folder) -> None:
+def test_growing_folder_is_read_in_the_order_of_modification_times(spark: SparkSession, folder: Folder) -> None:
     folder.put("b.json", {"k": "b", "n": 1}, at=100)
     folder.put("a.json", {"k": "a", "n": 2}, "", {"k": "é漢", "n": None}, at=200)
     for hidden in ("_hidden.json", ".part", "c.json._COPYING_", "deeper/c.json"):
@@ -84,14 +84,14 @@ def test_a_growing_folder_is_read_file_by_file_in_the_order_of_time(spark: Spark
     assert planned(source) == first  # not accepted yet
     source.accept(first)
     assert source.plan(UNLIMITED) is None
-    folder.put("late.json", {"k": "c", "n": 3}, at=10)  # older, but new here
+    folder.put("late.json", {"k": "c", "n": 3}, at=10)  # older, but not yet read
     assert names(planned(source)) == ["late.json"]
     restored = folder.source()
     restored.restore(source.checkpoint(), [])
     assert planned(restored) == planned(source)
 
 
-def test_a_bounded_source_ends_with_the_files_that_were_there(spark: SparkSession, folder: Folder) -> None:
+def test_bounded_source_ends_with_the_files_present_at_its_start(spark: SparkSession, folder: Folder) -> None:
     folder.put("b.json", {"k": "b", "n": 1}, at=100)
     folder.put("a.json", {"k": "a", "n": 2}, at=200)
     source = folder.source(bounded=True, max_files=1)
@@ -113,7 +113,7 @@ def test_a_bounded_source_ends_with_the_files_that_were_there(spark: SparkSessio
     assert (endless.plan(UNLIMITED), endless.ended, endless.bounded) == (None, False, False)
 
 
-def test_a_bounded_source_of_an_empty_folder_ends_at_once(folder: Folder) -> None:
+def test_bounded_source_of_an_empty_folder_ends_immediately(folder: Folder) -> None:
     folder.put("_hidden.json", "nonsense")
     source = folder.source(bounded=True)
     source.limit_to_bounds()
@@ -121,7 +121,7 @@ def test_a_bounded_source_of_an_empty_folder_ends_at_once(folder: Folder) -> Non
     assert (source.plan(UNLIMITED), source.ended) == (None, True)
 
 
-def test_a_file_ends_a_slice_by_its_name(folder: Folder) -> None:
+def test_slices_end_at_files_that_match_the_punctuation(folder: Folder) -> None:
     for second, name in enumerate(("a.json", "b.json", "1.end.json", "c.json"), 100):
         folder.put(name, {"k": name, "n": second}, at=second)
     source = folder.source(punctuation="*.end.json")
@@ -135,7 +135,7 @@ def test_a_file_ends_a_slice_by_its_name(folder: Folder) -> None:
     assert names(planned(bounded)) == ["c.json"]
 
 
-def test_patterns_find_the_files_of_daily_folders(spark: SparkSession, folder: Folder) -> None:
+def test_patterns_match_files_in_daily_folders(spark: SparkSession, folder: Folder) -> None:
     folder.put("2013-01-01/a.json", {"k": "a", "n": 1})
     folder.put("2013-01-02/b.json", {"k": "b", "n": 2})
     folder.put("2013-01-02/c.txt", "nonsense")
@@ -147,7 +147,7 @@ def test_patterns_find_the_files_of_daily_folders(spark: SparkSession, folder: F
     assert folder.source("none-*/*.json").plan(UNLIMITED) is None
 
 
-def test_a_file_that_changed_since_its_slice_is_an_error(spark: SparkSession, folder: Folder) -> None:
+def test_file_changed_after_its_slice_is_an_error(spark: SparkSession, folder: Folder) -> None:
     path = folder.put("a.json", {"k": "a", "n": 1}, at=100)
     source = folder.source()
     slice = planned(source)
@@ -163,12 +163,12 @@ def test_a_file_that_changed_since_its_slice_is_an_error(spark: SparkSession, fo
     folder.client.delete(path)
     with pytest.raises(SourceChanged, match="is missing"):
         source.read(spark, slice)
-    assert source.plan(UNLIMITED) is None  # what was taken may be cleared away
+    assert source.plan(UNLIMITED) is None  # processed files may be deleted
 
 
 @pytest.mark.parametrize("format", ["json", "parquet"])
-def test_a_file_that_changes_while_it_is_read_is_an_error(spark: SparkSession, folder: Folder, format: str) -> None:
-    """The driver has looked at it already; the executors look again."""
+def test_file_changed_before_executors_read_it_is_an_error(spark: SparkSession, folder: Folder, format: str) -> None:
+    """The file changes after the driver's check; the executors check it again."""
     first, second = ({"k": "a", "n": 1}, {"k": "b", "n": 2})
 
     def data(row: dict[str, object]) -> bytes:
@@ -185,7 +185,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(spark: SparkSession, f
     assert failure_of(caught.value).type == "source-changed"
 
 
-def test_slices_keep_to_the_records_wanted(spark: SparkSession, folder: Folder) -> None:
+def test_slices_respect_the_record_limit(spark: SparkSession, folder: Folder) -> None:
     for number in range(4):
         sink = io.BytesIO()
         pyarrow.parquet.write_table(pa.table({"N": list(range(100)), "x": [1.5] * 100}), sink)
@@ -204,9 +204,9 @@ def test_slices_keep_to_the_records_wanted(spark: SparkSession, folder: Folder) 
     )
 
 
-@pytest.mark.long  # a large file streams: test_hdfs_trouble.py
-def test_a_large_file_comes_whole(spark: SparkSession, folder: Folder) -> None:
-    """Larger than a piece: its lines are cut together again."""
+@pytest.mark.long  # test_hdfs_trouble.py covers streaming
+def test_large_file_is_read_completely(spark: SparkSession, folder: Folder) -> None:
+    """The file is larger than a read block, so lines are joined across blocks."""
     lines = [f'{{"k": "{"x" * 90}{number:09}", "n": {number}}}' for number in range(200_000)]
     folder.put_bytes("a.json", "\r\n".join(lines).encode())
     source = folder.source()
@@ -215,14 +215,14 @@ def test_a_large_file_comes_whole(spark: SparkSession, folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("column", [["k", "n"], ["k"], []])
-def test_a_malformed_record_fails_the_epoch_and_names_its_file(
+def test_malformed_record_fails_the_epoch_and_names_its_file(
     spark: SparkSession, folder: Folder, column: list[str]
 ) -> None:
     folder.put("good.json", {"k": "a", "n": 1})
     folder.put("bad.json", {"k": "a", "n": 1}, {"k": 'qu"ote', "n": "many"})
     source = folder.source()
     frame = source.read(spark, planned(source))
-    with pytest.raises(Exception) as caught:  # Spark's, as the engine gets it
+    with pytest.raises(Exception) as caught:  # Spark's exception, as the engine receives it
         (frame.select(*column) if column else frame.groupBy().count()).collect()
     failure = failure_of(caught.value)
     assert failure.type == "malformed-record"
@@ -236,7 +236,7 @@ def test_malformed_records_are_dropped(spark: SparkSession, folder: Folder) -> N
     assert sorted(map(tuple, source.read(spark, planned(source)).collect())) == [("a", 1), ("�", 2)]
 
 
-def test_csv(spark: SparkSession, folder: Folder) -> None:
+def test_csv_files_are_read_with_their_options(spark: SparkSession, folder: Folder) -> None:
     folder.put("a.csv", "# made by hand", "k;n", "x;1", "#;9", '"a;b";2', ";3", at=1)
     folder.put("b.csv", "N;other;k", "4;x;y", at=2)
     source = folder.source(format="csv", header=True, sep=";", comment="#")
@@ -247,13 +247,13 @@ def test_csv(spark: SparkSession, folder: Folder) -> None:
         source.read(spark, planned(source)).collect()
 
 
-def test_other_encodings_and_separators(spark: SparkSession, folder: Folder) -> None:
+def test_other_encodings_and_line_separators_are_read(spark: SparkSession, folder: Folder) -> None:
     folder.put_bytes("a.csv", "é,1|b,2|".encode("utf-16"))
     source = folder.source(format="csv", encoding="utf-16", lineSep="|")
     assert sorted(map(tuple, source.read(spark, planned(source)).collect())) == [("b", 2), ("é", 1)]
 
 
-def test_what_is_no_parquet_or_of_another_type_is_named(spark: SparkSession, folder: Folder) -> None:
+def test_invalid_parquet_files_and_types_are_reported(spark: SparkSession, folder: Folder) -> None:
     folder.put("none/a.parquet", "nonsense")
     with pytest.raises(SourceError, match=r"a\.parquet is not a whole Parquet file"):
         folder.source("none", format="parquet", schema=None).schema(spark)
@@ -267,14 +267,14 @@ def test_what_is_no_parquet_or_of_another_type_is_named(spark: SparkSession, fol
     assert failure_of(caught.value).type == "invalid-schema"
 
 
-def test_a_table_is_read_whole(spark: SparkSession, folder: Folder) -> None:
+def test_table_is_read_completely(spark: SparkSession, folder: Folder) -> None:
     folder.put("a.json", {"k": "a", "n": 1})
     folder.put("b.json", {"k": "b", "n": 2})
     table = hdfs.table(folder.server.url, folder.path, format="json", schema=SCHEMA, user=folder.server.user)
     assert sorted(map(tuple, table.read(spark).collect())) == [("a", 1), ("b", 2)]
 
 
-def test_what_is_missing_or_not_allowed_is_named(spark: SparkSession, folder: Folder) -> None:
+def test_missing_files_and_permissions_are_reported(spark: SparkSession, folder: Folder) -> None:
     for pattern in ("none", "none/*.json"):
         with pytest.raises(SourceError, match=f"There is no file or folder {folder.path}/none in HDFS. Create it"):
             folder.source(pattern).plan(UNLIMITED)
@@ -289,8 +289,8 @@ def test_what_is_missing_or_not_allowed_is_named(spark: SparkSession, folder: Fo
 
 
 @pytest.mark.parametrize("format", ["json", "csv", "parquet"])
-def test_subfolders_are_read_as_those_of_local_files(spark: SparkSession, folder: Folder, format: str) -> None:
-    """Partition folders with declared columns and without, files of several depths, and recursive reading."""
+def test_subfolders_are_read_like_those_of_local_files(spark: SparkSession, folder: Folder, format: str) -> None:
+    """Partition folders with and without declared columns, files at several depths, and recursive reading."""
 
     def put(name: str, n: int) -> None:
         sink = io.BytesIO()
@@ -299,7 +299,7 @@ def test_subfolders_are_read_as_those_of_local_files(spark: SparkSession, folder
         folder.put_bytes(name, sink.getvalue() if format == "parquet" else text[format].encode())
 
     put("day=2026-05-01/place=a%3Ab é/a", 1)
-    inner, of_inner = ("place=x/", "x") if format == "csv" else ("", "None")  # CSV has its columns by position
+    inner, of_inner = ("place=x/", "x") if format == "csv" else ("", "None")  # CSV columns are matched by position
     put(f"day=2026-05-02/{inner}b", 2)
     put("day=__HIVE_DEFAULT_PARTITION__/_staging/c", 9)
     put("other/d", 3)
@@ -320,7 +320,7 @@ def test_subfolders_are_read_as_those_of_local_files(spark: SparkSession, folder
         folder.source(format=format).plan(UNLIMITED)
 
 
-def test_a_file_that_vanishes_fails_or_is_recorded_as_skipped(spark: SparkSession, folder: Folder) -> None:
+def test_deleted_file_fails_or_is_recorded_as_skipped(spark: SparkSession, folder: Folder) -> None:
     folder.put("a.json", {"k": "a", "n": 1}, at=100)
     path = folder.put("b.json", {"k": "b", "n": 2}, at=200)
     failing, skipping = folder.source(max_files=1), folder.source(missing="skip")
@@ -336,7 +336,7 @@ def test_a_file_that_vanishes_fails_or_is_recorded_as_skipped(spark: SparkSessio
     assert (names(slice), [record["path"] for record in slice.detail["missing"]]) == (["a.json"], [path])
 
 
-def test_parquet_columns_are_of_the_declared_kind_and_found_by_one_name(spark: SparkSession, folder: Folder) -> None:
+def test_parquet_columns_require_compatible_types_and_unique_names(spark: SparkSession, folder: Folder) -> None:
     sink = io.BytesIO()
     table = pa.table({"n": pa.array([1], pa.int32()), "t": ["12"], "Twice": [1], "tWICE": [2]})
     pyarrow.parquet.write_table(table, sink)

@@ -1,6 +1,6 @@
-"""The HDFS sink in trouble: crashes at each step, rivals, cut uploads, a NameNode that refuses or is gone.
+"""The HDFS sink under faults: crashes at each step, concurrent drivers, truncated uploads, NameNode failures.
 
-In this process, with a real NameNode and DataNode; whole drivers are killed in ``tests/servers/fault/test_hdfs.py``.
+Runs in this process on a real NameNode and DataNode. Whole drivers are killed in ``tests/servers/fault/test_hdfs.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import OutcomeUnknown, SinkError, SinkUnavailable, StorageFull
 from epochal.faults import FaultPoint, declared, injected
 from epochal.testing.servers.hdfs import HdfsServer
-from tests.servers.contract.hdfs_folder import DegradedHdfs, HdfsFolder, losing_each_answer
+from tests.servers.contract.hdfs_folder import DegradedHdfs, HdfsFolder, clients_losing_each_answer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -29,7 +29,7 @@ STEPS = [name for name in declared() if name.startswith("E5.hdfs.")]
 
 
 class Crash(BaseException):
-    """The process is gone: nothing that the code does about errors may run on it."""
+    """A crash of the process; a BaseException, so that no error handling of the code runs."""
 
 
 def scope(number: int, attempt: int = 1, branch: str = "main", application: str = "delays") -> EpochScope:
@@ -60,7 +60,7 @@ def backend(folder: HdfsFolder) -> HdfsBackend:
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_crash_at_any_step_of_the_commit_shows_all_or_nothing(
+def test_crash_at_any_step_of_the_commit_is_atomic(
     folder: HdfsFolder, backend: HdfsBackend, step: str, times: int
 ) -> None:
     backend.commit(scope(1), [write(backend, 1, "before")])
@@ -87,9 +87,7 @@ def test_a_crash_at_any_step_of_the_commit_shows_all_or_nothing(
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_two_drivers_that_commit_one_epoch_at_once_do_it_once(
-    folder: HdfsFolder, backend: HdfsBackend, step: str
-) -> None:
+def test_concurrent_commits_of_an_epoch_take_effect_once(folder: HdfsFolder, backend: HdfsBackend, step: str) -> None:
     handles = [write(backend, 2, f"{subtask}", subtask=subtask) for subtask in range(2)]
     overtaken = False
 
@@ -107,21 +105,21 @@ def test_two_drivers_that_commit_one_epoch_at_once_do_it_once(
     assert folder.leftovers() == []
 
 
-def test_every_answer_of_an_upload_lost_once(folder: HdfsFolder, backend: HdfsBackend) -> None:
-    """The task fails, or does not notice; what it leaves is swept, and never counted twice."""
+def test_lost_answers_of_an_upload_leave_no_files(folder: HdfsFolder, backend: HdfsBackend) -> None:
+    """The task fails or succeeds; its files are swept and never counted twice."""
     tries = 0
-    for tries, hdfs in enumerate(losing_each_answer(folder.address()), start=1):
+    for tries, hdfs in enumerate(clients_losing_each_answer(folder.address()), start=1):
         with suppress(SinkUnavailable):
             backend.abort(scope(tries), [write(folder.make(hdfs), tries, "x")])
         backend.sweep(scope(tries), [])
         assert folder.leftovers() == []
-    assert tries == 4  # where to, the upload, its status; and one without a loss
+    assert tries == 4  # redirect, upload, status, and one client without a loss
     assert shown(folder) == {}
 
 
-def test_every_answer_of_a_take_over_lost_once(folder: HdfsFolder) -> None:
+def test_lost_answers_of_a_take_over_are_tolerated(folder: HdfsFolder) -> None:
     tries = 0
-    for hdfs in losing_each_answer(folder.address()):
+    for hdfs in clients_losing_each_answer(folder.address()):
         with suppress(SinkUnavailable):
             folder.make(hdfs).recover(scope(0))
         tries += 1
@@ -130,7 +128,7 @@ def test_every_answer_of_a_take_over_lost_once(folder: HdfsFolder) -> None:
     assert [name for name in folder.client.list(folder.path) if name.startswith("_epochal")] == ["_epochal.json"]
 
 
-def test_a_large_file_streams_and_is_compared_with_what_was_written(folder: HdfsFolder, backend: HdfsBackend) -> None:
+def test_large_file_is_streamed_and_verified(folder: HdfsFolder, backend: HdfsBackend) -> None:
     text = "x" * 1000
     transaction = backend.start(TaskScope(scope(1), "out", 0))
     for _ in range(10):
@@ -143,12 +141,12 @@ def test_a_large_file_streams_and_is_compared_with_what_was_written(folder: Hdfs
 
 @pytest.mark.parametrize("format", ["json", "parquet"])
 @pytest.mark.by_turns(2)
-def test_a_large_file_that_is_discarded_leaves_nothing(hdfs_server: HdfsServer, format: str) -> None:
-    """Also when its request had already failed, and when the format's writer ends its file later."""
+def test_discarded_large_file_is_deleted(hdfs_server: HdfsServer, format: str) -> None:
+    """Also after a failed request, and when the format's writer closes its file later."""
     folder = HdfsFolder(hdfs_server, format)
     chance = random.Random(7)
     rows = pa.RecordBatch.from_pydict({"text": [chance.randbytes(500).hex() for _ in range(20_000)]})
-    for number, hdfs in enumerate((WebHdfs(folder.address()), DegradedHdfs(folder.address(), lost=2)), start=1):
+    for number, hdfs in enumerate((WebHdfs(folder.address()), DegradedHdfs(folder.address(), lost_answer=2)), start=1):
         discarded = folder.make(hdfs).start(TaskScope(scope(number), "out", 0))
         with suppress(SinkUnavailable):
             for _ in range(8):
@@ -159,8 +157,8 @@ def test_a_large_file_that_is_discarded_leaves_nothing(hdfs_server: HdfsServer, 
         assert folder.leftovers() == []
 
 
-def test_an_upload_that_was_cut_short_is_noticed(folder: HdfsFolder, backend: HdfsBackend) -> None:
-    """A DataNode that loses its client closes the file: it looks well, and is too short."""
+def test_truncated_upload_is_detected(folder: HdfsFolder, backend: HdfsBackend) -> None:
+    """A DataNode that loses its client closes the file, which then looks complete but is too short."""
 
     def cut(point: FaultPoint, epoch: int | None) -> None:
         (path,) = folder.leftovers()
@@ -170,7 +168,7 @@ def test_an_upload_that_was_cut_short_is_noticed(folder: HdfsFolder, backend: Hd
         write(backend, 1, "12345678")
 
 
-def test_a_lost_file_stops_the_commit_until_it_is_put_back(folder: HdfsFolder, backend: HdfsBackend) -> None:
+def test_lost_file_blocks_the_commit_until_it_is_restored(folder: HdfsFolder, backend: HdfsBackend) -> None:
     handles = [write(backend, 1, "a", subtask=0), write(backend, 1, "b", subtask=1)]
     path = f"{folder.path}/_staging/main/{handles[1].payload['staged']}"
     with folder.client.read(path) as file:
@@ -189,7 +187,7 @@ def test_a_lost_file_stops_the_commit_until_it_is_put_back(folder: HdfsFolder, b
     assert shown(folder) == {"epoch=0000000001": ["a", "b"]}
 
 
-def test_foreign_files_are_noticed(folder: HdfsFolder, backend: HdfsBackend) -> None:
+def test_foreign_files_are_detected(folder: HdfsFolder, backend: HdfsBackend) -> None:
     handle = write(backend, 1, "a")
     folder.client.write(f"{folder.path}/_staging/main/e0000000001/foreign", data=b"x")
     with pytest.raises(SinkError, match=r"e0000000001 holds files that are not of epoch 1"):
@@ -206,7 +204,7 @@ def test_foreign_files_are_noticed(folder: HdfsFolder, backend: HdfsBackend) -> 
         backend.commit(scope(1), [handle])
 
 
-def test_an_epoch_that_is_given_up_half_way_leaves_nothing(folder: HdfsFolder, backend: HdfsBackend) -> None:
+def test_epoch_aborted_during_its_commit_leaves_no_files(folder: HdfsFolder, backend: HdfsBackend) -> None:
     handles = [write(backend, 1, "a", subtask=0), write(backend, 1, "b", subtask=1)]
 
     def crash(point: FaultPoint, epoch: int | None) -> None:
@@ -221,7 +219,7 @@ def test_an_epoch_that_is_given_up_half_way_leaves_nothing(folder: HdfsFolder, b
     assert (shown(folder), folder.leftovers()) == ({}, [])
 
 
-def test_a_folder_has_one_owner(hdfs_server: HdfsServer, folder: HdfsFolder, backend: HdfsBackend) -> None:
+def test_folder_of_another_owner_is_refused(hdfs_server: HdfsServer, folder: HdfsFolder, backend: HdfsBackend) -> None:
     folder.make().recover(scope(0, attempt=2))
     with pytest.raises(SinkError, match=r"belongs to application 'delays', branch main\. Name another folder"):
         folder.make().recover(scope(0, application="other"))
@@ -236,17 +234,17 @@ def test_a_folder_has_one_owner(hdfs_server: HdfsServer, folder: HdfsFolder, bac
         used.make().recover(scope(0))
 
 
-def test_a_target_that_is_ahead_of_the_state_is_refused(folder: HdfsFolder, backend: HdfsBackend) -> None:
+def test_target_ahead_of_the_state_is_refused(folder: HdfsFolder, backend: HdfsBackend) -> None:
     backend.commit(scope(3), [write(backend, 3, "a")])
     folder.make().recover(scope(3, attempt=2))
     with pytest.raises(SinkError, match="already holds epoch 3, but the application's state is at epoch 2"):
         folder.make().recover(scope(2, attempt=3))
 
 
-class TestRefusals:
-    """Each says what happened, to which sink, and what to do; once the cause is gone, nothing is lost."""
+class TestReportedFailures:
+    """Each error names the cause, the sink and the fix; after the fix no row is lost."""
 
-    def test_no_permission(self, hdfs_server: HdfsServer) -> None:
+    def test_missing_permission(self, hdfs_server: HdfsServer) -> None:
         folder = HdfsFolder(hdfs_server)
         alice = folder.make(WebHdfs(folder.address(user="alice")))
         with pytest.raises(SinkError, match=r"Sink 'out' \(hdfs:127.*Permission denied: user=alice.*Give that user"):
@@ -260,7 +258,9 @@ class TestRefusals:
         assert shown(folder) == {"epoch=0000000001": ["a"]}
 
     @pytest.mark.parametrize("limits", [{"names": 4}, {"bytes": 1024}])
-    def test_quota(self, hdfs_server: HdfsServer, folder: HdfsFolder, backend: HdfsBackend, limits: dict) -> None:
+    def test_exceeded_quota(
+        self, hdfs_server: HdfsServer, folder: HdfsFolder, backend: HdfsBackend, limits: dict
+    ) -> None:
         hdfs_server.set_quota(folder.path, **limits)
         with pytest.raises(StorageFull, match=r"could not write .*a quota is exceeded: The .*Raise it, or free some"):
             write(backend, 1, "a")
@@ -280,15 +280,15 @@ class TestRefusals:
             ):
                 with pytest.raises(SinkUnavailable, match="the NameNode is in safe mode"):
                     attempted()
-            folder.make().recover(scope(1, attempt=2))  # changes nothing here
+            folder.make().recover(scope(1, attempt=2))  # needs no change in HDFS
             with pytest.raises(SinkUnavailable, match="safe mode"):
-                HdfsFolder.make(_beside(folder)).recover(scope(0))
+                HdfsFolder.make(_unused_folder(folder)).recover(scope(0))
         finally:
             hdfs_server.leave_safe_mode()
         backend.commit(scope(1), [handle])
         assert shown(folder) == {"epoch=0000000001": ["a"]}
 
-    def test_a_name_node_that_does_not_answer(
+    def test_name_node_that_does_not_answer(
         self, hdfs_server: HdfsServer, folder: HdfsFolder, backend: HdfsBackend
     ) -> None:
         handle = write(backend, 1, "a")
@@ -302,10 +302,10 @@ class TestRefusals:
         assert shown(folder) == {"epoch=0000000001": ["a"]}
 
     @pytest.mark.by_turns(3)
-    def test_a_name_node_that_is_killed_and_comes_back(
+    def test_killed_and_restarted_name_node(
         self, hdfs_server: HdfsServer, folder: HdfsFolder, backend: HdfsBackend
     ) -> None:
-        """Between pre-commit and commit, and in the middle of a commit; the same backend goes on."""
+        """Killed between pre-commit and commit, and during a commit; the same backend continues."""
         handles = [write(backend, 1, "a", subtask=0), write(backend, 1, "b", subtask=1)]
         stopped = False
 
@@ -324,8 +324,8 @@ class TestRefusals:
         backend.sweep(scope(1), handles)
         assert (shown(folder), folder.leftovers()) == ({"epoch=0000000001": ["a", "b"]}, [])
 
-    def test_no_data_node(self, hdfs_server: HdfsServer, folder: HdfsFolder, backend: HdfsBackend) -> None:
-        """It is paused, which the NameNode does not know yet: the upload is not answered in time."""
+    def test_paused_data_node(self, hdfs_server: HdfsServer, folder: HdfsFolder, backend: HdfsBackend) -> None:
+        """The NameNode has not noticed the pause yet, so the upload times out."""
         impatient = folder.make(WebHdfs(folder.address(timeout_seconds=0.5)))
         hdfs_server.data_node.send(signal.SIGSTOP)
         try:
@@ -334,23 +334,23 @@ class TestRefusals:
         finally:
             hdfs_server.data_node.send(signal.SIGCONT)
 
-    def test_one_of_several_name_nodes(self, hdfs_server: HdfsServer, folder: HdfsFolder) -> None:
-        """The first is down: the next is asked, in every request's own attempt."""
+    def test_second_name_node_is_used_when_the_first_is_down(self, hdfs_server: HdfsServer, folder: HdfsFolder) -> None:
+        """Every request fails over to the next NameNode."""
         listed = folder.make(WebHdfs(folder.address(url=f"http://127.0.0.1:1;{hdfs_server.url}")))
         listed.recover(scope(0))
         listed.commit(scope(1), [write(listed, 1, "a")])
         assert shown(folder) == {"epoch=0000000001": ["a"]}
 
-    def test_what_is_no_web_hdfs(self, hdfs_server: HdfsServer, folder: HdfsFolder) -> None:
-        """The NameNode's other port, which Hadoop's clients speak to, and a page that has nothing to do with it."""
+    def test_addresses_that_are_not_web_hdfs(self, hdfs_server: HdfsServer, folder: HdfsFolder) -> None:
+        """The NameNode's RPC port for Hadoop clients, and another page of its web server."""
         rpc = hdfs_server.rpc_address
         for url in (f"http://{rpc}", f"{hdfs_server.url}/conf"):
             with pytest.raises(SinkError, match=r"url is the NameNode's HTTP address|cannot be reached"):
                 folder.make(WebHdfs(folder.address(url=url))).recover(scope(0))
 
 
-def _beside(folder: HdfsFolder) -> HdfsFolder:
-    """Another path, where nothing is yet."""
-    beside = HdfsFolder.__new__(HdfsFolder)
-    beside.__dict__.update(folder.__dict__ | {"path": f"{folder.path}-beside"})
-    return beside
+def _unused_folder(folder: HdfsFolder) -> HdfsFolder:
+    """A folder with another path that does not exist yet."""
+    unused = HdfsFolder.__new__(HdfsFolder)
+    unused.__dict__.update(folder.__dict__ | {"path": f"{folder.path}-unused"})
+    return unused

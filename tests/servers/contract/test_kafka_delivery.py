@@ -1,4 +1,4 @@
-"""kafka.sink without transactions, at least once, with a real broker."""
+"""kafka.sink with delivery at_least_once, without transactions, on a real broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DirectTopic(Topic, DirectSinkHarness):
         return KafkaBackend(SinkPlace(OWNER, self.place.store, delivery or "at_least_once"), self.settings)
 
     def leftovers(self) -> list[str]:
-        return [left for left in super().leftovers() if "/manifests/" not in left]
+        return [path for path in super().leftovers() if "/manifests/" not in path]
 
 
 @pytest.mark.server
@@ -40,7 +40,7 @@ class TestKafkaAtLeastOnce(DirectSinkContract):
         return DirectTopic(kafka_server, tmp_path)
 
     def decided(self, harness: DirectSinkHarness, backend: SinkBackend, number: int, handles: Sequence[Handle]) -> None:
-        """The marker knows nothing of the epoch, so that the manifest is asked."""
+        """Record the decision in a manifest, because no marker names the epoch."""
         assert isinstance(harness, DirectTopic)
         assert harness.place.store is not None
         sinks = {OWNER: SinkHandles(kind=backend.kind, target=backend.target, handles=tuple(handles))}

@@ -1,4 +1,4 @@
-"""Event time over a real broker: a partition that lags, one that falls silent, and a topic that has an end."""
+"""Event time on a real broker: a lagging partition, an idle partition, and bounded topics."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = 1_000_000
 HOUR = 3600
-MOST_EPOCHS = 200
+MAX_EPOCHS = 200
 
 
-def ordered(folder: Path, attempt: int = 1) -> ExecutionOrders:
+def orders(folder: Path, attempt: int = 1) -> ExecutionOrders:
     return ExecutionOrders(
         application="timed",
         execution="one",
@@ -50,8 +50,8 @@ def lines_below(folder: Path) -> Iterator[str]:
         yield from path.read_text().splitlines()
 
 
-@pytest.mark.long  # of files: unit/test_event_time.py
-def test_a_partition_that_lags_holds_the_watermark_until_it_is_idle(
+@pytest.mark.long  # unit/test_event_time.py covers files
+def test_lagging_partition_holds_the_watermark_until_it_is_idle(
     kafka_server: KafkaServer, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = kafka_server.create_topic(partitions=2)
@@ -66,8 +66,8 @@ def test_a_partition_that_lags_holds_the_watermark_until_it_is_idle(
 
     manifests: list[Manifest] = []
 
-    def after(manifest: Manifest) -> None:
-        """The backlog of the one partition for three epochs; the other goes on all the time."""
+    def on_epoch(manifest: Manifest) -> None:
+        """Add to the lagging partition for three epochs, and to the other in every epoch."""
         manifests.append(manifest)
         if len(manifests) <= 3:
             produce(1, *range(-HOUR + 10 * len(manifests), -HOUR + 10 * len(manifests) + 5))
@@ -83,14 +83,14 @@ def test_a_partition_that_lags_holds_the_watermark_until_it_is_idle(
     def idle() -> bool:
         return bool(manifests) and manifests[-1].clock.partitions["ts"][behind].idle
 
-    hooks = Hooks(on_epoch=after, stop_requested=idle, epochs_limit=MOST_EPOCHS)
-    run(ordered(tmp_path), pipeline.graph(), spark, MemoryCatalog(MemoryCatalogState(), 1), hooks)
+    hooks = Hooks(on_epoch=on_epoch, stop_requested=idle, epochs_limit=MAX_EPOCHS)
+    run(orders(tmp_path), pipeline.graph(), spark, MemoryCatalog(MemoryCatalogState(), 1), hooks)
 
     assert idle(), "the partition never became idle"
     assert all(manifest.counts.late_rows == {} for manifest in manifests)
-    held = [manifest.clock.places["kept"].fire for manifest in manifests[:-1]]
+    watermarks = [manifest.clock.places["kept"].fire for manifest in manifests[:-1]]
     first = int((NOON - timedelta(hours=1)).timestamp()) * SECOND
-    assert max(held) <= first + 34 * SECOND, "the partition that lags was waited for"
+    assert max(watermarks) <= first + 34 * SECOND, "the watermark passed the lagging partition"
     last = manifests[-1].clock
     assert last.partitions["ts"][behind].watermark == first + 34 * SECOND
     assert last.places["kept"].fire >= int(NOON.timestamp() + 100) * SECOND
@@ -100,7 +100,7 @@ def test_a_partition_that_lags_holds_the_watermark_until_it_is_idle(
 
 
 @pytest.mark.long
-def test_a_topic_and_a_table_with_an_end_drain_the_application_and_what_comes_later_is_not_read(
+def test_bounded_topic_and_table_drain_the_application(
     kafka_server: KafkaServer, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic, empty = kafka_server.create_topic(partitions=2), kafka_server.create_topic()
@@ -108,14 +108,14 @@ def test_a_topic_and_a_table_with_an_end_drain_the_application_and_what_comes_la
     database = sa.create_engine(f"sqlite:///{tmp_path / 'in.sqlite'}")
     tables = [sa.Table(name, sa.MetaData(), sa.Column("id", sa.BigInteger)) for name in ("views", "none")]
 
-    def come(kafka_rows: list[dict[str, Any]], ids: range) -> None:
+    def insert(kafka_rows: list[dict[str, Any]], ids: range) -> None:
         send(kafka_server, topic, [json.dumps(row).encode() for row in kafka_rows])
         with database.begin() as connection:
             connection.execute(tables[0].insert(), [{"id": id} for id in ids])
 
     for table in tables:
         table.create(database)
-    come(clicks, range(5))
+    insert(clicks, range(5))
 
     schema, url = "id bigint, ts timestamp", f"sqlite:///{tmp_path / 'in.sqlite'}"
     pipeline = Pipeline("ended")
@@ -137,17 +137,17 @@ def test_a_topic_and_a_table_with_an_end_drain_the_application_and_what_comes_la
     hours.write("hours", files.sink(str(tmp_path / "hours"), format="json"))
     catalog, manifests = MemoryCatalogState(), list[Manifest]()
 
-    def after(manifest: Manifest) -> None:
+    def on_epoch(manifest: Manifest) -> None:
         manifests.append(manifest)
-        come([{"id": 100, "ts": NOON.isoformat()}], range(100, 101))
+        insert([{"id": 100, "ts": NOON.isoformat()}], range(100, 101))
 
-    hooks = Hooks(on_epoch=after, epochs_limit=MOST_EPOCHS)
-    run(ordered(tmp_path), pipeline.graph(), spark, MemoryCatalog(catalog, 1), hooks)
+    hooks = Hooks(on_epoch=on_epoch, epochs_limit=MAX_EPOCHS)
+    run(orders(tmp_path), pipeline.graph(), spark, MemoryCatalog(catalog, 1), hooks)
     assert [manifest.drained for manifest in manifests] == [*[False] * (len(manifests) - 1), True]
     assert sum(manifest.counts.rows_in for manifest in manifests) == len(clicks) + 5
     written = [json.loads(line) for line in lines_below(tmp_path / "hours")]
     assert sorted((row["source"], row["n"]) for row in written) == [("clicks", 7), ("views", 5)]
 
     epochs = len(manifests)
-    run(ordered(tmp_path, 2), pipeline.graph(), spark, MemoryCatalog(catalog, 2), hooks)
+    run(orders(tmp_path, 2), pipeline.graph(), spark, MemoryCatalog(catalog, 2), hooks)
     assert len(manifests) == epochs, "an epoch followed the last"

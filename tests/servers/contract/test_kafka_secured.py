@@ -1,4 +1,4 @@
-"""Kafka with TLS, passwords and rights: secrets by reference work, and every refusal is explained without them."""
+"""Kafka with TLS, passwords and ACLs: secrets are references, and no error message contains one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ AT_START = EpochScope(APPLICATION, EpochKey(BRANCH, 0), 1, None)
 
 @pytest.fixture
 def server(kafka_server: KafkaServer) -> KafkaServer:
-    """Its user has the rights that earlier tests gave, to topics of theirs."""
+    """A broker whose user has rights on the topics of earlier tests only."""
     return kafka_server
 
 
@@ -72,8 +72,7 @@ def grant(server: KafkaServer, kind: ResourceType, name: str, *operations: AclOp
 
 
 def topic_with_rights(server: KafkaServer, *operations: AclOperation, markers: bool = True) -> str:
-    """A topic, and a marker topic ``{topic}-markers``, with what docs/reference/sinks/kafka.md says that a sink
-    needs."""
+    """Create a topic and marker topic ``{topic}-markers`` with the rights that docs/reference/sinks/kafka.md lists."""
     topic = server.create_topic()
     grant(server, ResourceType.TOPIC, topic, *operations)
     if markers:
@@ -98,7 +97,7 @@ def ids(server: KafkaServer, topic: str) -> list[int]:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 @pytest.mark.by_turns(3)
-def test_a_sink_needs_the_rights_of_its_page_and_no_more(
+def test_documented_rights_suffice_for_a_sink(
     server: KafkaServer, options: Options, tmp_path: Path, mechanism: str
 ) -> None:
     topic = topic_with_rights(server, *DESCRIBING, AclOperation.WRITE)
@@ -112,10 +111,10 @@ def test_a_sink_needs_the_rights_of_its_page_and_no_more(
     assert sorted(ids(server, topic)) == [1, 2]
 
 
-def test_a_source_reads_with_a_password_by_reference(
+def test_source_reads_with_a_password_reference(
     server: KafkaServer, options: Options, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """From a file: the executors of a session that has begun see no new variables."""
+    """The secret is a file, because running executors do not see new environment variables."""
     topic = topic_with_rights(server, *DESCRIBING, AclOperation.READ, markers=False)
     (tmp_path / "password").write_text(f"{server.secured.password}\n")
     by_file = options(sasl_password=secret(f"file:{tmp_path / 'password'}"))
@@ -134,15 +133,15 @@ def test_a_source_reads_with_a_password_by_reference(
     assert sorted(row["id"] for row in source.read(spark, slice).collect()) == [0, 1, 2]
 
 
-def refused(error: EpochalError, server: KafkaServer, *secrets: str) -> str:
-    """The message: one line, without any secret."""
+def checked_message(error: EpochalError, server: KafkaServer, *secrets: str) -> str:
+    """Return the message of an error, after a check that it contains no secret."""
     text = f"{error.message} {error.__cause__}"
     for hidden in (server.secured.password, *secrets):
         assert hidden not in text
     return error.message
 
 
-def test_a_wrong_password_is_one_clear_error_without_it(
+def test_wrong_password_is_reported_without_the_password(
     server: KafkaServer, options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, "not-the-password")
@@ -151,16 +150,16 @@ def test_a_wrong_password_is_one_clear_error_without_it(
         backend = sink(server, topic, tmp_path, options(mechanism))
         with pytest.raises(SinkError) as failed:
             backend.recover(AT_START)
-        message = refused(failed.value, server, "not-the-password")
+        message = checked_message(failed.value, server, "not-the-password")
         assert re.search(r"^Kafka sink 'out': .*does not accept these credentials.*sasl_", message), message
     source = kafka.source(server.secured.bootstrap, topic, schema="id bigint", **options()).make()
     source.restore(None, [])
     with pytest.raises(EpochalError) as failed_source:
         source.plan(SliceLimits(None))
-    assert "does not accept these credentials" in refused(failed_source.value, server, "not-the-password")
+    assert "does not accept these credentials" in checked_message(failed_source.value, server, "not-the-password")
 
 
-def test_a_password_that_changed_is_said_at_the_commit_and_nothing_is_lost(
+def test_changed_password_blocks_the_commit_until_it_is_corrected(
     server: KafkaServer, options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = topic_with_rights(server, *DESCRIBING, AclOperation.WRITE)
@@ -171,20 +170,22 @@ def test_a_password_that_changed_is_said_at_the_commit_and_nothing_is_lost(
     monkeypatch.setenv(VARIABLE, "not-the-password")
     with pytest.raises(SinkError, match="does not accept these credentials") as failed:
         later.commit(epoch(1), [handle])
-    assert "Kafka sink main.out.0" in refused(failed.value, server, "not-the-password")
+    assert "Kafka sink main.out.0" in checked_message(failed.value, server, "not-the-password")
     monkeypatch.setenv(VARIABLE, server.secured.password)
     later.commit(epoch(1), [handle])
     assert ids(server, topic) == [1]
 
 
-def test_a_certificate_of_somebody_else_is_not_trusted(server: KafkaServer, options: Options, tmp_path: Path) -> None:
+def test_certificate_of_another_authority_is_rejected(server: KafkaServer, options: Options, tmp_path: Path) -> None:
     topic = topic_with_rights(server, *DESCRIBING, AclOperation.WRITE)
     other = tmp_path / "other.pem"
     request = ["-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(tmp_path / "key"), "-subj", "/CN=other"]
     subprocess.run(["openssl", "req", *request, "-out", str(other)], check=True, capture_output=True, timeout=60)
     with pytest.raises(SinkError) as failed:
         sink(server, topic, tmp_path, options(ssl_ca_location=str(other))).recover(AT_START)
-    assert re.search(r"Kafka sink 'out': .*certificates: check the sasl_ and ssl_", refused(failed.value, server))
+    assert re.search(
+        r"Kafka sink 'out': .*certificates: check the sasl_ and ssl_", checked_message(failed.value, server)
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_a_certificate_of_somebody_else_is_not_trusted(server: KafkaServer, opti
     ],
     ids=["none", "no-write"],
 )
-def test_missing_rights_are_named(
+def test_missing_rights_are_reported(
     server: KafkaServer, options: Options, tmp_path: Path, rights: tuple[AclOperation, ...], message: str
 ) -> None:
     topic = topic_with_rights(server, *rights)
@@ -207,14 +208,12 @@ def test_missing_rights_are_named(
 
     with pytest.raises(SinkError) as failed:
         run()
-    assert re.search(message, refused(failed.value, server), re.DOTALL), failed.value.message
+    assert re.search(message, checked_message(failed.value, server), re.DOTALL), failed.value.message
     assert ids(server, topic) == []
 
 
-def test_what_stopped_a_transaction_is_named_however_early_the_broker_refuses(
-    server: KafkaServer, options: Options
-) -> None:
-    """The refusal may come before the next record: the client then says of that record only that it cannot be taken."""
+def test_cause_of_a_stopped_transaction_is_reported(server: KafkaServer, options: Options) -> None:
+    """After an early refusal the client reports only that it cannot accept the next record."""
     topic = topic_with_rights(server, *DESCRIBING)
     connection = Connection(server.secured.bootstrap, options())
     producer = RecordProducer(connection, None, transactional_id=f"{BRANCH}.out.0")
@@ -235,7 +234,7 @@ def test_what_stopped_a_transaction_is_named_however_early_the_broker_refuses(
     assert producer.cause(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_a_password_is_given_by_reference_only(server: KafkaServer) -> None:
+def test_literal_passwords_are_rejected(server: KafkaServer) -> None:
     with pytest.raises(OptionError, match="sasl_password is given by reference") as failed:
         kafka.sink(server.secured.bootstrap, "out", sasl_password=server.secured.password)
     assert server.secured.password not in failed.value.message

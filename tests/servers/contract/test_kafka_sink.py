@@ -1,4 +1,4 @@
-"""The Kafka sink keeps the contract of sinks, with a real broker: also when answers are lost and calls come twice."""
+"""The Kafka sink satisfies the sink contract on a real broker, also with lost answers and repeated calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.server
 
 
 class Topic(SinkHarness):
-    """A topic and a marker topic of its own, read without Epochal: what a read_committed reader sees is visible."""
+    """A topic with its own marker topic, read without Epochal by a read_committed consumer."""
 
     def __init__(self, server: KafkaServer, folder: Path, **settings: Any) -> None:
         self.server = server
@@ -61,9 +61,9 @@ def losses() -> Losses:
 
 
 @pytest.mark.slow
-@pytest.mark.long  # test_troubled_servers loses the answers that matter most
+@pytest.mark.long  # test_troubled_servers covers the most important answers
 class TestKafkaSinkDegraded(SinkBackendContract):
-    """Two shards, transactions of two records; what follows each step is lost once, calls come twice."""
+    """Two shards and transactions of two records; the answer after each step is lost once, and calls are repeated."""
 
     @pytest.fixture
     def harness(self, kafka_server: KafkaServer, tmp_path: Path, losses: Losses) -> SinkHarness:

@@ -1,4 +1,4 @@
-"""The Kafka sink, with a real broker: what a record is made of, and one clear error for whatever is not right."""
+"""The Kafka sink on a real broker: the parts of its records, and the errors that it reports."""
 
 from __future__ import annotations
 
@@ -62,13 +62,15 @@ def prepare(backend: SinkBackend, epoch: EpochScope, rows: pa.Table | Sequence[M
 
 
 def write(backend: SinkBackend, branch: str, rows: pa.Table | Sequence[Mapping[str, Any]]) -> None:
-    """The first epoch of a branch."""
+    """Write the first epoch of a branch."""
     backend.recover(scope(branch, 0))
     backend.commit(scope(branch, 1), [prepare(backend, scope(branch, 1), rows)])
 
 
-def test_a_key_lands_where_kafkas_java_producer_puts_it(kafka_server: KafkaServer, make: Make, branch: str) -> None:
-    """Partitions as the broker's own tools compute them: murmur2 of the key, made positive, modulo the partitions."""
+def test_keys_map_to_the_same_partitions_as_in_kafkas_java_producer(
+    kafka_server: KafkaServer, make: Make, branch: str
+) -> None:
+    """Kafka's tools compute the partition as murmur2 of the key, made positive, modulo the number of partitions."""
     topic = kafka_server.create_topic(partitions=7)
     keys = [f"key-{number}" for number in range(60)] + ["é漢", ""]
     write(make(topic, key="k"), branch, [{"k": key} for key in keys])
@@ -79,7 +81,7 @@ def test_a_key_lands_where_kafkas_java_producer_puts_it(kafka_server: KafkaServe
 
 
 def murmur2(data: bytes) -> int:
-    """MurmurHash2, 32 bits, with the seed that Kafka's Java client uses; published test vectors below."""
+    """MurmurHash2, 32 bits, with the seed of Kafka's Java client. Published test vectors are below."""
     multiplier, mask = 0x5BD1E995, 0xFFFFFFFF
     value = (0x9747B28C ^ len(data)) & mask
     whole = len(data) // 4 * 4
@@ -93,12 +95,14 @@ def murmur2(data: bytes) -> int:
     return value ^ value >> 15
 
 
-def test_the_hash_is_javas() -> None:
+def test_murmur2_equals_that_of_kafkas_java_client() -> None:
     vectors = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
     assert {data: murmur2(data) - (1 << 32) for data in vectors} == vectors
 
 
-def test_all_parts_of_a_record(kafka_server: KafkaServer, make: Make, branch: str) -> None:
+def test_records_have_topic_partition_timestamp_headers_and_key(
+    kafka_server: KafkaServer, make: Make, branch: str
+) -> None:
     topic = kafka_server.create_topic(partitions=3, retention_ms="-1")
     other = kafka_server.create_topic(retention_ms="-1")
     at = datetime(2020, 2, 2, 2, 2, 2, 222000, tzinfo=UTC)
@@ -121,7 +125,7 @@ def test_all_parts_of_a_record(kafka_server: KafkaServer, make: Make, branch: st
     assert (second.key(), second.value(), second.headers()) == (None, None, None)
 
 
-def test_at_least_once_writes_from_the_task(kafka_server: KafkaServer, make: Make, branch: str) -> None:
+def test_at_least_once_delivery_writes_from_the_task(kafka_server: KafkaServer, make: Make, branch: str) -> None:
     topic = kafka_server.create_topic()
     backend = make(topic, delivery="at_least_once", value="v", format="raw")
     backend.recover(scope(branch, 0))
@@ -136,9 +140,7 @@ def test_at_least_once_writes_from_the_task(kafka_server: KafkaServer, make: Mak
 @pytest.mark.claim(
     "docs/concepts/guarantees.md: what column types, lengths and a topic's limit determine is found before the decision"
 )
-def test_a_record_is_as_large_as_its_topic_allows_and_no_larger(
-    kafka_server: KafkaServer, make: Make, branch: str
-) -> None:
+def test_records_larger_than_the_topic_allows_are_refused(kafka_server: KafkaServer, make: Make, branch: str) -> None:
     topic = kafka_server.create_topic(max_message_bytes="20000")
     backend = make(topic, key="k", value="v", format="raw")
     write(backend, branch, [{"k": f"fits-{number}", "v": b"x" * 19_800} for number in range(20)])
@@ -157,7 +159,7 @@ def test_a_record_is_as_large_as_its_topic_allows_and_no_larger(
     "docs/concepts/guarantees.md: is found after the decision: the sink waits until it is corrected, and nothing is "
     "lost"
 )
-def test_a_topic_that_shrank_after_the_decision_is_named_and_nothing_is_lost(
+def test_lowered_record_limit_blocks_the_commit_until_it_is_raised(
     kafka_server: KafkaServer, make: Make, branch: str
 ) -> None:
     topic = kafka_server.create_topic()
@@ -173,7 +175,7 @@ def test_a_topic_that_shrank_after_the_decision_is_named_and_nothing_is_lost(
     assert [message.key() for message in read_topic(kafka_server.bootstrap, topic)] == [b"a", b"b"]
 
 
-def test_a_missing_topic_is_made_only_when_asked(kafka_server: KafkaServer, make: Make, branch: str) -> None:
+def test_missing_topic_is_created_only_with_create(kafka_server: KafkaServer, make: Make, branch: str) -> None:
     with pytest.raises(SinkError, match=r"has no topic 'not-yet-.*'\. Create it, .*create=<number of partitions>"):
         make(f"not-yet-{branch}").recover(scope(branch, 0))
     write(make(f"made-{branch}", create=3), branch, [{"v": 1}])
@@ -181,13 +183,13 @@ def test_a_missing_topic_is_made_only_when_asked(kafka_server: KafkaServer, make
     assert len(kafka_server.admin().list_topics(f"made-{branch}", 10).topics[f"made-{branch}"].partitions) == 3
 
 
-def test_a_broker_that_is_not_there_is_waited_for(make: Make, branch: str) -> None:
+def test_unreachable_broker_is_reported_as_unavailable(make: Make, branch: str) -> None:
     backend = make("any", servers=f"127.0.0.1:{free_port()}")
     with pytest.raises(SinkUnavailable, match="No broker there answers"):
         backend.recover(scope(branch, 0))
 
 
-def test_a_lost_marker_is_an_error_but_a_new_sink_needs_none(
+def test_lost_marker_is_an_error_but_a_new_sink_needs_none(
     kafka_server: KafkaServer, make: Make, store: SnapshotStore, branch: str
 ) -> None:
     topic = kafka_server.create_topic()
@@ -218,30 +220,32 @@ def manifest(branch: str, epoch: int, sinks: Sequence[str]) -> Manifest:
     )
 
 
-def test_a_marker_ahead_of_the_state_is_lost_state(kafka_server: KafkaServer, make: Make, branch: str) -> None:
+def test_marker_ahead_of_the_state_is_reported_as_lost_state(
+    kafka_server: KafkaServer, make: Make, branch: str
+) -> None:
     topic = kafka_server.create_topic()
     write(make(topic), branch, [{"v": 1}])
     with pytest.raises(SinkError, match="already holds epoch 1, but the application's state is at epoch 0: state was"):
         make(topic).recover(scope(branch, 0, attempt=2))
 
 
-def test_another_number_of_shards_is_refused(kafka_server: KafkaServer, make: Make, branch: str) -> None:
+def test_changed_number_of_shards_is_refused(kafka_server: KafkaServer, make: Make, branch: str) -> None:
     topic = kafka_server.create_topic()
     write(make(topic, shards=2), branch, [{"v": 1}])
     with pytest.raises(SinkError, match="was started with shards=2, and now has 3"):
         make(topic, shards=3).recover(scope(branch, 1, attempt=2))
 
 
-def test_a_marker_topic_that_forgets_is_refused(kafka_server: KafkaServer, make: Make, branch: str) -> None:
+def test_marker_topic_without_compaction_is_refused(kafka_server: KafkaServer, make: Make, branch: str) -> None:
     topic, markers = kafka_server.create_topic(), kafka_server.create_topic(prefix="markers")
     with pytest.raises(SinkError, match=r"has cleanup\.policy=delete: Kafka would delete markers"):
         make(topic, marker_topic=markers).recover(scope(branch, 0))
 
 
-def test_anothers_open_transaction_in_the_marker_topic_does_not_hide_a_marker(
+def test_open_transaction_in_the_marker_topic_does_not_hide_a_marker(
     kafka_server: KafkaServer, make: Make, branch: str
 ) -> None:
-    """Of two sinks that died together, the first to recover neither waits for the other nor overlooks its marker."""
+    """Two sinks died together; the first to recover does not wait for the other and finds its own marker."""
     topic = kafka_server.create_topic()
     write(make(topic), branch, [{"v": 1}])
     other = Producer({"bootstrap.servers": kafka_server.bootstrap, "transactional.id": f"{branch}.other.0"})
@@ -258,9 +262,7 @@ def test_anothers_open_transaction_in_the_marker_topic_does_not_hide_a_marker(
     assert len(read_topic(kafka_server.bootstrap, topic)) == 2
 
 
-def test_an_epoch_that_was_given_up_leaves_a_marker_and_no_rows(
-    kafka_server: KafkaServer, make: Make, branch: str
-) -> None:
+def test_abandoned_epoch_writes_a_marker_and_no_rows(kafka_server: KafkaServer, make: Make, branch: str) -> None:
     topic = kafka_server.create_topic()
     backend = make(topic)
     backend.recover(scope(branch, 0))
@@ -271,7 +273,7 @@ def test_an_epoch_that_was_given_up_leaves_a_marker_and_no_rows(
     assert [message.value() for message in read_topic(kafka_server.bootstrap, topic)] == [b'{"v":2}']
 
 
-def test_what_is_not_a_marker_is_named(kafka_server: KafkaServer, make: Make, branch: str) -> None:
+def test_invalid_marker_is_reported(kafka_server: KafkaServer, make: Make, branch: str) -> None:
     topic, markers = kafka_server.create_topic(), kafka_server.create_topic(cleanup_policy="compact")
     producer = Producer({"bootstrap.servers": kafka_server.bootstrap})
     producer.produce(markers, b"nonsense", f"{branch}.out.0")
@@ -280,7 +282,7 @@ def test_what_is_not_a_marker_is_named(kafka_server: KafkaServer, make: Make, br
         make(topic, marker_topic=markers).recover(scope(branch, 0))
 
 
-def test_the_marker_says_what_is_there(kafka_server: KafkaServer, make: Make, branch: str) -> None:
+def test_marker_records_epoch_attempt_and_rows(kafka_server: KafkaServer, make: Make, branch: str) -> None:
     topic, markers = kafka_server.create_topic(), kafka_server.create_topic(cleanup_policy="compact")
     write(make(topic, marker_topic=markers), branch, [{"v": 1}, {"v": 2}])
     (message,) = read_topic(kafka_server.bootstrap, markers)

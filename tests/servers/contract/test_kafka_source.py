@@ -1,4 +1,4 @@
-"""The Kafka source, with a real broker: exact slices, new partitions, every format; what was lost is an error."""
+"""The Kafka source on a real broker: exact slices, new partitions, every format; lost records are an error."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def numbers(*ids: int) -> list[bytes]:
 
 
 def take(source: Source, limits: SliceLimits = ALL) -> Slice:
-    """The next slice, accepted; it travels as JSON, as in a manifest. A transaction's end may show a moment later."""
+    """Plan and accept the next slice, encoded as in a manifest. Waits for the end of transactions to become visible."""
     deadline = time.monotonic() + 30
     while (slice := source.plan(limits)) is None:
-        assert time.monotonic() < deadline, "there is nothing to take"
+        assert time.monotonic() < deadline, "no slice is available"
         time.sleep(0.05)
     source.accept(slice)
     return Slice.model_validate_json(slice.model_dump_json())
@@ -79,7 +79,7 @@ def make(kafka_server: KafkaServer) -> Callable[..., Source]:
 Make = Callable[..., Source]
 
 
-def test_slices_of_several_partitions_follow_each_other(
+def test_slices_of_several_partitions_are_consecutive(
     kafka_server: KafkaServer, spark: SparkSession, make: Make
 ) -> None:
     topic = kafka_server.create_topic(partitions=3)
@@ -97,7 +97,7 @@ def test_slices_of_several_partitions_follow_each_other(
     assert ids(source, spark, first) == [*range(50), *range(100, 150), *range(200, 250)]
 
 
-def test_slices_end_with_the_punctuation_of_every_partition(
+def test_slices_end_at_the_punctuation_of_every_partition(
     kafka_server: KafkaServer, spark: SparkSession, make: Make
 ) -> None:
     topic = kafka_server.create_topic(partitions=2)
@@ -116,10 +116,10 @@ def test_slices_end_with_the_punctuation_of_every_partition(
     send(kafka_server, topic, numbers(99))
     assert ids(source, spark, take(source, limit)) == [4, 50, 51]
 
-    again = make(topic, schema=DDL, punctuation="end", bounded=True)
-    again.limit_to_bounds()
-    assert [len(ids(again, spark, take(again, limit))) for _ in range(3)] == [5, 3, 1]
-    assert again.ended
+    from_the_start = make(topic, schema=DDL, punctuation="end", bounded=True)
+    from_the_start.limit_to_bounds()
+    assert [len(ids(from_the_start, spark, take(from_the_start, limit))) for _ in range(3)] == [5, 3, 1]
+    assert from_the_start.ended
     available = make(topic, schema=DDL, punctuation="end")
     available.limit_to_available()
     assert [len(ids(available, spark, take(available, limit))) for _ in range(2)] == [5, 3]
@@ -127,12 +127,12 @@ def test_slices_end_with_the_punctuation_of_every_partition(
     assert available.ended
 
 
-def test_only_records_that_were_there_are_available(kafka_server: KafkaServer, make: Make) -> None:
+def test_available_records_are_those_present_at_the_start(kafka_server: KafkaServer, make: Make) -> None:
     topic = kafka_server.create_topic(partitions=2)
     send(kafka_server, topic, numbers(*range(30)), partition=0)
     source = make(topic, schema=DDL)
     while (found := source.plan(ALL)) is None or found.end["offsets"][topic]["0"] < 30:
-        time.sleep(0.05)  # the broker shows what was sent a moment later
+        time.sleep(0.05)  # sent records become visible with a delay
     source.limit_to_available()
     send(kafka_server, topic, numbers(*range(10)), partition=0)
     send(kafka_server, topic, numbers(*range(10)), partition=1)
@@ -149,12 +149,12 @@ def test_only_records_that_were_there_are_available(kafka_server: KafkaServer, m
     assert later.ended
 
 
-def test_a_bounded_source_ends_with_the_records_that_were_there(kafka_server: KafkaServer, make: Make) -> None:
+def test_bounded_source_ends_with_the_records_present_at_its_start(kafka_server: KafkaServer, make: Make) -> None:
     topic = kafka_server.create_topic(partitions=2)
     send(kafka_server, topic, numbers(*range(30)), partition=0)
     source = make(topic, schema=DDL, bounded=True)
     while source.plan(ALL) is None:
-        time.sleep(0.05)  # the broker shows what was sent a moment later
+        time.sleep(0.05)  # sent records become visible with a delay
     source.limit_to_bounds()
     send(kafka_server, topic, numbers(*range(10)), partition=0)
     send(kafka_server, topic, numbers(*range(10)), partition=1)
@@ -168,9 +168,7 @@ def test_a_bounded_source_ends_with_the_records_that_were_there(kafka_server: Ka
     assert (endless.bounded, endless.ended) == (False, False)
 
 
-def test_a_bounded_source_without_new_records_has_ended_before_it_is_asked(
-    kafka_server: KafkaServer, make: Make
-) -> None:
+def test_bounded_source_of_an_empty_topic_ends_immediately(kafka_server: KafkaServer, make: Make) -> None:
     topic = kafka_server.create_topic(partitions=2)
     source = make(topic, schema=DDL, bounded=True)
     assert not source.ended
@@ -179,9 +177,7 @@ def test_a_bounded_source_without_new_records_has_ended_before_it_is_asked(
     assert (source.ended, source.plan(ALL)) == (True, None)
 
 
-def test_a_new_attempt_goes_on_where_the_last_one_was(
-    kafka_server: KafkaServer, spark: SparkSession, make: Make
-) -> None:
+def test_new_attempt_continues_at_the_last_offsets(kafka_server: KafkaServer, spark: SparkSession, make: Make) -> None:
     topic = kafka_server.create_topic()
     send(kafka_server, topic, numbers(1, 2, 3))
     source = make(topic, schema=DDL)
@@ -195,7 +191,7 @@ def test_a_new_attempt_goes_on_where_the_last_one_was(
     assert ids(by_slices, spark, take(by_slices)) == [3]
 
 
-def test_a_limit_takes_of_every_partition(kafka_server: KafkaServer, spark: SparkSession, make: Make) -> None:
+def test_limit_is_shared_by_all_partitions(kafka_server: KafkaServer, spark: SparkSession, make: Make) -> None:
     topic = kafka_server.create_topic(partitions=2)
     send(kafka_server, topic, numbers(*range(90)), partition=0)
     send(kafka_server, topic, numbers(*range(1000, 1010)), partition=1)
@@ -209,7 +205,7 @@ def test_a_limit_takes_of_every_partition(kafka_server: KafkaServer, spark: Spar
     assert found == sorted(found, key=found.index) and sorted(found) == [*range(90), *range(1000, 1010)]
 
 
-def test_aborted_records_and_commit_records_are_passed_over(
+def test_aborted_records_and_transaction_markers_are_skipped(
     kafka_server: KafkaServer, spark: SparkSession, make: Make
 ) -> None:
     topic = kafka_server.create_topic()
@@ -235,9 +231,7 @@ def test_aborted_records_and_commit_records_are_passed_over(
     assert ids(source, spark, take(source)) == [5, 6]
 
 
-def test_partitions_and_topics_that_come_later_are_found(
-    kafka_server: KafkaServer, spark: SparkSession, make: Make
-) -> None:
+def test_new_partitions_and_topics_are_discovered(kafka_server: KafkaServer, spark: SparkSession, make: Make) -> None:
     one = kafka_server.create_topic(prefix="found")
     family = one.split("-")[1]
     source = make(pattern=f".*-{family}(-more)?", schema=DDL, start="latest")
@@ -253,7 +247,7 @@ def test_partitions_and_topics_that_come_later_are_found(
     assert slice.end == {"offsets": {one: {"0": 0, "1": 1}, more: {"0": 1}}}
 
 
-def test_where_to_start(kafka_server: KafkaServer, spark: SparkSession, make: Make) -> None:
+def test_start_positions(kafka_server: KafkaServer, spark: SparkSession, make: Make) -> None:
     topic = kafka_server.create_topic(partitions=2, retention_ms="-1")
     for second in range(5):
         send(kafka_server, topic, numbers(second), timestamp=1_700_000_000_000 + second * 1000)
@@ -290,7 +284,7 @@ def avro(row: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def test_every_format_and_all_that_a_record_has(kafka_server: KafkaServer, spark: SparkSession, make: Make) -> None:
+def test_every_format_and_all_metadata_are_read(kafka_server: KafkaServer, spark: SparkSession, make: Make) -> None:
     at = datetime(2024, 2, 29, 12, 30, tzinfo=UTC)
     values: dict[str, bytes] = {
         "json": numbers(1)[0],
@@ -335,9 +329,7 @@ def test_every_format_and_all_that_a_record_has(kafka_server: KafkaServer, spark
             assert first[0] == {"json": 1, "string": "é漢", "raw": bytearray(b"\xff\x00")}[format]
 
 
-def test_a_record_that_does_not_fit_is_named_or_dropped(
-    kafka_server: KafkaServer, spark: SparkSession, make: Make
-) -> None:
+def test_malformed_record_is_reported_or_dropped(kafka_server: KafkaServer, spark: SparkSession, make: Make) -> None:
     for format, schema, bad in (
         ("json", DDL, b'{"id": "many"}'),
         ("json", DDL, b"\xff"),
@@ -360,7 +352,7 @@ def test_a_record_that_does_not_fit_is_named_or_dropped(
         assert len(tolerant.read(spark, take(tolerant)).collect()) == 2
 
 
-def test_records_that_expired_before_they_were_read_are_an_error(
+def test_records_expired_before_they_were_read_are_an_error(
     kafka_server: KafkaServer, spark: SparkSession, make: Make
 ) -> None:
     topic = kafka_server.create_topic()
@@ -378,7 +370,7 @@ def test_records_that_expired_before_they_were_read_are_an_error(
     assert "offsets 7 to 10 now" in failure.message
 
 
-def test_a_topic_that_was_made_again_is_an_error(kafka_server: KafkaServer, spark: SparkSession, make: Make) -> None:
+def test_recreated_topic_is_an_error(kafka_server: KafkaServer, spark: SparkSession, make: Make) -> None:
     topic = kafka_server.create_topic()
     source = make(topic, schema=DDL)
     send(kafka_server, topic, numbers(1, 2))
@@ -391,18 +383,18 @@ def test_a_topic_that_was_made_again_is_an_error(kafka_server: KafkaServer, spar
     kafka_server.create_topic(name=topic)
     send(kafka_server, topic, numbers(*range(100, 110)))
     for broken in (lambda: source.plan(ALL), lambda: restored(make, topic, [slice]).read(spark, slice)):
-        with pytest.raises(SourceChanged, match="was deleted and made again"):
+        with pytest.raises(SourceChanged, match="was deleted and made from_the_start"):
             broken()
 
 
-def test_what_is_not_there_is_said_at_once(kafka_server: KafkaServer, make: Make) -> None:
+def test_missing_topic_is_reported_immediately(kafka_server: KafkaServer, make: Make) -> None:
     with pytest.raises(SourceError, match="has no topic 'absent'"):
         make("absent", schema=DDL).plan(ALL)
     assert make(pattern="absent-.*", schema=DDL).plan(ALL) is None
 
 
 @pytest.mark.by_turns(3)
-def test_while_the_broker_is_away_there_is_nothing_new(
+def test_no_slice_is_planned_while_the_broker_is_down(
     kafka_server: KafkaServer, spark: SparkSession, make: Make
 ) -> None:
     topic = kafka_server.create_topic()
@@ -428,14 +420,14 @@ def restored(make: Make, topic: str, slices: Sequence[Slice]) -> Source:
 def expire(server: KafkaServer, topic: str, before: int) -> None:
     from confluent_kafka import TopicPartition
 
-    place = TopicPartition(topic, 0, before)
+    partition = TopicPartition(topic, 0, before)
     admin = server.admin()
-    admin.delete_records([place])[place].result(30)
+    admin.delete_records([partition])[partition].result(30)
 
 
-def wait_until(reached: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
-    while not reached():
+    while not condition():
         if time.monotonic() > deadline:
-            raise EpochalError("what was waited for did not come")
+            raise EpochalError("timed out waiting for a condition")
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""PostgreSQL's two-phase commit keeps the contract of sinks; and what only it promises."""
+"""The two-phase PostgreSQL sink satisfies the sink contract, and its own guarantees."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from epochal.testing.contract import (
     StepAnswers,
 )
 from epochal.testing.servers.postgresql import PostgresqlServer
-from epochal.testing.servers.proxy import TcpProxy, proxy
+from epochal.testing.servers.proxy import TcpProxy
 from epochal.testing.sink_contract import APPLICATION, BRANCH, SCHEMA, epoch, pre_commit, rows, same
 from tests.kit.databases import TABLE, OrderedChanges, TestDatabase, ThroughProxy, manifest
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.server
 
 class TwoPhaseDatabase(TestDatabase, SinkHarness):
     def make(self) -> PostgresqlTwoPhaseBackend:
-        return self.kept(PostgresqlTwoPhaseBackend(SinkPlace("out", self.store), self.address, self.writing))
+        return self.registered(PostgresqlTwoPhaseBackend(SinkPlace("out", self.store), self.address, self.writing))
 
     def leftovers(self) -> list[str]:
         return [
@@ -57,9 +57,9 @@ class TestPostgresqlTwoPhase(SinkBackendContract):
         return database
 
 
-@pytest.mark.long  # the class below loses more answers than these
+@pytest.mark.long  # TestPostgresqlTwoPhaseWithLostAnswers loses more answers
 class TestPostgresqlTwoPhaseDegraded(SinkBackendContract):
-    """What follows each step is lost once; calls come twice, each from another process."""
+    """The answer after each step is lost once; each call is repeated from another process."""
 
     @pytest.fixture
     def harness(self, database: TwoPhaseDatabase) -> SinkHarness:
@@ -67,14 +67,8 @@ class TestPostgresqlTwoPhaseDegraded(SinkBackendContract):
 
 
 @pytest.fixture(scope="module")
-def before(postgresql_server: PostgresqlServer) -> Iterator[TcpProxy]:
-    with proxy(postgresql_server.port) as before:
-        yield before
-
-
-@pytest.fixture(scope="module")
-def losses(before: TcpProxy) -> Losses:
-    return Losses(ProxyAnswers(before))
+def losses(postgresql_proxy: TcpProxy) -> Losses:
+    return Losses(ProxyAnswers(postgresql_proxy))
 
 
 @pytest.mark.slow
@@ -83,15 +77,20 @@ class TestPostgresqlTwoPhaseWithLostAnswers(SinkBackendContract):
 
     @pytest.fixture
     def harness(
-        self, postgresql_url: str, before: TcpProxy, losses: Losses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        postgresql_url: str,
+        postgresql_proxy: TcpProxy,
+        losses: Losses,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> Iterator[SinkHarness]:
         database = TwoPhaseThroughProxy(postgresql_url, tmp_path, monkeypatch)
-        database.before = before
+        database.proxy = postgresql_proxy
         yield DegradedSinkHarness(database, losses)
         database.close()
 
 
-def begun(database: TwoPhaseDatabase) -> PostgresqlTwoPhaseBackend:
+def started(database: TwoPhaseDatabase) -> PostgresqlTwoPhaseBackend:
     backend = database.make()
     backend.check(SCHEMA)
     backend.recover(at(0))
@@ -103,26 +102,28 @@ def at(latest: int, attempt: int = 1) -> EpochScope:
 
 
 class TestValidation:
-    def test_the_database_refuses_a_row_before_the_decision(self, database: TwoPhaseDatabase) -> None:
-        """What only the database can know: a unique constraint against rows that are there, a check."""
+    def test_database_refuses_rows_before_the_decision(self, database: TwoPhaseDatabase) -> None:
+        """Constraints that only the database can check: uniqueness among existing rows, a CHECK."""
         database.run(f"CREATE TABLE {TABLE} (id bigint unique, name text, CHECK (id <> 13))")
-        backend = begun(database)
+        backend = started(database)
         backend.commit(epoch(1), [pre_commit(backend, epoch(1), rows(1, 2))])
-        for wrong, said in ((2, r"Key \(id\)=\(2\) already exists"), (13, r"Failing row contains \(13,")):
-            with pytest.raises(SinkError, match=rf"Sink 'out', subtask 0, could not write .*{said}"):
+        for wrong, message in ((2, r"Key \(id\)=\(2\) already exists"), (13, r"Failing row contains \(13,")):
+            with pytest.raises(SinkError, match=rf"Sink 'out', subtask 0, could not write .*{message}"):
                 pre_commit(backend, epoch(2), rows(wrong))
         assert database.leftovers() == []
         backend.commit(epoch(3, parent=1), [pre_commit(backend, epoch(3, parent=1), rows(3))])
         assert same(database.visible(), rows(1, 2, 3))
 
-    def test_a_deferred_constraint_is_checked_when_it_is_prepared(self, database: TwoPhaseDatabase) -> None:
+    def test_deferred_constraints_are_checked_at_prepare(self, database: TwoPhaseDatabase) -> None:
         database.run(f"CREATE TABLE {TABLE} (id bigint unique deferrable initially deferred, name text)")
-        backend = begun(database)
+        backend = started(database)
         with pytest.raises(SinkError, match=r"could not pre-commit .*Key \(id\)=\(1\) already exists"):
             pre_commit(backend, epoch(1), rows(1, 1))
         assert database.leftovers() == []
 
-    def test_keys_and_operations(self, postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_upserts_inserts_and_deletes_are_committed(
+        self, postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         database = TwoPhaseDatabase(postgresql_url, tmp_path, monkeypatch, keys=("id",), operation="does")
         schema = pa.schema([pa.field("does", pa.string()), *SCHEMA])
         backend = database.make()
@@ -143,7 +144,7 @@ class TestValidation:
     @pytest.mark.parametrize(
         "kind", [pa.int64(), pa.string(), pa.timestamp("us", "UTC"), pa.decimal128(20, 2)], ids=str
     )
-    def test_older_rows_of_later_epochs_leave_newer_ones(
+    def test_older_rows_of_later_epochs_do_not_replace_newer_ones(
         self, postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType
     ) -> None:
         database = TwoPhaseDatabase(postgresql_url, tmp_path, monkeypatch, **OrderedChanges.writing)
@@ -159,12 +160,12 @@ class TestValidation:
             assert found == {id: name for id, (_, name) in changes.newest.items()}, number
         database.close()
 
-    def test_one_key_in_two_subtasks_aborts_the_epoch(
+    def test_key_in_two_subtasks_aborts_the_epoch(
         self, database: TwoPhaseDatabase, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("epochal.backends.postgresql_two_phase.transaction.LOCK_SECONDS", 1)
         database.run(f"CREATE TABLE {TABLE} (id bigint primary key, name text)")
-        backend = begun(database)
+        backend = started(database)
         first = pre_commit(backend, epoch(1), rows(1), 0)
         with pytest.raises(SinkError, match="something else holds it"):
             pre_commit(backend, epoch(1), rows(1), 1)
@@ -173,7 +174,7 @@ class TestValidation:
 
 
 class TestRecovery:
-    def test_a_second_run_with_empty_state_appends_nothing_twice(self, database: TwoPhaseDatabase) -> None:
+    def test_second_run_with_empty_state_is_refused(self, database: TwoPhaseDatabase) -> None:
         for branch in (f"{APPLICATION}-00000001", f"{APPLICATION}-00000002"):
             backend, scope = database.make(), EpochScope(APPLICATION, EpochKey(branch, 1), 1, None)
             backend.check(SCHEMA)
@@ -185,8 +186,8 @@ class TestRecovery:
             backend.commit(scope, [pre_commit(backend, scope, rows(1))])
         assert same(database.visible(), rows(1))
 
-    def test_what_was_begun_after_the_latest_prepared_epoch_is_rolled_back(self, database: TwoPhaseDatabase) -> None:
-        backend = begun(database)
+    def test_transactions_after_the_latest_prepared_epoch_are_rolled_back(self, database: TwoPhaseDatabase) -> None:
+        backend = started(database)
         decided = pre_commit(backend, epoch(1), rows(1))
         assert pre_commit(backend, epoch(2), rows(2)).rows == 1
         backend.recover(at(1, attempt=2))
@@ -194,8 +195,8 @@ class TestRecovery:
         backend.commit(epoch(1, attempt=2), [decided])
         assert same(database.visible(), rows(1))
 
-    def test_what_a_manifest_names_stays_and_the_rest_goes(self, database: TwoPhaseDatabase) -> None:
-        backend = begun(database)
+    def test_transactions_not_named_in_a_manifest_are_rolled_back(self, database: TwoPhaseDatabase) -> None:
+        backend = started(database)
         named, lost = pre_commit(backend, epoch(1), rows(1)), pre_commit(backend, epoch(1), rows(99))
         assert len(database.leftovers()) == 2
         database.store.write_manifest(manifest(1, backend.target, (named,)))
@@ -205,7 +206,7 @@ class TestRecovery:
         backend.commit(epoch(1, attempt=2), [named])
         assert same(database.visible(), rows(1))
 
-    def test_other_branches_sinks_and_databases_are_left_alone(
+    def test_transactions_of_other_databases_are_not_touched(
         self,
         database: TwoPhaseDatabase,
         postgresql_server: PostgresqlServer,
@@ -213,22 +214,22 @@ class TestRecovery:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         other = TwoPhaseDatabase(postgresql_server.create_database(), tmp_path / "other", monkeypatch)
-        there = pre_commit(begun(other), epoch(5), rows(5))
-        begun(database).recover(at(0, attempt=9))
-        assert other.leftovers() == [there.payload["gid"]]
-        begun(other).abort(epoch(5), [there])
+        prepared = pre_commit(started(other), epoch(5), rows(5))
+        started(database).recover(at(0, attempt=9))
+        assert other.leftovers() == [prepared.payload["gid"]]
+        started(other).abort(epoch(5), [prepared])
         other.close()
 
-    def test_a_transaction_that_somebody_rolled_back_is_lost_not_committed(self, database: TwoPhaseDatabase) -> None:
-        backend = begun(database)
+    def test_transaction_rolled_back_by_hand_is_reported_as_lost(self, database: TwoPhaseDatabase) -> None:
+        backend = started(database)
         handle = pre_commit(backend, epoch(1), rows(1))
         backend.abort(epoch(1), [handle])
         with pytest.raises(SinkError, match=r"prepared transaction epochal:main:out:1:.* is lost"):
             backend.commit(epoch(1), [handle])
 
-    def test_the_ledger_forgets_old_epochs(self, database: TwoPhaseDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_ledger_deletes_old_epochs(self, database: TwoPhaseDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("epochal.backends.postgresql_two_phase.ledger.KEPT_EPOCHS", 2)
-        backend = begun(database)
+        backend = started(database)
         for number in range(1, 6):
             backend.commit(epoch(number), [pre_commit(backend, epoch(number), rows(number))])
         assert [row["epoch"] for row in database.rows("SELECT epoch FROM _epochal_ledger ORDER BY 1")] == [3, 4, 5]

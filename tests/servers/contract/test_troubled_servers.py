@@ -1,7 +1,7 @@
-"""Trouble between a sink and its server at the worst of moments: requests and answers lost, late, or held for ever.
+"""Network faults between a sink and its server during a commit: lost, delayed and held requests and answers.
 
-The servers are real, and behind the test kit's proxy. Whatever happens to a request of the commit, the commit is made
-again until it returns, as a driver does, and by a successor; then every row is there exactly once.
+The servers are real and behind a proxy. The commit is repeated until it returns, as in a driver, and then by a
+successor; afterwards every row is visible exactly once.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from tests.servers.contract.test_postgresql_two_phase import TwoPhaseThroughProx
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 LONG = pytest.mark.long
-TRIES = 30
-LATE_SECONDS = 0.5
+MAX_COMMITS = 30
+DELAY_SECONDS = 0.5
 ANSWER_SECONDS = 1.5
-"""How long the clients here wait for an answer that never comes."""
+"""Timeout of the clients for an answer that never arrives."""
 
 
-def committed(backend: SinkBackend, scope: EpochScope, handles: Sequence[Handle]) -> list[EpochalError]:
-    """Commit as a driver does: again and again. What went wrong meanwhile."""
+def commit_until_done(backend: SinkBackend, scope: EpochScope, handles: Sequence[Handle]) -> list[EpochalError]:
+    """Repeat a commit until it succeeds, as a driver does. Returns the errors before."""
     failures: list[EpochalError] = []
-    for _ in range(TRIES):
+    for _ in range(MAX_COMMITS):
         try:
             backend.commit(scope, handles)
             return failures
@@ -52,15 +52,15 @@ def committed(backend: SinkBackend, scope: EpochScope, handles: Sequence[Handle]
     raise AssertionError(f"never committed: {failures[-1]}")
 
 
-def through(harness: SinkHarness, before: TcpProxy, kind: Kind, asked: Asked) -> list[EpochalError]:
-    """Three epochs, the second in trouble; then its commit once more, by a successor. What went wrong meanwhile."""
+def check_commit_with_fault(harness: SinkHarness, proxy: TcpProxy, kind: Kind, asked: Asked) -> list[EpochalError]:
+    """Commit three epochs, the second under a fault, and one by a successor. Returns the errors of the second epoch."""
     backend = harness.make()
     backend.check(SCHEMA)
     backend.recover(EpochScope(APPLICATION, EpochKey(BRANCH, 0), 1, None))
     backend.commit(epoch(1), [pre_commit(backend, epoch(1), rows(1))])
     handles = [pre_commit(backend, epoch(2), rows(2, 3), 0), pre_commit(backend, epoch(2), rows(4), 1)]
-    with before.trouble(kind, asked, LATE_SECONDS) as trouble:
-        failures = committed(backend, epoch(2), handles)
+    with proxy.trouble(kind, asked, DELAY_SECONDS) as trouble:
+        failures = commit_until_done(backend, epoch(2), handles)
         assert trouble.met.is_set()
     assert same(harness.visible(), rows(1, 2, 3, 4))
     backend.commit(epoch(3), [pre_commit(backend, epoch(3), rows(5))])
@@ -78,23 +78,27 @@ class TestKafka:
         "asked",
         [pytest.param(kafka_request(0), marks=LONG, id="produce"), pytest.param(kafka_request(26), id="end")],
     )
-    def test_a_request_of_the_commit(self, kafka_server: KafkaServer, tmp_path: Path, kind: Kind, asked: Asked) -> None:
-        patience = {"socket_timeout_ms": int(ANSWER_SECONDS * 1000)}
+    def test_kafka_request_of_the_commit(
+        self, kafka_server: KafkaServer, tmp_path: Path, kind: Kind, asked: Asked
+    ) -> None:
+        client_options = {"socket_timeout_ms": int(ANSWER_SECONDS * 1000)}
         topic = Topic(
             kafka_server,
             tmp_path,
-            connection=Connection(kafka_server.bootstrap_through_proxy, patience),
+            connection=Connection(kafka_server.bootstrap_through_proxy, client_options),
             transaction_timeout_seconds=3 * ANSWER_SECONDS,
         )
-        through(topic, kafka_server.proxy, kind, asked)
+        check_commit_with_fault(topic, kafka_server.proxy, kind, asked)
 
     @LONG
-    def test_fencing(self, kafka_server: KafkaServer, tmp_path: Path, kind: Kind) -> None:
-        patience = {"socket_timeout_ms": int(ANSWER_SECONDS * 1000)}
-        topic = Topic(kafka_server, tmp_path, connection=Connection(kafka_server.bootstrap_through_proxy, patience))
+    def test_kafka_fencing_request(self, kafka_server: KafkaServer, tmp_path: Path, kind: Kind) -> None:
+        client_options = {"socket_timeout_ms": int(ANSWER_SECONDS * 1000)}
+        topic = Topic(
+            kafka_server, tmp_path, connection=Connection(kafka_server.bootstrap_through_proxy, client_options)
+        )
         backend = topic.make()
-        with kafka_server.proxy.trouble(kind, kafka_request(22), LATE_SECONDS) as trouble:
-            for _ in range(TRIES):
+        with kafka_server.proxy.trouble(kind, kafka_request(22), DELAY_SECONDS) as trouble:
+            for _ in range(MAX_COMMITS):
                 try:
                     backend.recover(EpochScope(APPLICATION, EpochKey(BRANCH, 0), 1, None))
                     break
@@ -106,66 +110,68 @@ class TestKafka:
 
 
 @pytest.fixture
-def before_postgresql(postgresql_server: PostgresqlServer) -> Iterator[TcpProxy]:
-    with proxy(postgresql_server.port) as before:
-        yield before
+def postgresql_proxy(postgresql_server: PostgresqlServer) -> Iterator[TcpProxy]:
+    with proxy(postgresql_server.port) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)
-def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_answer_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epochal.backends.dbms.patience.ANSWER_SECONDS", ANSWER_SECONDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestPostgresql:
-    @pytest.mark.parametrize("request_of", [*(pytest.param(it, marks=LONG) for it in ("UPDATE", "COPY")), "COMMIT"])
-    def test_a_statement_of_the_commit(
+    @pytest.mark.parametrize(
+        "statement", [*(pytest.param(statement, marks=LONG) for statement in ("UPDATE", "COPY")), "COMMIT"]
+    )
+    def test_sql_statement_of_the_commit(
         self,
         postgresql_url: str,
-        before_postgresql: TcpProxy,
+        postgresql_proxy: TcpProxy,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
         kind: Kind,
-        request_of: str,
+        statement: str,
     ) -> None:
         database = DbmsThroughProxy(postgresql_url, tmp_path, monkeypatch)
-        database.before = before_postgresql
-        failures = through(database, before_postgresql, kind, containing(request_of.encode()))
+        database.proxy = postgresql_proxy
+        failures = check_commit_with_fault(database, postgresql_proxy, kind, containing(statement.encode()))
         database.close()
         if kind == "delay":
             assert failures == []
-        elif request_of == "COMMIT":
+        elif statement == "COMMIT":
             assert isinstance(failures[0], OutcomeUnknown)
 
     def test_commit_prepared(
         self,
         postgresql_url: str,
-        before_postgresql: TcpProxy,
+        postgresql_proxy: TcpProxy,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
         kind: Kind,
     ) -> None:
         database = TwoPhaseThroughProxy(postgresql_url, tmp_path, monkeypatch)
-        database.before = before_postgresql
-        failures = through(database, before_postgresql, kind, containing(b"COMMIT PREPARED"))
+        database.proxy = postgresql_proxy
+        failures = check_commit_with_fault(database, postgresql_proxy, kind, containing(b"COMMIT PREPARED"))
         database.close()
         assert [type(failure) for failure in failures] == ([] if kind == "delay" else [OutcomeUnknown])
 
-    def test_prepare(
+    def test_prepare_transaction(
         self,
         postgresql_url: str,
-        before_postgresql: TcpProxy,
+        postgresql_proxy: TcpProxy,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
         kind: Kind,
     ) -> None:
-        """The task fails, and its epoch with it; what it may have prepared is swept, and holds no row's lock."""
+        """The task and its epoch fail; a transaction that it may have prepared is swept and holds no row locks."""
         database = TwoPhaseThroughProxy(postgresql_url, tmp_path, monkeypatch)
-        database.before = before_postgresql
+        database.proxy = postgresql_proxy
         backend = database.make()
         backend.check(SCHEMA)
         backend.recover(EpochScope(APPLICATION, EpochKey(BRANCH, 0), 1, None))
-        with before_postgresql.trouble(kind, containing(b"PREPARE TRANSACTION"), LATE_SECONDS) as trouble:
+        with postgresql_proxy.trouble(kind, containing(b"PREPARE TRANSACTION"), DELAY_SECONDS) as trouble:
             if kind == "delay":
                 pre_commit(backend, epoch(1), rows(1))
             else:
@@ -180,18 +186,21 @@ class TestPostgresql:
 
 
 @pytest.fixture
-def before_hdfs(hdfs_server: HdfsServer) -> Iterator[TcpProxy]:
-    with proxy(int(hdfs_server.url.rpartition(":")[2])) as before:
-        yield before
+def name_node_proxy(hdfs_server: HdfsServer) -> Iterator[TcpProxy]:
+    with proxy(int(hdfs_server.url.rpartition(":")[2])) as running:
+        yield running
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=LONG) if kind == "hold" else kind for kind in KINDS])
 @pytest.mark.parametrize(
-    "operation", [*(pytest.param(it, marks=LONG) for it in ("MKDIRS", "RENAME")), "epoch%3D0000000002&renameoptions"]
+    "operation",
+    [*(pytest.param(name, marks=LONG) for name in ("MKDIRS", "RENAME")), "epoch%3D0000000002&renameoptions"],
 )
-def test_hdfs(hdfs_server: HdfsServer, before_hdfs: TcpProxy, kind: Kind, operation: str) -> None:
-    """Making the folder, gathering a file, and the one rename that shows the epoch."""
+def test_hdfs_request_of_the_commit(
+    hdfs_server: HdfsServer, name_node_proxy: TcpProxy, kind: Kind, operation: str
+) -> None:
+    """The requests that create the folder, gather a file, and rename the epoch's folder to make it visible."""
     folder = FolderThroughProxy(hdfs_server)
-    folder.before, folder.timeout_seconds = before_hdfs, ANSWER_SECONDS
-    failures = through(folder, before_hdfs, kind, containing(operation.encode()))
+    folder.proxy, folder.timeout_seconds = name_node_proxy, ANSWER_SECONDS
+    failures = check_commit_with_fault(folder, name_node_proxy, kind, containing(operation.encode()))
     assert failures == [] if kind == "delay" else all(isinstance(failure, OutcomeUnknown) for failure in failures)

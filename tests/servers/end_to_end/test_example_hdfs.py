@@ -1,4 +1,4 @@
-"""The HDFS example ends as it says."""
+"""The HDFS example and the Python blocks of its documentation page."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.service.end_to_end.blocks import blocks_of
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.server
-def test_the_days_equal_pandas_after_driver_and_name_node_were_killed(
+def test_hdfs_example_equals_pandas_after_kills(
     hdfs_server: HdfsServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from examples.hdfs import demo  # the flights take seconds to load, also where this test is not chosen
+    from examples.hdfs import demo  # takes seconds to import, also when this test is deselected
 
     with SparkJvm() as jvm:
         assert demo.run(hdfs_server, tmp_path, jvm) == 0
@@ -26,7 +26,7 @@ def test_the_days_equal_pandas_after_driver_and_name_node_were_killed(
     assert "equal to what pandas computes" in output
 
 
-def test_the_pages_python_runs() -> None:
+def test_python_blocks_of_the_hdfs_page_run() -> None:
     names: dict[str, object] = {}
     for block in blocks_of("docs/reference/sinks/hdfs.md", "python"):
         exec(block.code, names)  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""The Kafka example as a person runs it, and the page about Kafka."""
+"""The Kafka example, run as a command, and the Python blocks of its documentation page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.service.end_to_end.blocks import ROOT, blocks_of
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.server
-def test_flights_through_kafka() -> None:
+def test_kafka_example_equals_pandas() -> None:
     try:
         artifacts(f"kafka-{VERSION}", COORDINATES)
     except ServerUnavailable as unavailable:
@@ -28,7 +28,7 @@ def test_flights_through_kafka() -> None:
     assert done.stdout.count(", equal to pandas") == 2
 
 
-def test_the_pages_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_blocks_of_the_kafka_page_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", "not used: nothing connects")
     names: dict[str, object] = {}
     for block in blocks_of("docs/reference/sinks/kafka.md", "python"):

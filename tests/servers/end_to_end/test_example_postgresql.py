@@ -1,4 +1,4 @@
-"""The PostgreSQL example as a person runs it, and the pages about databases."""
+"""The PostgreSQL example, run as a command, and the Python blocks of the documentation pages of databases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.service.end_to_end.blocks import ROOT, blocks_of
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.server
-def test_a_table_kept_in_postgresql() -> None:
+def test_postgresql_example_equals_pandas() -> None:
     try:
         with postgresql():
             pass
@@ -35,8 +35,8 @@ def test_a_table_kept_in_postgresql() -> None:
         ("postgresql-two-phase", {"bookings": "postgresql-two-phase"}),
     ],
 )
-def test_the_pages_python_runs(page: str, kinds: dict[str, str]) -> None:
+def test_python_blocks_of_the_database_pages_run(page: str, kinds: dict[str, str]) -> None:
     names: dict[str, object] = {}
-    for block in blocks_of(f"docs/sinks/{page}.md", "python"):
+    for block in blocks_of(f"docs/reference/sinks/{page}.md", "python"):
         exec(block.code, names)  # type: ignore[call-overload]
     assert {name: names[name].kind for name in kinds} == kinds  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The test kit's own promise: real servers that answer, and nothing left behind when they are stopped."""
+"""Servers of epochal.testing answer, and leave no processes or files when they are stopped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from epochal.testing.servers.spark_standalone import standalone_cluster
 
 
 @pytest.mark.server
-def test_postgresql_gives_each_test_an_empty_database(postgresql_server: PostgresqlServer) -> None:
+def test_postgresql_databases_are_separate_and_empty(postgresql_server: PostgresqlServer) -> None:
     first, second = postgresql_server.create_database(), postgresql_server.create_database()
     assert first != second
     with psycopg.connect(first.replace("+psycopg", "")) as connection:
@@ -26,26 +26,26 @@ def test_postgresql_gives_each_test_an_empty_database(postgresql_server: Postgre
 
 
 @pytest.mark.server
-def test_postgresql_can_prepare_transactions(postgresql_url: str) -> None:
+def test_postgresql_allows_prepared_transactions(postgresql_url: str) -> None:
     with psycopg.connect(postgresql_url.replace("+psycopg", "")) as connection:
         setting = connection.execute("show max_prepared_transactions").fetchone()
     assert setting == ("64",)
 
 
-def test_a_server_that_ends_while_starting_shows_its_log(tmp_path) -> None:
+def test_server_that_exits_during_start_reports_its_log(tmp_path) -> None:
     process = ServerProcess("sh", ["sh", "-c", "echo no room here; exit 3"], tmp_path / "log")
     with pytest.raises(ServerUnavailable, match="no room here"):
         process.wait_until(lambda: False, seconds=10)
 
 
-def test_stop_ends_the_children_too(tmp_path) -> None:
+def test_stop_kills_child_processes(tmp_path) -> None:
     script = "sleep 600 & echo $!; wait"
     process = ServerProcess("sh", ["sh", "-c", script], tmp_path / "log")
     process.wait_until(lambda: process.log.read_text().endswith("\n"), seconds=10)
     child = int(process.log.read_text())
     process.stop()
     assert not process.running
-    deadline = time.monotonic() + 10  # the kernel delivers the signal when it pleases
+    deadline = time.monotonic() + 10  # signals are delivered asynchronously
     while _running(child) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not _running(child)
@@ -54,7 +54,7 @@ def test_stop_ends_the_children_too(tmp_path) -> None:
 @pytest.mark.server
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_standalone_cluster_has_two_workers_and_stops() -> None:
+def test_standalone_cluster_starts_two_workers_and_stops() -> None:
     try:
         with standalone_cluster() as cluster:
             assert [worker.running for worker in cluster.workers] == [True, True]
@@ -68,7 +68,7 @@ def test_a_standalone_cluster_has_two_workers_and_stops() -> None:
 
 
 def _running(pid: int) -> bool:
-    """Not even as a zombie: a child that its new parent has not yet collected counts as ended."""
+    """Zombies, which their new parent has not collected yet, count as ended."""
     try:
         with open(f"/proc/{pid}/stat") as status:
             return status.read().rsplit(")", 1)[1].split()[0] != "Z"

@@ -18,7 +18,7 @@ from epochal.testing.drivers import WatchedProcess, planned, without_faults
 from tests.kit.catalogs import new_sqlite_catalog
 from tests.kit.lives import at
 from tests.service.fault.faulty_application import TIME_LIFE, Drivers
-from tests.simulation.test_event_time_deaths import EPOCHS
+from tests.simulation.test_event_time_faults import EPOCHS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

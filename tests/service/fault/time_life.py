@@ -22,7 +22,7 @@ from epochal.snapshots.store import SnapshotStore
 from tests.kit.lives import at
 from tests.kit.local_engine.attempt import attempt
 from tests.kit.local_engine.plans import local_pipeline
-from tests.simulation.test_event_time_deaths import ROWS, asks, pipeline
+from tests.simulation.test_event_time_faults import ROWS, asks, pipeline
 
 
 def main() -> None:

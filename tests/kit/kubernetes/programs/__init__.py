@@ -34,36 +34,36 @@ def programs() -> Path:
 
     Raises ``ServerUnavailable``, with the command that builds it, if it was not built on this machine.
     """
-    place = _place()
-    if not place.is_file():
+    path = _program_path()
+    if not path.is_file():
         raise ServerUnavailable(
-            f"Kubernetes {VERSION} was not built on this machine: `{COMMAND}` does it once (6 to 16 minutes; needs Go)."
+            f"Kubernetes {VERSION} was not built on this machine: run `{COMMAND}` (6 to 16 minutes; needs Go)."
         )
-    return place
+    return path
 
 
 def build() -> Path:
     """Build the program unless it exists, completely or not at all, and return its path. Raises
     ``ServerUnavailable``."""
-    place = _place()
-    if place.is_file():
-        return place
+    path = _program_path()
+    if path.is_file():
+        return path
     if shutil.which("go") is None:
         raise ServerUnavailable("go is not on the PATH: install Go (https://go.dev/dl), which builds Kubernetes.")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".kubernetes-", dir=place.parent))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".kubernetes-", dir=path.parent))
     try:
         (draft / "main.go").write_text(_SOURCE.read_text())
         (draft / "go.mod").write_text(_module_file(_fetched(draft)))
         _go(("go", "mod", "tidy"), draft, _FETCH_SECONDS)
         _go((*_BUILD, "-ldflags", _link_flags(), "."), draft, _BUILD_SECONDS)
-        (draft / "kubernetes").rename(place)  # a concurrent process that comes second replaces it by the same
+        (draft / "kubernetes").rename(path)  # a concurrent process that comes second replaces it by the same
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return place
+    return path
 
 
-def _place() -> Path:
+def _program_path() -> Path:
     digest = hashlib.sha256(_SOURCE.read_bytes() + repr((_BUILD, _link_flags())).encode()).hexdigest()[:12]
     return cache() / f"kubernetes-{VERSION}-{digest}" / "kubernetes"
 
@@ -104,7 +104,7 @@ def _go(command: Sequence[str], folder: Path, seconds: float) -> str:
     flags = f"{os.environ.get('GOFLAGS', '')} -mod=mod".strip()
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": flags, "GOWORK": "off"}
     try:
-        ran = subprocess.run(
+        done = subprocess.run(
             command,
             cwd=folder,
             env=environment,
@@ -116,6 +116,8 @@ def _go(command: Sequence[str], folder: Path, seconds: float) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ServerUnavailable(f"Kubernetes could not be built: {error}.") from error
-    if ran.returncode != 0:
-        raise ServerUnavailable(f"Kubernetes could not be built: {' '.join(command[:3])}: {ran.stderr.strip()[-1000:]}")
-    return ran.stdout
+    if done.returncode != 0:
+        raise ServerUnavailable(
+            f"Kubernetes could not be built: {' '.join(command[:3])}: {done.stderr.strip()[-1000:]}"
+        )
+    return done.stdout

@@ -1,4 +1,4 @@
-"""Each row goes to the sink, and is counted: of both it can be told whether one is missing, or was taken twice."""
+"""Writes each row to the sink and counts it in state; both show missing and duplicate rows."""
 
 from pydantic import BaseModel
 

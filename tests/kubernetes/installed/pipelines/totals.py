@@ -1,4 +1,4 @@
-"""What a driver without Spark makes by itself: after epoch n the key ``all`` has the value n."""
+"""The pipeline of drivers without Spark: after epoch n the key ``all`` has the value n."""
 
 from pydantic import BaseModel
 

@@ -1,5 +1,7 @@
-"""An application with event time whose driver dies, or whose task fails, at every step: windows, late rows, timers and
-the answers of a standing query come out once each, and the watermarks of manifests go on as if nothing had happened."""
+"""Event time under faults: a driver dies or a task fails at every step.
+
+Windows, late rows, timers and answers of a standing query are output once, and watermarks equal those without faults.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,11 @@ from tests.kit.lives import TIMESTAMP, Life, Row, Step, at, failing_at, struct
 ROWS = pa.schema([("key", pa.string()), ("at", TIMESTAMP), ("n", pa.int64())])
 COLUMNS = {"key": "string(id)", "at": "timestamp_seconds(id)", "n": "id"}
 EPOCHS = [[5, 9, 12], [14, 3, 21], [30, 19], [38, 2, 44], [60]]
-"""The times of the rows, in seconds. The delay is 5 s: 3 and 19 are not late for anybody, 2 is."""
-DISTURBED = 3
-"""The epoch in which something happens: with the late row, with a window and timers that are due, and from which on
-there is a standing query."""
-ASKED = "SELECT key, count(*) AS rows, remember(rows) AS before GROUP BY key WINDOW '10 seconds'"
-NOT_MET = {
+"""The times of the rows in seconds. With a delay of 5 s, 3 and 19 are not late; 2 is."""
+FAULTY_EPOCH = 3
+"""The epoch with the fault: it has the late row, and a due window and timers; the standing query starts with it."""
+QUERY = "SELECT key, count(*) AS rows, remember(rows) AS before GROUP BY key WINDOW '10 seconds'"
+UNREACHED_POINTS = {
     "E1.assembled",
     "E1.drained",
     "E1.taken-over",
@@ -44,11 +45,11 @@ NOT_MET = {
     "E7.base-written",
     "E7.bases-written",
 }
-"""Of reconfigurations and of administrators; of compaction, which reads no watermark."""
+"""Points of reconfiguration, administration and compaction, which this application does not reach."""
 
 
 class Alarms(KeyedProcess):
-    """Says 10 s after each row of what number it was: in event time, and for even ones in processing time as well."""
+    """Outputs each row's number 10 s later in event time, and even numbers also 1 s later in processing time."""
 
     calls = ValueState("rows bigint")
     output = struct(key="string", at="timestamp", what="string")
@@ -65,7 +66,7 @@ class Alarms(KeyedProcess):
 
 
 def pipeline(sink: Callable[[str], SinkDefinition] = lambda name: console.sink()) -> Pipeline:
-    """``sink``: what each is written to, by its name."""
+    """``sink``: returns the sink of a name."""
     found = Pipeline("deaths")
     rows = found.read("rows", generator.source(COLUMNS)).with_watermark("at", "5 seconds", name="time")
     windows = rows.key_by("key").window(tumbling("10 seconds"), "3 seconds").aggregate("windows", rows="count(*)")
@@ -79,18 +80,18 @@ def pipeline(sink: Callable[[str], SinkDefinition] = lambda name: console.sink()
 
 
 def asks(coordinator: Coordinator) -> None:
-    """The command that adds the standing query, as a driver is given it until it has been carried out."""
-    query = bound(ASKED, {"key": "string", "at": "timestamp", "n": "bigint"}).json
-    command = QueryCommand(number=1, kind="add", query=1, by="ada", operator="queries", text=ASKED, bound=query)
+    """Deliver the command that adds the standing query, as a control plane does until it has been carried out."""
+    query = bound(QUERY, {"key": "string", "at": "timestamp", "n": "bigint"}).json
+    command = QueryCommand(number=1, kind="add", query=1, by="ada", operator="queries", text=QUERY, bound=query)
     coordinator.queries.take(Directive(id="one", kind="query", arguments=command.model_dump()))
 
 
 def run(point: str, error: Exception) -> tuple[Life, bool]:
-    """All epochs; in one of them the fault at ``point``. Whether it was met."""
+    """Run all epochs, one of them with the fault at ``point``. Returns also whether the fault fired."""
     life = Life(pipeline(), {"rows": ROWS})
     for number, seconds in enumerate(EPOCHS):
         rows: list[Row] = [{"key": "ab"[second % 2], "at": at(second), "n": second} for second in seconds]
-        if number != DISTURBED:
+        if number != FAULTY_EPOCH:
             life.epoch(Step(clock=number), rows=rows)
             continue
         life.rows["rows"].give(rows)
@@ -112,30 +113,30 @@ def run(point: str, error: Exception) -> tuple[Life, bool]:
 
 
 def outcome(life: Life) -> dict[str, Any]:
-    """What all sinks show in the end, without the time of the epochs in which they do."""
+    """The final output of all sinks, without the times of epochs."""
     alarms = Counter((row["key"], row["what"]) for row in life.all_of("alarms"))
     windows = {name: Counter(map(repr, life.all_of(name))) for name in ("windows", "late", "longer", "answers")}
     return {"alarms": alarms, **windows, "late rows": life.late}
 
 
-def named(module: Any) -> list[str]:
+def point_names(module: Any) -> list[str]:
     return sorted(point.name for point in vars(module).values() if isinstance(point, FaultPoint))
 
 
-DRIVER = [name for name in named(points) if name not in NOT_MET]
-TASKS = [*named(task_points), "T3.before-delta", "T3.delta-written"]
+DRIVER = [name for name in point_names(points) if name not in UNREACHED_POINTS]
+TASKS = [*point_names(task_points), "T3.before-delta", "T3.delta-written"]
 
 
-ASKING = "E1.queries-written"
-"""Where somebody asks a standing query, as nobody does at the end of the input."""
+QUERY_POINT = "E1.queries-written"
+"""The point that is reached only when a query is added; test_end_of_input.py adds none."""
 
 
-def every_second(first: int) -> list[Any]:
-    """All other points: those from the one numbered ``first`` on in every run, those between them in a long one.
+def alternate_points(first: int) -> list[Any]:
+    """All other points: every second one, from number ``first`` on, as a usual test, the others as ``long``.
 
-    Of this story and of that in test_end_of_input.py each point is in one in every run.
+    This file and test_end_of_input.py use different halves in usual runs.
     """
-    points = [point for point in (*DRIVER, *TASKS) if point != ASKING]
+    points = [point for point in (*DRIVER, *TASKS) if point != QUERY_POINT]
     return [
         pytest.param(point, id=point, marks=() if number % 2 == first else pytest.mark.long)
         for number, point in enumerate(points)
@@ -152,16 +153,16 @@ def undisturbed() -> dict[str, Any]:
         return found
 
 
-@pytest.mark.parametrize("point", [ASKING, *every_second(0)])
+@pytest.mark.parametrize("point", [QUERY_POINT, *alternate_points(0)])
 @pytest.mark.by_turns(2)
-def test_what_windows_timers_and_queries_give_comes_out_once_each(point: str, undisturbed: dict[str, Any]) -> None:
-    error = Fenced("the driver is gone") if point in DRIVER else OSError("the disk is gone")
-    life, met = run(point, error)
+def test_windows_timers_and_queries_output_once_despite_faults(point: str, undisturbed: dict[str, Any]) -> None:
+    error = Fenced("the driver has died") if point in DRIVER else OSError("the disk has failed")
+    life, has_fired = run(point, error)
     with life:
-        assert met or point.startswith(("abort", "R")), "nothing has failed there"
+        assert has_fired or point.startswith(("abort", "R")), "the fault did not fire"
         assert outcome(life) == undisturbed
-        named = {manifest.queries.path for manifest in life.manifests if manifest.queries is not None}
-        assert set(life.store.list(layout.queries(life.manifests[-1].branch))) == named
+        referenced = {manifest.queries.path for manifest in life.manifests if manifest.queries is not None}
+        assert set(life.store.list(layout.queries(life.manifests[-1].branch))) == referenced
         before = None
         for manifest in life.manifests:
             for name, place in manifest.clock.places.items():

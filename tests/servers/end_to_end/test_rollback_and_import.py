@@ -1,7 +1,7 @@
-"""Rollback and import with real drivers and every kind of sink at once: files, Kafka, PostgreSQL (both), HDFS.
+"""Rollback and import with real drivers and all kinds of sinks: files, Kafka, PostgreSQL (both), HDFS.
 
-An application counts the events of a topic by sensor. It is rolled back and makes its last events again; then it moves
-to a second control plane, once with the same brokers, at its offsets, and once with others, at a time.
+An application counts the events of a topic by sensor. It is rolled back and processes its last events again. It is
+then imported into a second control plane twice: with the same brokers at its offsets, and with other brokers at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from epochal.testing.servers.kafka import KafkaServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(1800)]
 
-SECONDS = 180
+TIMEOUT_SECONDS = 180
 NAME = "counts"
 CODE = """
 from pydantic import BaseModel
@@ -52,24 +52,24 @@ class Parameters(BaseModel):
     path: str
 
 
-def build(given: Parameters) -> Pipeline:
+def build(parameters: Parameters) -> Pipeline:
     pipeline = Pipeline("counts")
-    events = pipeline.read("events", kafka.source(given.servers, given.events, schema="sensor string"))
+    events = pipeline.read("events", kafka.source(parameters.servers, parameters.events, schema="sensor string"))
     counts = events.key_by("sensor").aggregate("counts", events="count(*)")
-    database = {"create": True, "password": secret(f"file:{given.password}")}
-    counts.write("files", files.sink(given.folder, format="json", mode="updates"))
-    counts.write("kafka", kafka.sink(given.servers, given.topic, key="sensor", create=1))
-    counts.write("table", dbms.sink(given.database, given.table, keys="sensor", **database))
-    counts.write("checked", dbms.two_phase_sink(given.database, given.checked, keys="sensor", **database))
-    hdfs_sink = hdfs.sink(given.namenode, given.path, format="json", mode="updates", user=given.user)
+    database = {"create": True, "password": secret(f"file:{parameters.password}")}
+    counts.write("files", files.sink(parameters.folder, format="json", mode="updates"))
+    counts.write("kafka", kafka.sink(parameters.servers, parameters.topic, key="sensor", create=1))
+    counts.write("table", dbms.sink(parameters.database, parameters.table, keys="sensor", **database))
+    counts.write("checked", dbms.two_phase_sink(parameters.database, parameters.checked, keys="sensor", **database))
+    hdfs_sink = hdfs.sink(parameters.namenode, parameters.path, format="json", mode="updates", user=parameters.user)
     counts.write("hdfs", hdfs_sink)
     return pipeline
 """
 
 
 @dataclass
-class Places:
-    """Where one application reads and writes, and how to look there without Epochal."""
+class Targets:
+    """The input and the targets of one application, with readers that do not use Epochal."""
 
     kafka: KafkaServer
     hdfs: HdfsServer
@@ -112,7 +112,7 @@ class Places:
         return [dict(sorted((sensor, events) for sensor, events in found)) for found in rows]
 
     def folders(self) -> list[Counter[tuple[str, int]]]:
-        """What a reader sees in the two folders: local, and in HDFS."""
+        """The visible rows of the two folders: local, and in HDFS."""
         local = [file.read_text() for file in (self.folder / self.name).glob("epoch=*/[!_.]*")]
         client, path = InsecureClient(self.hdfs.url, user=self.hdfs.user), self.parameters["path"]
         remote = []
@@ -120,47 +120,47 @@ class Places:
             for name in client.list(f"{path}/{shown}"):
                 with client.read(f"{path}/{shown}/{name}", encoding="utf-8") as file:
                     remote.append(file.read())
-        return [counted(texts) for texts in (local, remote)]
+        return [count_rows(texts) for texts in (local, remote)]
 
     def records(self) -> Counter[tuple[str, int]]:
         values = read_topic(self.kafka.bootstrap, self.parameters["topic"])
-        return counted([(message.value() or b"").decode() + "\n" for message in values])
+        return count_rows([(message.value() or b"").decode() + "\n" for message in values])
 
 
-def counted(texts: list[str]) -> Counter[tuple[str, int]]:
+def count_rows(texts: list[str]) -> Counter[tuple[str, int]]:
     rows = [json.loads(line) for text in texts for line in text.splitlines()]
     return Counter((row["sensor"], row["events"]) for row in rows)
 
 
 @pytest.fixture
-def places(kafka_server: KafkaServer, hdfs_server: HdfsServer, postgresql_url: str, tmp_path: Path) -> Places:
+def targets(kafka_server: KafkaServer, hdfs_server: HdfsServer, postgresql_url: str, tmp_path: Path) -> Targets:
     (tmp_path / "password").write_text(sa.make_url(postgresql_url).password or "")
     events = kafka_server.create_topic(prefix="events")
-    return Places(kafka_server, hdfs_server, postgresql_url, tmp_path, events, "first")
+    return Targets(kafka_server, hdfs_server, postgresql_url, tmp_path, events, "first")
 
 
 @pytest.fixture
-def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+def first_plane(tmp_path: Path) -> Iterator[ControlPlane]:
     with control_plane(tmp_path / "one") as running:
         yield running
 
 
-def submit(client: Client, places: Places, tmp_path: Path) -> None:
+def submit(client: Client, targets: Targets, tmp_path: Path) -> None:
     file = tmp_path / "counts.py"
     file.write_text(CODE)
     artifact = client.artifacts.upload(file)
     client.applications.create(
         NAME,
         artifact.sha256,
-        parameters=places.parameters,
+        parameters=targets.parameters,
         configuration={"epoch_interval_seconds": 0.2, "state_backend": "heap", "parallelism": 1, "max_parallelism": 8},
     )
-    client.applications.wait(NAME, timeout_seconds=SECONDS)
+    client.applications.wait(NAME, timeout_seconds=TIMEOUT_SECONDS)
 
 
-def read_to(client: Client, total: int, name: str = NAME) -> int:
-    """Wait until so many events were read on this lineage; the epoch then."""
-    deadline = time.monotonic() + SECONDS
+def wait_for_rows(client: Client, total: int, name: str = NAME) -> int:
+    """Wait until ``total`` events have been read on this lineage; return the latest epoch."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         epochs = client.application(name).epochs.list(state="committed", limit=None)
         if sum(epoch.rows_in or 0 for epoch in epochs) >= total:
@@ -170,17 +170,19 @@ def read_to(client: Client, total: int, name: str = NAME) -> int:
 
 
 def stop(client: Client, name: str = NAME) -> None:
-    client.operations.wait(client.applications.stop(name), timeout_seconds=SECONDS)
+    client.operations.wait(client.applications.stop(name), timeout_seconds=TIMEOUT_SECONDS)
 
 
-def test_back_and_into_another_control_plane(plane: ControlPlane, places: Places, tmp_path: Path) -> None:
-    with plane.client() as client:
-        places.produce("a", "b", "a")
-        submit(client, places, tmp_path)
-        first = read_to(client, 3)
-        places.produce("a", "c")
-        read_to(client, 5)
-        assert places.tables() == [{"a": 3, "b": 1, "c": 1}] * 2
+def test_rollback_and_import_with_all_kinds_of_sinks(
+    first_plane: ControlPlane, targets: Targets, tmp_path: Path
+) -> None:
+    with first_plane.client() as client:
+        targets.produce("a", "b", "a")
+        submit(client, targets, tmp_path)
+        first = wait_for_rows(client, 3)
+        targets.produce("a", "c")
+        wait_for_rows(client, 5)
+        assert targets.tables() == [{"a": 3, "b": 1, "c": 1}] * 2
 
         rollback = client.application(NAME).rollback
         plan = rollback.plan(epoch=first, move_aside=True)
@@ -194,55 +196,55 @@ def test_back_and_into_another_control_plane(plane: ControlPlane, places: Places
             "checked": ("postgresql-two-phase", "new-marker"),
         }
         operation = rollback.to(epoch=first, move_aside=True, message="once more", confirm=plan.confirm)
-        done = client.operations.wait(operation, timeout_seconds=SECONDS)
+        done = client.operations.wait(operation, timeout_seconds=TIMEOUT_SECONDS)
         assert done.result is not None and done.result["parent"]["epoch"] == first
-        again = read_to(client, 5)
-        assert again > first + 1  # above every number of the branch that was left
+        again = wait_for_rows(client, 5)
+        assert again > first + 1  # numbers of the abandoned branch are not reused
         stop(client)
-        assert places.tables() == [{"a": 3, "b": 1, "c": 1}] * 2
-        once = Counter({("a", 2): 1, ("b", 1): 1, ("a", 3): 1, ("c", 1): 1})
-        assert places.folders() == [once, once]
-        assert places.records() == once + Counter({("a", 3): 1, ("c", 1): 1})
+        assert targets.tables() == [{"a": 3, "b": 1, "c": 1}] * 2
+        each_once = Counter({("a", 2): 1, ("b", 1): 1, ("a", 3): 1, ("c", 1): 1})
+        assert targets.folders() == [each_once, each_once]
+        assert targets.records() == each_once + Counter({("a", 3): 1, ("c", 1): 1})
 
         exports = client.application(NAME).exports
         bundle = tmp_path / "bundle"
-        exports.fetch(client.operations.wait(exports.create(), timeout_seconds=SECONDS), bundle)
+        exports.fetch(client.operations.wait(exports.create(), timeout_seconds=TIMEOUT_SECONDS), bundle)
 
     before = datetime.now(UTC)
     time.sleep(0.01)
-    places.produce("a", "d")
+    targets.produce("a", "d")
     with control_plane(tmp_path / "two") as second, second.client() as client:
-        moved_on(client, places, bundle)
-        other_brokers(client, places, bundle, before)
+        check_import_with_the_same_brokers(client, targets, bundle)
+        check_import_with_other_brokers(client, targets, bundle, before)
 
 
-def moved_on(client: Client, places: Places, bundle: Path) -> None:
-    """At its offsets: the same brokers, other targets."""
+def check_import_with_the_same_brokers(client: Client, targets: Targets, bundle: Path) -> None:
+    """Import at the offsets of the bundle: the same brokers, other targets."""
     upload = client.imports.upload(bundle)
     with pytest.raises(InvalidInput, match=r"Sink 'checked' would write to .*Sink 'table' would write to"):
         client.imports.make(upload.id)
-    there = Places(places.kafka, places.hdfs, places.url, places.folder, places.events, "second")
-    old, new = places.parameters, there.parameters
+    moved = Targets(targets.kafka, targets.hdfs, targets.url, targets.folder, targets.events, "second")
+    old, new = targets.parameters, moved.parameters
     mapping = {old[name]: new[name] for name in ("topic", "folder", "table", "checked", "path")}
-    client.operations.wait(client.imports.make(upload.id, map=mapping, start=True), timeout_seconds=SECONDS)
-    client.applications.wait(NAME, timeout_seconds=SECONDS)
-    read_to(client, 7)
+    client.operations.wait(client.imports.make(upload.id, map=mapping, start=True), timeout_seconds=TIMEOUT_SECONDS)
+    client.applications.wait(NAME, timeout_seconds=TIMEOUT_SECONDS)
+    wait_for_rows(client, 7)
     stop(client)
-    fresh = Counter({("a", 4): 1, ("d", 1): 1})
-    assert there.tables() == [{"a": 4, "d": 1}] * 2
-    assert (there.folders(), there.records()) == ([fresh, fresh], fresh)
+    new_rows = Counter({("a", 4): 1, ("d", 1): 1})
+    assert moved.tables() == [{"a": 4, "d": 1}] * 2
+    assert (moved.folders(), moved.records()) == ([new_rows, new_rows], new_rows)
 
 
-def other_brokers(client: Client, places: Places, bundle: Path, at: datetime) -> None:
-    """At a time: what looks like other brokers."""
-    there = Places(places.kafka, places.hdfs, places.url, places.folder, places.events, "third")
-    given = {**there.parameters, "servers": places.kafka.bootstrap_through_proxy}
+def check_import_with_other_brokers(client: Client, targets: Targets, bundle: Path, at: datetime) -> None:
+    """Import at a time: the proxy's address counts as other brokers."""
+    moved = Targets(targets.kafka, targets.hdfs, targets.url, targets.folder, targets.events, "third")
+    parameters = {**moved.parameters, "servers": targets.kafka.bootstrap_through_proxy}
     upload = client.imports.upload(bundle)
     with pytest.raises(InvalidInput, match="would read from other brokers"):
-        client.imports.make(upload.id, name="third", parameters=given)
-    operation = client.imports.make(upload.id, name="third", parameters=given, sources={"events": at}, start=True)
-    client.operations.wait(operation, timeout_seconds=SECONDS)
-    client.applications.wait("third", timeout_seconds=SECONDS)
-    read_to(client, 7, "third")
+        client.imports.make(upload.id, name="third", parameters=parameters)
+    operation = client.imports.make(upload.id, name="third", parameters=parameters, sources={"events": at}, start=True)
+    client.operations.wait(operation, timeout_seconds=TIMEOUT_SECONDS)
+    client.applications.wait("third", timeout_seconds=TIMEOUT_SECONDS)
+    wait_for_rows(client, 7, "third")
     stop(client, "third")
-    assert there.tables() == [{"a": 4, "d": 1}] * 2
+    assert moved.tables() == [{"a": 4, "d": 1}] * 2

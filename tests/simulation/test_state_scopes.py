@@ -1,4 +1,4 @@
-"""State without a key through the deaths of drivers and aborted epochs, with real tasks, state and recovery."""
+"""Operator, union, broadcast and partial state under faults, with real tasks, state and recovery."""
 
 from __future__ import annotations
 
@@ -137,14 +137,14 @@ class Application:
         self.numbers: list[int] = []
         (folder / "in").mkdir(parents=True)
 
-    def branch_off(self, name: str, epoch: int) -> Application:
-        """A branch from this snapshot, over the same input and store: a fork, or what a rollback goes on with."""
+    def fork(self, name: str, epoch: int) -> Application:
+        """Return a branch from the snapshot of an epoch, over the same input and store, as of a fork or rollback."""
         branch = copy(self)
         head = next(record.manifest for record in self.catalog.decided if record.epoch == epoch)
         branch.catalog = MemoryCatalogState(application=name, branch=name, forked_from=head)
         return branch
 
-    def give(self, count: int = 12) -> None:
+    def add_rows(self, count: int = 12) -> None:
         numbers = range(len(self.numbers), len(self.numbers) + count)
         self.numbers += numbers
         rows = [{"name": f"k{n % 5}", "n": n, "control": n % 2 == 0} for n in numbers]
@@ -194,7 +194,7 @@ class Application:
             sums[row["digit"]] += row["total"]
         assert sums == {digit: sum(n for n in numbers if n % 4 == digit) for digit in range(4)}
         assert sorted(row["n"] for row in self.state("parted.numbers")) == numbers
-        # All of those that were there from the first epoch on have been asked as often.
+        # Every instance that exists since the first epoch has processed every request.
         assert max(row["times"] for row in self.state("parted.asked")) == len(control)
         totals = {row["name"]: row["total"] for row in self.state("steered.seen")}
         assert totals == {f"k{n}": sum(other for other in numbers if other % 5 == n) for n in range(5)}
@@ -223,11 +223,11 @@ DRIVER = ["E2.ran", "E3.collected", "E4.manifest-written", "E4.prepared", "E6.pu
 TASKS = ["T1.view-opened", "T3.before-delta", "T3.delta-written", "T3.pre-committed"]
 
 
-def test_drivers_die_and_tasks_fail_at_every_step_and_parallelism(application: Application) -> None:
+def test_state_survives_faults_at_every_step_and_parallelism(application: Application) -> None:
     parallelisms = [2, 3, 1, 4, 2]
     for number, point in enumerate([*DRIVER, *TASKS]):
-        application.give()
-        with failing_at(point, Fenced("the driver is gone") if point in DRIVER else OSError("the disk is gone")):
+        application.add_rows()
+        with failing_at(point, Fenced("the driver has died") if point in DRIVER else OSError("the disk has failed")):
             try:
                 application.run(parallelisms[number % 5])
             except Fenced:
@@ -236,59 +236,59 @@ def test_drivers_die_and_tasks_fail_at_every_step_and_parallelism(application: A
         application.check()
 
 
-def test_tasks_that_are_killed_are_run_again_over_the_same_rows(application: Application) -> None:
-    application.give()
+def test_killed_tasks_are_retried_with_the_same_rows(application: Application) -> None:
+    application.add_rows()
     application.run()
-    application.give(24)
+    application.add_rows(24)
     killed = [Fault(point, "kill", once=str(application.folder / point)) for point in TASKS]
     application.run(3, tolerable=0, tasks=LocalTasks(killed, tries=1 + len(killed)))
     assert all((application.folder / point).exists() for point in TASKS)
     application.check()
-    once = application.state("kept.kept")
+    result = application.state("kept.kept")
     other = Application(application.folder / "undisturbed", application.backend)
     for count in (12, 24):
-        other.give(count)
+        other.add_rows(count)
         other.run(2 if count == 12 else 3)
-    assert sorted(map(str, other.state("kept.kept"))) == sorted(map(str, once)), "at the same addresses"
+    assert sorted(map(str, other.state("kept.kept"))) == sorted(map(str, result)), "retried tasks receive the same rows"
 
 
-def test_instances_that_nothing_reconciles_keep_their_subtasks(
+def test_partial_state_without_reconcile_keeps_its_instances(
     application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     *others, parted = OPERATORS
     alone = tuple(table.model_copy(update={"reconcile": None}) for table in parted.tables)
     monkeypatch.setattr(sys.modules[__name__], "OPERATORS", (*others, replace(parted, tables=alone)))
     for parallelism in (2, 3):
-        application.give()
+        application.add_rows()
         application.run(parallelism)
     with pytest.raises(IncompatibleState, match=r"'parted.sums' is partial state with 3 instances and no reconcile"):
         application.run(2)
-    application.give()
+    application.add_rows()
     application.run(4)
     application.check()
 
 
-def test_a_fork_and_a_rollback_go_on_from_the_epoch_that_they_begin_at(application: Application) -> None:
+def test_fork_and_rollback_continue_from_their_epoch(application: Application) -> None:
     for parallelism in (2, 3, 1, 2):
-        application.give()
+        application.add_rows()
         application.run(parallelism)
     shown = {table: application.state(table) for table in TABLES}
     first = next(record.epoch for record in application.catalog.decided)
     for name, epoch, parallelism in (("fork", first + 1, 3), ("rollback", first, 2)):
-        branch = application.branch_off(name, epoch)
-        with failing_at("E4.manifest-written", Fenced("the driver is gone")), pytest.raises(Fenced):
+        branch = application.fork(name, epoch)
+        with failing_at("E4.manifest-written", Fenced("the driver has died")), pytest.raises(Fenced):
             branch.run(parallelism)
         branch.run(parallelism + 1)
         branch.check()
-        # What the branch was taken from does not see what it writes, nor the other way round.
+        # The branch and its origin do not see each other's writes.
         assert {table: application.state(table) for table in TABLES} == shown
         assert branch.catalog.head != application.catalog.head
 
 
-def test_subtasks_that_differ_abort_the_epoch_and_leave_nothing(application: Application) -> None:
-    application.give()
+def test_diverging_broadcast_state_aborts_the_epoch(application: Application) -> None:
+    application.add_rows()
     application.run()
-    application.give()
+    application.add_rows()
     before = application.catalog.head
     SUBTASKS_DIFFER.append(1)
     try:
