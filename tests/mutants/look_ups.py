@@ -7,12 +7,12 @@ from typing import Any
 
 from tests.mutants.mutant import change, mutant
 
-SHORT = "tests/service/test_lookups_fast_path.py"
+FAST = "tests/service/test_lookups_fast_path.py"
 LOOKUPS = "tests/service/test_lookups.py"
 SINCE = "tests/service/test_acceptance.py"
 
 
-@mutant("look-ups: a deleted token can still read", SHORT)
+@mutant("look-ups: a deleted token can still read", FAST)
 def _any_token_reads() -> None:
     from epochal.service.runtime.authenticator import Authenticator
 
@@ -33,7 +33,7 @@ def _stale_epoch() -> None:
     change(FastLookups, "answer", wrong)
 
 
-@mutant("look-ups: pipelined requests are answered out of order", SHORT)
+@mutant("look-ups: pipelined requests are answered out of order", FAST)
 def _out_of_order() -> None:
     from epochal.service.api.lookup_protocol import LookupProtocol
 
@@ -67,7 +67,7 @@ def _since_of_the_head() -> None:
     change(Lookups, "past", wrong)
 
 
-@mutant("look-ups: fast look-ups omit since", SHORT)
+@mutant("look-ups: fast look-ups omit since", FAST)
 def _no_since_in_fast_lookups() -> None:
     from epochal.service.api.fast_lookups import _Form
 

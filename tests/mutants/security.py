@@ -30,7 +30,7 @@ def _read_before_authentication() -> None:
 
 
 @mutant(
-    "gate: the role is checked after the idempotency layer has read the body, and replayed an answer",
+    "gate: the role is checked after the idempotency layer has read the body or replayed an answer",
     f"{GATE}no_endpoint_reads_a_body_without_its_role {GATE}a_caller_that_lost_its_role_receives_no_replay",
 )
 def _role_after_idempotency() -> None:

@@ -79,7 +79,7 @@ def pipeline(sink: Callable[[str], SinkDefinition] = lambda name: console.sink()
     return found
 
 
-def asks(coordinator: Coordinator) -> None:
+def add_query(coordinator: Coordinator) -> None:
     """Deliver the command that adds the standing query, as a control plane does until it has been carried out."""
     query = bound(QUERY, {"key": "string", "at": "timestamp", "n": "bigint"}).json
     command = QueryCommand(number=1, kind="add", query=1, by="ada", operator="queries", text=QUERY, bound=query)
@@ -98,13 +98,13 @@ def run(point: str, error: Exception) -> tuple[Life, bool]:
         with failing_at(point, error) as fired:
             try:
                 life.restart()
-                asks(life.coordinator)
+                add_query(life.coordinator)
                 life.epoch(Step(clock=number))
                 life.finish()
             except (Fenced, EpochAborted):
                 pass
         life.restart(3)
-        asks(life.coordinator)
+        add_query(life.coordinator)
     life.settle()
     life.clock = at(100)
     life.settle()

@@ -1,4 +1,4 @@
-"""Fixtures of the tests that kill drivers, for sinks whose servers are real."""
+"""Fixtures of the fault tests of tests/service/fault, for sinks on real servers."""
 
 from tests.service.fault.conftest import (
     drivers,

@@ -1,6 +1,6 @@
-"""The application that is killed while it writes to PostgreSQL: rows, totals by key, and rows checked beforehand.
+"""The application of the PostgreSQL fault tests: writes rows, totals by key, and rows by two-phase commit.
 
-It runs as an artifact, so it imports nothing of the tests.
+Runs as an artifact, so it does not import the tests.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from epochal.connectors import dbms, files
 
 
 class Parameters(BaseModel):
-    """``password``: a file that holds it, which the executors can read as well."""
+    """``password``: a file with the password, which executors can read, too."""
 
     input: str
     url: str

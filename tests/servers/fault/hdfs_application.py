@@ -1,6 +1,6 @@
-"""The application that is killed while it reads from HDFS and writes to it, to two folders.
+"""The application of the HDFS fault tests: reads from HDFS and writes to two folders of HDFS.
 
-It runs as an artifact, so it imports nothing of the tests.
+Runs as an artifact, so it does not import the tests.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The application that is killed while it writes to Kafka: its rows to one topic, totals by key to another.
+"""The application of the Kafka fault tests: writes rows to one topic and totals by key to another.
 
-It runs as an artifact, so it imports nothing of the tests.
+Runs as an artifact, so it does not import the tests.
 """
 
 from __future__ import annotations
@@ -26,6 +26,6 @@ def build(parameters: Parameters) -> Pipeline:
     events = pipeline.read("events", files.source(parameters.input, format="json", schema=schema, max_files=1))
     events.write("rows", kafka.sink(parameters.servers, parameters.rows, key="sensor"))
     totals = events.key_by("sensor").aggregate("totals", events="count(*)", total="sum(value)")
-    # Cut in parts, which are as small as they can be: the batches of the subtasks.
+    # Transactions as small as possible: one per batch of a subtask.
     totals.write("totals", kafka.sink(parameters.servers, parameters.totals, key="sensor", transaction_records=1))
     return pipeline

@@ -1,8 +1,8 @@
-"""PostgreSQL as a sink under fault: drivers and tasks killed at every step, zombies, a server that dies.
+"""PostgreSQL as a sink under faults: drivers and tasks killed at every step, zombies, a server that dies.
 
 One application writes in each epoch to three tables: rows and totals by ``dbms.sink``, rows again by
-``dbms.two_phase_sink``. A reader watches all the time: it must never see half an epoch of the first two. In every run a
-driver is killed at a step of each kind; the sinks by themselves crash at each (test_sinks_crash.py).
+``dbms.two_phase_sink``. A concurrent reader must never see part of an epoch of the first two. Usual runs kill a driver
+at one step of each kind; test_sinks_crash.py crashes the sinks alone at each.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ POINTS = sorted([*points_of(epochal.backends.dbms, epochal.backends.postgresql_t
 DRIVER_POINTS = [point for point in POINTS if not point.startswith("T")]
 TASK_POINTS = [point for point in POINTS if point.startswith("T")]
 ONE_OF_EACH_CLASS = ("E5.dbms.applied", "R1.dbms.taken-over", "E5.dbms.committed", "E5.postgresql.committed-one")
-"""Rows are written and not committed; the one before is fenced; they are, and nobody knows it; half of them are."""
+"""Rows are written but not committed; the predecessor is fenced; rows are committed but not recorded as such; one
+sink of two has committed."""
 
 
 class DatabaseApplication(FaultyApplication):
-    """The application, its database, and what must be there in the end."""
+    """The application, its database, and checks of the database."""
 
     kind = "dbms"
     pipeline = PIPELINE
@@ -78,15 +79,17 @@ class DatabaseApplication(FaultyApplication):
             return connection.execute(text.encode()).fetchall()
 
     def violations(self) -> list[str]:
-        """Everything that is wrong, once it has come to rest."""
+        """Return all violations after the end of the application."""
         history = self.history
         found = [*unfinished_epochs(history), *broken_lineage(history), *orphans(history)]
         events = [row for _, manifest in history.snapshots for row in slices(manifest)["events"]]
-        wanted = Counter((row["event"], row["sensor"], row["value"]) for row in events)
+        expected = Counter((row["event"], row["sensor"], row["value"]) for row in events)
         for table in (ROWS, CHECKED):
-            there = Counter(self.query(f"SELECT event, sensor, value FROM {table}"))
-            if there != wanted:
-                found.append(f"{table}: {len(wanted - there)} rows missing, {len(there - wanted)} too many")
+            found_rows = Counter(self.query(f"SELECT event, sensor, value FROM {table}"))
+            if found_rows != expected:
+                found.append(
+                    f"{table}: {len(expected - found_rows)} rows missing, {len(found_rows - expected)} too many"
+                )
         totals = {
             sensor: (count, sum(row["value"] for row in events if row["sensor"] == sensor))
             for sensor, count in Counter(row["sensor"] for row in events).items()
@@ -104,16 +107,16 @@ class DatabaseApplication(FaultyApplication):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresqlServer]:
-    """A server that may be stopped: not the one of the other tests."""
+    """A server of this module, because tests stop it."""
     yield from or_skipped(postgresql())
 
 
 @dataclass
 class Reader:
-    """Reads, again and again, and remembers whatever nobody should ever see."""
+    """Reads repeatedly, and records views of incomplete epochs."""
 
     application: DatabaseApplication
-    halves: list[str] = field(default_factory=list)
+    incomplete: list[str] = field(default_factory=list)
     reads: int = 0
     _ended: threading.Event = field(default_factory=threading.Event)
 
@@ -122,24 +125,24 @@ class Reader:
             try:
                 with self.application.connect() as connection:
                     while not self._ended.wait(0.02):
-                        self._look(connection)
+                        self._read(connection)
             except psycopg.Error:
-                continue  # the tables are not there yet, or the server is down
+                continue  # the tables do not exist yet, or the server is down
 
     def stop(self) -> None:
         self._ended.set()
 
-    def _look(self, connection: psycopg.Connection[Any]) -> None:
+    def _read(self, connection: psycopg.Connection[Any]) -> None:
         (rows,) = connection.execute(f"SELECT count(*) FROM {ROWS}".encode()).fetchone() or (0,)
         (events,) = connection.execute(f"SELECT sum(events) FROM {TOTALS}".encode()).fetchone() or (0,)
         self.reads += 1
         if rows % ROWS_PER_FILE or (events or 0) % ROWS_PER_FILE:
-            self.halves.append(f"{rows} rows, totals of {events}")
+            self.incomplete.append(f"{rows} rows, totals of {events}")
 
 
 @pytest.fixture
 def application(tiered_drivers: Drivers, server: PostgresqlServer, tmp_path: Path) -> DatabaseApplication:
-    """After an epoch, with input for more."""
+    """An application after one epoch, with input for further epochs."""
     application = DatabaseApplication(tmp_path / "application", tiered_drivers, server)
     application.feed(1 + FILES_AHEAD)
     driver = application.start(epochs=1)
@@ -149,7 +152,7 @@ def application(tiered_drivers: Drivers, server: PostgresqlServer, tmp_path: Pat
 
 @pytest.fixture(autouse=True)
 def reader(request: pytest.FixtureRequest) -> Iterator[Reader | None]:
-    """Reads while the test runs: it must never have seen half an epoch."""
+    """Read during the test, and check that no part of an epoch was visible."""
     if "application" not in request.fixturenames:
         yield None
         return
@@ -159,14 +162,14 @@ def reader(request: pytest.FixtureRequest) -> Iterator[Reader | None]:
     yield reader
     reader.stop()
     thread.join()
-    assert reader.halves == []
+    assert reader.incomplete == []
 
 
 def kill_at(application: DatabaseApplication, point: str) -> None:
     application.kill_at(application.fault(point), epochs=FILES_AHEAD)
 
 
-def goes_on(application: DatabaseApplication) -> None:
+def finish_and_check(application: DatabaseApplication) -> None:
     application.finish()
     assert application.files_left == 0
     assert application.violations() == []
@@ -174,27 +177,27 @@ def goes_on(application: DatabaseApplication) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", DRIVER_POINTS)
-def test_the_driver_is_killed(application: DatabaseApplication, point: str) -> None:
+def test_killed_driver_leaves_a_correct_database(application: DatabaseApplication, point: str) -> None:
     kill_at(application, point)
-    goes_on(application)
+    finish_and_check(application)
 
 
-@pytest.mark.long  # recoveries are killed in test_kills.py, of the sinks in test_hdfs.py
+@pytest.mark.long  # test_kills.py and test_hdfs.py kill recoveries in usual runs
 @pytest.mark.parametrize(
     "point",
     in_every_run(
         ["R1.postgresql.swept"], ["R1.dbms.taken-over", "E5.dbms.applied", "E5.dbms.committed", "R1.postgresql.swept"]
     ),
 )
-def test_it_is_killed_again_while_it_recovers(application: DatabaseApplication, point: str) -> None:
-    """Killed until its tables are half committed, then again in recovery, where these commits are redone."""
+def test_driver_killed_repeatedly_leaves_a_correct_database(application: DatabaseApplication, point: str) -> None:
+    """The driver is killed during commits, and again during recovery, which redoes them."""
     for place in (*ONE_OF_EACH_CLASS, point):
         kill_at(application, place)
-    goes_on(application)
+    finish_and_check(application)
 
 
-def test_tasks_are_killed_at_every_step(application: DatabaseApplication) -> None:
-    """One life, whose epochs lose a task each; it is run again."""
+def test_killed_tasks_are_retried(application: DatabaseApplication) -> None:
+    """One driver, each of whose epochs loses a task, which is retried."""
     application.feed(len(TASK_POINTS))
     first = application.next_epoch + 1
     faults = [application.fault(point, "kill", first + number) for number, point in enumerate(TASK_POINTS)]
@@ -208,8 +211,8 @@ def test_tasks_are_killed_at_every_step(application: DatabaseApplication) -> Non
     "point",
     in_every_run(["E5.dbms.applied"], ["E5.dbms.applied", "E5.postgresql.before-commit", "E5.dbms.committed"]),
 )
-def test_the_server_dies_during_a_commit(application: DatabaseApplication, point: str) -> None:
-    """Stopped in PostgreSQL's immediate mode as one sink is in the middle of an epoch, and started again."""
+def test_commit_survives_the_death_of_the_server(application: DatabaseApplication, point: str) -> None:
+    """The server is stopped in immediate mode during the commit of one sink, and restarted."""
     stop = application.fault(point, "stop", application.next_epoch + 1)
     driver = application.start(faults=[stop], epochs=application.files_left, tolerable_failed_epochs=1000)
     driver.wait_until(lambda: application.fired(stop))
@@ -221,8 +224,8 @@ def test_the_server_dies_during_a_commit(application: DatabaseApplication, point
     assert application.violations() == []
 
 
-def test_the_server_dies_between_prepare_and_commit(application: DatabaseApplication) -> None:
-    """The epoch is decided while no database is there; what was prepared outlives the server."""
+def test_prepared_transactions_survive_the_death_of_the_server(application: DatabaseApplication) -> None:
+    """The epoch is decided while the server is down; prepared transactions survive its restart."""
     stop = application.fault("E4.before-manifest", "stop", application.next_epoch + 1)
     driver = application.start(faults=[stop], epochs=application.files_left, tolerable_failed_epochs=1000)
     driver.wait_until(lambda: application.fired(stop))
@@ -238,14 +241,16 @@ def test_the_server_dies_between_prepare_and_commit(application: DatabaseApplica
 
 
 @pytest.mark.parametrize("point", in_every_run(["E5.dbms.applied"], ["E5.dbms.applied", "E5.postgresql.before-commit"]))
-def test_a_zombie_is_fenced(application: DatabaseApplication, own_jvm: SparkJvm | None, point: str) -> None:
-    """Stopped within its transaction, which it would hold open for ever, and continued past its successor's end."""
+def test_zombie_is_fenced_in_the_database(
+    application: DatabaseApplication, own_jvm: SparkJvm | None, point: str
+) -> None:
+    """The driver is paused in its transaction, and resumed after its successor's end."""
     check_that_a_zombie_changes_nothing(
         application, own_jvm, point, lambda: application.query(f"SELECT * FROM {ROWS}"), application.violations
     )
 
 
-def test_nobody_ever_sees_half_an_epoch(application: DatabaseApplication, reader: Reader) -> None:
+def test_readers_never_see_part_of_an_epoch(application: DatabaseApplication, reader: Reader) -> None:
     for _ in range(3):
         application.finish()
         application.feed(3)
@@ -253,10 +258,10 @@ def test_nobody_ever_sees_half_an_epoch(application: DatabaseApplication, reader
 
 
 @pytest.mark.long
-def test_with_spark_it_is_killed_with_its_tables_half_committed(
+def test_driver_with_spark_is_killed_during_its_commits(
     drivers: Drivers, server: PostgresqlServer, tmp_path: Path
 ) -> None:
     application = DatabaseApplication(tmp_path / "application", drivers, server)
     application.feed(2)
     kill_at(application, "E5.postgresql.committed-one")
-    goes_on(application)
+    finish_and_check(application)

@@ -1,9 +1,9 @@
-"""HDFS as source and sink under fault: drivers and tasks killed at every step, zombies, a NameNode that dies.
+"""HDFS as source and sink under faults: drivers and tasks killed at every step, zombies, a NameNode that dies.
 
-In every run a driver is killed at a step of each kind; the sink by itself crashes at each (test_hdfs_trouble.py).
-Each test has an application of its own: without Spark in every run, with it (then HDFS is its source as well) in the
-run of all tests. After each life no folder shows an epoch that was not decided; in the end both folders and the state
-equal the oracle's at every epoch, and nothing is left staged.
+Usual runs kill a driver at one step of each kind; test_hdfs_trouble.py crashes the sink alone at each. Each test has
+its own application: without Spark in usual runs, with Spark and with HDFS as the source in long ones. After each driver
+run no folder shows an undecided epoch. In the end folders and state equal the oracle at every epoch, and no staged file
+is left.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ POINTS = points_of(epochal.backends.hdfs)
 DRIVER_POINTS = [point for point in POINTS if not point.startswith("T")]
 TASK_POINTS = [point for point in POINTS if point.startswith("T")]
 ONE_OF_EACH_CLASS = ("E5.hdfs.gathered-one", "R1.hdfs.claimed", "E5.hdfs.gathered-one", "E5.hdfs.renamed")
-"""Half of the files are gathered; the one before is fenced; again; the epoch is visible, and nobody knows it."""
+"""One of the files is gathered, twice; the predecessor is fenced; the epoch is visible but not yet recorded."""
 
 
 class HdfsApplication(FaultyApplication):
-    """The application, its folders of HDFS, and what must be in them in the end.
+    """The application, its folders of HDFS, and checks of their contents.
 
-    Its input has the same paths in HDFS as on this machine, where the oracle reads it.
+    Input files have the same paths in HDFS and on this machine, where the oracle reads them.
     """
 
     kind = "hdfs"
@@ -65,7 +65,7 @@ class HdfsApplication(FaultyApplication):
     def feed_rows(self, rows: Sequence[Row]) -> None:
         name = f"events-{self._files:05}.json"
         super().feed_rows(rows)
-        if not self.drivers.spark:  # it reads what lies on this machine
+        if not self.drivers.spark:  # the source is the local folder
             return
         data = "".join(json.dumps(row) + "\n" for row in rows)
         self.client.write(f"{self.input}/_{name}", data=data, encoding="utf-8")
@@ -76,8 +76,8 @@ class HdfsApplication(FaultyApplication):
         where = {"url": self.server.url, "user": self.server.user}
         return {**where, "input": self.input, "output": self.output}
 
-    def looked_at(self) -> History:
-        """With a copy of what HDFS holds now, hidden files too."""
+    def history_with_copies(self) -> History:
+        """Return the history with local copies of the folders in HDFS, including hidden files."""
         outputs = {}
         with ThreadPoolExecutor(8) as threads:
             for name in ("totals", "late"):
@@ -94,24 +94,24 @@ class HdfsApplication(FaultyApplication):
             copy.write_bytes(file.read())
 
     def shown(self) -> dict[str, list[str]]:
-        """The epochs that readers see."""
+        """Return the visible epochs of each folder."""
         names = {name: self.client.list(f"{self.output}/{name}") for name in ("totals", "late")}
         return {name: sorted(item for item in found if item.startswith("epoch=")) for name, found in names.items()}
 
     def problems(self) -> list[str]:
-        """Everything that is wrong, once it has come to rest."""
-        history = self.looked_at()
+        """Return all violations after the end of the application."""
+        history = self.history_with_copies()
         found = violations(history, self.oracles)
         for _, manifest in history.snapshots:
             late = multiset(row for row in slices(manifest)["events"] if row["value"] > 50)
             if visible_rows(history.outputs["late"], manifest.epoch) != late:
-                found.append(f"late, epoch {manifest.epoch}: not the rows that its slice has")
+                found.append(f"late, epoch {manifest.epoch}: not the rows of its slice")
         return found
 
 
 @pytest.fixture
 def application(tiered_drivers: Drivers, hdfs_server: HdfsServer, tmp_path: Path) -> HdfsApplication:
-    """After an epoch, with input for more."""
+    """An application after one epoch, with input for further epochs."""
     application = HdfsApplication(tmp_path / "application", tiered_drivers, hdfs_server)
     application.feed(1 + AHEAD)
     driver = application.start(epochs=1)
@@ -120,7 +120,7 @@ def application(tiered_drivers: Drivers, hdfs_server: HdfsServer, tmp_path: Path
 
 
 def undecided(application: HdfsApplication) -> list[str]:
-    """Epochs that are visible, and were never decided."""
+    """Return visible epochs that were never decided."""
     decided = {f"epoch={record.epoch:010}" for record in application.history.decided}
     shown = application.shown()
     return [f"{name}: {epoch}" for name, epochs in shown.items() for epoch in epochs if epoch not in decided]
@@ -131,7 +131,7 @@ def kill_at(application: HdfsApplication, point: str) -> None:
     assert undecided(application) == []
 
 
-def goes_on(application: HdfsApplication) -> None:
+def finish_and_check(application: HdfsApplication) -> None:
     application.finish()
     assert application.files_left == 0
     assert application.problems() == []
@@ -139,21 +139,21 @@ def goes_on(application: HdfsApplication) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", DRIVER_POINTS)
-def test_the_driver_is_killed(application: HdfsApplication, point: str) -> None:
+def test_killed_driver_leaves_a_correct_target(application: HdfsApplication, point: str) -> None:
     kill_at(application, point)
-    goes_on(application)
+    finish_and_check(application)
 
 
 @pytest.mark.by_turns(2)
-def test_it_is_killed_again_while_it_recovers(application: HdfsApplication) -> None:
-    """Killed half-way through a commit, then again and again in recovery, where the commit is redone."""
+def test_driver_killed_repeatedly_leaves_a_correct_target(application: HdfsApplication) -> None:
+    """The driver is killed during a commit, and repeatedly during recovery, which redoes it."""
     for point in ONE_OF_EACH_CLASS:
         kill_at(application, point)
-    goes_on(application)
+    finish_and_check(application)
 
 
-def test_tasks_are_killed(application: HdfsApplication) -> None:
-    """A task dies with its file uploaded and its handle on no way; it is run again."""
+def test_killed_tasks_upload_their_files_again(application: HdfsApplication) -> None:
+    """Tasks die after the upload and before they return their handles; they are retried."""
     first = application.next_epoch
     application.feed(len(TASK_POINTS))
     faults = [application.fault(point, "kill", first + number) for number, point in enumerate(TASK_POINTS)]
@@ -163,9 +163,9 @@ def test_tasks_are_killed(application: HdfsApplication) -> None:
     assert application.problems() == []
 
 
-@pytest.mark.long  # of the sink by itself: contract/test_hdfs_trouble.py
-def test_the_name_node_dies_during_a_commit_and_refuses_the_next_try(application: HdfsApplication) -> None:
-    """Killed with an epoch half gathered, and started again; then in safe mode. The driver waits, and goes on."""
+@pytest.mark.long  # contract/test_hdfs_trouble.py covers the sink alone
+def test_commit_waits_for_the_name_node(application: HdfsApplication) -> None:
+    """The NameNode is killed while files are gathered, restarted, and then enters safe mode. The driver waits."""
     dies = application.fault("E5.hdfs.gathered-one", "stop", application.next_epoch)
     refuses = application.fault("E5.hdfs.gathered", "stop", application.next_epoch)
     driver = application.start(faults=[dies, refuses], epochs=application.files_left, tolerable_failed_epochs=1000)
@@ -190,8 +190,8 @@ def test_the_name_node_dies_during_a_commit_and_refuses_the_next_try(application
 
 
 @pytest.mark.by_turns(2)
-def test_a_driver_that_starts_in_safe_mode_waits(application: HdfsApplication) -> None:
-    """It finds a decided epoch, and cannot commit it yet."""
+def test_driver_started_in_safe_mode_waits(application: HdfsApplication) -> None:
+    """The driver recovers a decided epoch that it cannot commit yet."""
     kill_at(application, "E5.hdfs.gathering")
     application.server.enter_safe_mode()
     try:
@@ -208,16 +208,14 @@ def test_a_driver_that_starts_in_safe_mode_waits(application: HdfsApplication) -
 
 
 @pytest.mark.parametrize("point", in_every_run(["E5.hdfs.gathered"], ["E5.hdfs.gathered-one", "E5.hdfs.gathered"]))
-def test_a_zombie_changes_nothing(application: HdfsApplication, own_jvm: SparkJvm | None, point: str) -> None:
-    """Stopped within its commit, and continued past its successor's end."""
+def test_zombie_changes_no_folder(application: HdfsApplication, own_jvm: SparkJvm | None, point: str) -> None:
+    """The driver is paused in its commit, and resumed after its successor's end."""
     check_that_a_zombie_changes_nothing(application, own_jvm, point, application.shown, application.problems)
 
 
 @pytest.mark.long
-def test_with_spark_it_is_killed_half_way_through_a_commit(
-    drivers: Drivers, hdfs_server: HdfsServer, tmp_path: Path
-) -> None:
+def test_driver_with_spark_is_killed_during_a_commit(drivers: Drivers, hdfs_server: HdfsServer, tmp_path: Path) -> None:
     application = HdfsApplication(tmp_path / "application", drivers, hdfs_server)
     application.feed(2)
     kill_at(application, "E5.hdfs.gathered-one")
-    goes_on(application)
+    finish_and_check(application)

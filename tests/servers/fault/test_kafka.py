@@ -1,9 +1,9 @@
-"""Kafka as a sink under fault: drivers and tasks killed at every step, zombies, a broker that dies.
+"""Kafka as a sink under faults: drivers and tasks killed at every step, zombies, a broker that dies.
 
-In every run a driver is killed at a step of each kind; the sink by itself crashes at each (test_sinks_crash.py).
+Usual runs kill a driver at one step of each kind; test_sinks_crash.py crashes the sink alone at each.
 
-One application writes in each epoch to two topics. A read_committed reader reads all the time: what it has once seen,
-in the order in which it saw it, must be what is there in the end; an epoch's rows one after the other, each once.
+One application writes in each epoch to two topics. The records that a concurrent read_committed consumer receives, and
+their order, must equal the final contents; the rows of an epoch are contiguous, each once.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ AHEAD = 3
 POINTS = sorted([*points_of(epochal.backends.kafka), *LOG_POINTS])
 DRIVER_POINTS = [point for point in POINTS if not point.startswith("T")]
 ONE_OF_EACH_CLASS = ("E5.kafka.marked", "R1.kafka.taken-over", "E5.kafka.marked", "E5.kafka.committed")
-"""A transaction is open; the one before is fenced; again; the epoch is visible, and nobody knows it."""
+"""A transaction is open, twice; the predecessor is fenced; the epoch is visible but not recorded as committed."""
 
 
 class KafkaApplication(FaultyApplication):
-    """The application, its topics, and what must be in them in the end."""
+    """The application, its topics, and checks of their contents."""
 
     kind = "kafka"
     pipeline = PIPELINE
@@ -59,22 +59,22 @@ class KafkaApplication(FaultyApplication):
         return {"input": self.input, **topics}
 
     def violations(self) -> list[str]:
-        """Everything that is wrong, once it has come to rest."""
+        """Return all violations after the end of the application."""
         history = self.history
         found = [*unfinished_epochs(history), *broken_lineage(history), *orphans(history)]
         events = [slices(manifest)["events"] for _, manifest in history.snapshots]
         rows, totals = self.records(self.rows), self.records(self.totals)
         at = 0
-        for epoch, wanted in enumerate(events, 1):
-            there, at = rows[at : at + len(wanted)], at + len(wanted)
-            if multiset(there) != multiset(wanted):
-                found.append(f"{self.rows}: the rows of snapshot {epoch} are not there, once, in its place")
+        for epoch, expected in enumerate(events, 1):
+            found_rows, at = rows[at : at + len(expected)], at + len(expected)
+            if multiset(found_rows) != multiset(expected):
+                found.append(f"{self.rows}: the rows of snapshot {epoch} are missing, duplicate or in another place")
         found += [f"{self.rows}: {len(rows) - at} rows too many"] if len(rows) > at else []
         if multiset(totals) != multiset(expected_totals(events)):
-            found.append(f"{self.totals}: {len(totals)} records, not those of every epoch once")
+            found.append(f"{self.totals}: {len(totals)} records, not the totals of each epoch once")
         seen = [json.loads(value or b"") for _, _, value in list(self.watcher.seen)]
         if seen != rows[: len(seen)]:
-            found.append("the reader has seen what is not there, or in another order")
+            found.append("the reader has received other records, or in another order")
         for topic in (self.rows, self.totals):
             found += [f"{topic}: a transaction is open" for _ in open_transactions(self.server.bootstrap, topic)]
         return found
@@ -84,7 +84,7 @@ class KafkaApplication(FaultyApplication):
 
 
 def expected_totals(epochs: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """What the aggregate says in each epoch of the keys that it touched."""
+    """Return the aggregate's output in each epoch: the totals of changed keys."""
     events: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     found = []
@@ -99,7 +99,7 @@ def expected_totals(epochs: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[
 
 @pytest.fixture
 def application(tiered_drivers: Drivers, kafka_server: KafkaServer, tmp_path: Path) -> Iterator[KafkaApplication]:
-    """After an epoch, with input for more."""
+    """An application after one epoch, with input for further epochs."""
     application = KafkaApplication(tmp_path / "application", tiered_drivers, kafka_server)
     application.feed(1 + AHEAD)
     driver = application.start(epochs=1)
@@ -112,7 +112,7 @@ def kill_at(application: KafkaApplication, point: str) -> None:
     application.kill_at(application.fault(point), epochs=AHEAD)
 
 
-def goes_on(application: KafkaApplication) -> None:
+def finish_and_check(application: KafkaApplication) -> None:
     application.finish()
     assert application.files_left == 0
     assert application.violations() == []
@@ -120,22 +120,22 @@ def goes_on(application: KafkaApplication) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", DRIVER_POINTS)
-def test_the_driver_is_killed(application: KafkaApplication, point: str) -> None:
+def test_killed_driver_leaves_a_correct_topic(application: KafkaApplication, point: str) -> None:
     kill_at(application, point)
-    goes_on(application)
+    finish_and_check(application)
 
 
-@pytest.mark.long  # recoveries are killed in test_kills.py, of the sinks in test_hdfs.py
-def test_it_is_killed_again_while_it_recovers(application: KafkaApplication) -> None:
-    """Killed with a transaction open, then again and again in recovery, where its commit is redone."""
+@pytest.mark.long  # test_kills.py and test_hdfs.py kill recoveries in usual runs
+def test_driver_killed_repeatedly_leaves_a_correct_topic(application: KafkaApplication) -> None:
+    """The driver is killed during a transaction, and repeatedly during recovery, which redoes the commit."""
     for point in ONE_OF_EACH_CLASS:
         kill_at(application, point)
-    goes_on(application)
+    finish_and_check(application)
 
 
 @pytest.mark.by_turns(3)
-def test_a_task_is_killed(application: KafkaApplication) -> None:
-    """A task dies with its log durable and its handle on no way; it is run again."""
+def test_killed_task_writes_its_log_again(application: KafkaApplication) -> None:
+    """A task dies with a durable log and before it returns its handle; it is retried."""
     fault = application.fault("T3.log.segment-durable", "kill", application.next_epoch)
     driver = application.start(task_faults=[fault], epochs=application.files_left, master="local[2,4]")
     assert driver.wait() == 0, driver.log_end()
@@ -143,10 +143,10 @@ def test_a_task_is_killed(application: KafkaApplication) -> None:
     assert application.violations() == []
 
 
-@pytest.mark.long  # of the sink by itself: contract/test_troubled_servers.py
+@pytest.mark.long  # contract/test_troubled_servers.py covers the sink alone
 @pytest.mark.parametrize("point", in_every_run(["E5.kafka.produced"], ["E5.kafka.produced", "E5.kafka.committed"]))
-def test_the_broker_dies_during_a_commit(application: KafkaApplication, point: str) -> None:
-    """Killed while a transaction is open, or as it was answered, and started again."""
+def test_commit_survives_the_death_of_the_broker(application: KafkaApplication, point: str) -> None:
+    """The broker is killed during a transaction or after its commit, and restarted."""
     stop = application.fault(point, "stop", application.next_epoch + 1)
     driver = application.start(faults=[stop], epochs=application.files_left, tolerable_failed_epochs=1000)
     driver.wait_until(lambda: application.fired(stop))
@@ -159,14 +159,14 @@ def test_the_broker_dies_during_a_commit(application: KafkaApplication, point: s
 
 
 @pytest.mark.parametrize("point", in_every_run(["E5.kafka.marked"], ["E5.kafka.marked", "E5.kafka.fenced"]))
-def test_a_zombie_is_fenced(application: KafkaApplication, own_jvm: SparkJvm | None, point: str) -> None:
-    """Stopped within its transaction, or as it took over, and continued past its successor's end."""
+def test_zombie_is_fenced_by_kafka(application: KafkaApplication, own_jvm: SparkJvm | None, point: str) -> None:
+    """The driver is paused in its transaction or takeover, and resumed after its successor's end."""
     check_that_a_zombie_changes_nothing(
         application, own_jvm, point, lambda: application.records(application.rows), application.violations
     )
 
 
-def test_the_reader_sees_what_is_committed(application: KafkaApplication) -> None:
+def test_reader_receives_all_committed_records(application: KafkaApplication) -> None:
     application.finish()
     records = application.records(application.rows)
     eventually(lambda: len(application.watcher.seen) == len(records))
@@ -174,13 +174,13 @@ def test_the_reader_sees_what_is_committed(application: KafkaApplication) -> Non
 
 
 @pytest.mark.long
-def test_with_spark_it_is_killed_with_a_transaction_open(
+def test_driver_with_spark_is_killed_in_a_transaction(
     drivers: Drivers, kafka_server: KafkaServer, tmp_path: Path
 ) -> None:
     application = KafkaApplication(tmp_path / "application", drivers, kafka_server)
     try:
         application.feed(2)
         kill_at(application, "E5.kafka.marked")
-        goes_on(application)
+        finish_and_check(application)
     finally:
         application.watcher.stop()

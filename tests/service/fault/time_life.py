@@ -22,7 +22,7 @@ from epochal.snapshots.store import SnapshotStore
 from tests.kit.lives import at
 from tests.kit.local_engine.attempt import attempt
 from tests.kit.local_engine.plans import local_pipeline
-from tests.simulation.test_event_time_faults import ROWS, asks, pipeline
+from tests.simulation.test_event_time_faults import ROWS, add_query, pipeline
 
 
 def main() -> None:
@@ -52,5 +52,5 @@ def run(folder: str, seconds: float, parallelism: int, with_query: bool) -> None
         sinks={node.name: node.make(SinkPlace(node.name, store)) for node in graph.sinks},
         tables=local.tables,
     )
-    begun = asks if with_query else lambda coordinator: None
+    begun = add_query if with_query else lambda coordinator: None
     attempt(orders, local, participants, catalog, now=lambda: at(seconds), begun=begun)
