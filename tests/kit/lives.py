@@ -43,7 +43,7 @@ from tests.kit.local_engine.plans import local_pipeline
 from tests.kit.local_engine.sources import HandleSink, LocalRows, LocalSource, rows_of
 
 Row = dict[str, Any]
-Happening = Literal["nothing", "abort", "die", "die decided", "restart"]
+Disruption = Literal["nothing", "abort", "die", "die decided", "restart"]
 MAX_PARALLELISM = 8
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -58,16 +58,16 @@ def at(seconds: float) -> datetime:
 class Step:
     """One epoch over the next rows.
 
-    ``happening``: the event in the epoch. ``parallelism``: the parallelism from this epoch on. ``clock``: the time in
-    seconds; ``None`` leaves it unchanged, and it can go back.
+    ``disruption``: the fault or restart in the epoch. ``parallelism``: the parallelism from this epoch on. ``clock``: the
+    time in seconds; ``None`` leaves it unchanged, and it can go back.
     """
 
-    happening: Happening = "nothing"
+    disruption: Disruption = "nothing"
     parallelism: int = 2
     clock: float | None = None
 
 
-HAPPENINGS: st.SearchStrategy[Happening] = st.sampled_from(
+DISRUPTIONS: st.SearchStrategy[Disruption] = st.sampled_from(
     ("nothing", "nothing", "abort", "die", "die decided", "restart")
 )
 PARALLELISM = st.sampled_from((1, 2, 3))
@@ -75,7 +75,7 @@ PARALLELISM = st.sampled_from((1, 2, 3))
 
 def steps(least: int = 1, most: int = 6) -> st.SearchStrategy[list[Step]]:
     """Return a strategy for ``least`` to ``most`` epochs; the clock does not move."""
-    return st.lists(st.builds(Step, HAPPENINGS, PARALLELISM), min_size=least, max_size=most)
+    return st.lists(st.builds(Step, DISRUPTIONS, PARALLELISM), min_size=least, max_size=most)
 
 
 @dataclass
@@ -128,13 +128,13 @@ class Life:
             if given:
                 self.rows[name].give(given)
         self.clock = self.clock if step.clock is None else at(step.clock)
-        match step.happening:
+        match step.disruption:
             case "restart":
                 self.restart(step.parallelism)
             case "abort":
                 self._failing(_ABORTED_AT, OSError("the disk has failed"))
             case "die" | "die decided":
-                decided = step.happening == "die decided"
+                decided = step.disruption == "die decided"
                 self._failing(_DIES_DECIDED_AT if decided else _DIES_AT, Fenced("the driver has died"))
                 self.restart(step.parallelism)
                 if decided:
@@ -195,7 +195,7 @@ class Life:
         self._local = local_pipeline(self._graph, self.columns)
         self.restart()
 
-    def go_on_from(self, epoch: int, branch: str) -> None:
+    def continue_from(self, epoch: int, branch: str) -> None:
         """Continue from an older snapshot on a new branch, as a fork and a rollback do. Later input is read again."""
         self._catalog = MemoryCatalogState(branch=branch, forked_from=self._catalog.epochs[epoch].manifest)
         self.restart()

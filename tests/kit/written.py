@@ -43,12 +43,12 @@ def main() -> None:
     from epochal.cli.local_spark import local_spark
     from epochal.contracts.configuration import Configuration
     from epochal.programs import rules as of_programs
-    from tests.kit import fed_wrongly, refused_queries
+    from tests.kit import feed_errors, refused_queries
 
     OF_PROGRAMS.write(of_programs.page())
     OF_STANDING_QUERIES.write(refused_queries.page())
     with local_spark("fed-wrongly", Configuration(master="local[1]")) as spark:
-        FED_WRONGLY.write(fed_wrongly.page(fed_wrongly.refusals(spark)))
+        FED_WRONGLY.write(feed_errors.page(feed_errors.refusals(spark)))
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ def _fence_only_set() -> None:
     change(Fence, "advance", set_only)
 
 
-@mutant("hdfs: the length of an upload is not verified", "tests/servers/contract/test_hdfs_trouble.py")
+@mutant("hdfs: the length of an upload is not verified", "tests/servers/contract/test_hdfs_faults.py")
 def _upload_trusted() -> None:
     from epochal.backends.hdfs.sink import HdfsBackend
 

@@ -119,7 +119,7 @@ def test_branch_continues_with_the_records_of_its_snapshot() -> None:
     with Life(components(), {"edges": EDGES}) as life:
         life.epoch(edges=rows_of_edges(GRAPH))
         life.settle()
-        life.go_on_from(3, "fork")
+        life.continue_from(3, "fork")
         life.settle()
         assert labels(life) == connected(GRAPH)
         forked, original = life.manifests[0], 3

@@ -77,7 +77,7 @@ def test_fork_expires_rows_by_clock_and_keeps_them_in_event_time(
     life: Life, clock: float, by_clock: int, remaining: set[str]
 ) -> None:
     life.rows["visits"].slices[FORKED_AT:] = []
-    life.go_on_from(FORKED_AT, "fork")
+    life.continue_from(FORKED_AT, "fork")
     assert users(life) == ({"a", "b"}, {"a", "b"}), "the snapshot is unchanged"
     life.epoch(Step(clock=clock * HOUR), visits=rows(("a", 0.4), ("c", 0.4)))
     assert last(life) == {"a": (by_clock, 3), "c": (1, 1)}
@@ -89,7 +89,7 @@ def test_fork_expires_rows_by_clock_and_keeps_them_in_event_time(
 
 def test_input_after_the_snapshot_is_processed_again_equally(life: Life) -> None:
     original = last(life)
-    life.go_on_from(FORKED_AT, "again")
+    life.continue_from(FORKED_AT, "again")
     life.epoch(Step(clock=2 * HOUR))
     life.epoch()
     assert (last(life), users(life)) == (original, ({"c"}, {"c"}))

@@ -16,7 +16,7 @@ from epochal.operators.programs import stage_output
 from epochal.operators.programs.counters import summed
 from epochal.programs import Collection, Counter, Global, Map, Matrix, Partial, Partitioned, Vector, entry, program
 from epochal.programs.state import OVERFLOWED
-from tests.kit import fed_wrongly
+from tests.kit import feed_errors
 from tests.kit.lives import Life, Step
 from tests.kit.written import FED_WRONGLY
 from tests.unit.test_entries import answers, call
@@ -102,9 +102,9 @@ def test_removed_elements_have_no_row_and_removing_none_is_no_change() -> None:
 @pytest.mark.slow
 def test_docs_list_the_refused_ways_to_feed_and_serve_a_program(spark: SparkSession) -> None:
     """Each line of the page is refused with the message that the page shows."""
-    answered = fed_wrongly.refusals(spark)
+    answered = feed_errors.refusals(spark)
     assert [text for text, message in answered.items() if message is None] == []
-    assert FED_WRONGLY.read() == fed_wrongly.page(answered), "python -m tests.kit.written"
+    assert FED_WRONGLY.read() == feed_errors.page(answered), "python -m tests.kit.written"
 
 
 @program

@@ -157,7 +157,7 @@ def test_lost_and_repeated_rows_are_reported() -> None:
 
 def _runs(step: Step) -> int:
     """Maximum number of times that the tasks of the epoch may have run."""
-    return 2 if step.happening in ("abort", "die") else 1
+    return 2 if step.disruption in ("abort", "die") else 1
 
 
 @contextmanager

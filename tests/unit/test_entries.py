@@ -77,10 +77,10 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("happening", ["nothing", "abort", "die", "die decided", "restart"])
-def test_every_call_is_answered_once_through_failures(happening: Any) -> None:
+@pytest.mark.parametrize("disruption", ["nothing", "abort", "die", "die decided", "restart"])
+def test_every_call_is_answered_once_through_failures(disruption: Any) -> None:
     with Life(key_value_store(), {ENTRIES: CALL_SCHEMA}) as life:
-        life.live([{ENTRIES: rows} for rows in CALLS], [Life_step(happening, 3), Life_step(happening, 1)])
+        life.live([{ENTRIES: rows} for rows in CALLS], [Life_step(disruption, 3), Life_step(disruption, 1)])
         life.finish()
         assert answers(life, "exchange_answers") == EXPECTED
         assert answers(life, "note_answers") == {"c": (True, "null", None), "h": (True, "null", None)}
@@ -91,7 +91,7 @@ def test_a_new_branch_takes_the_calls_after_its_snapshot_again() -> None:
     with Life(key_value_store(), {ENTRIES: CALL_SCHEMA}) as life:
         for rows in CALLS:
             life.epoch(**{ENTRIES: rows})
-        life.go_on_from(1, "rolled-back")
+        life.continue_from(1, "rolled-back")
         life.settle()
         assert answers(life, "exchange_answers") == EXPECTED
 

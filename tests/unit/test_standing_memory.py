@@ -77,7 +77,7 @@ def test_a_branch_keeps_remembered_values_of_its_snapshot() -> None:
         snapshot = alive.manifests[-1].epoch
         commands.go(minute(12, 13, 21))
         assert [row["values"] for row in alive.state("queries.before")] == ['{"n": 3}']
-        alive.go_on_from(snapshot, "other")
+        alive.continue_from(snapshot, "other")
         branch = Commands(alive)
         # The rows after the snapshot are read again, with one more row.
         branch.go(minute(14, 31))

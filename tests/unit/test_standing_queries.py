@@ -24,7 +24,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.store import SnapshotStore
 from epochal.standing_queries.active import ActiveQueries, StandingQuery, decoded
 from epochal.standing_queries.binding import bound
-from tests.kit.lives import HAPPENINGS, PARALLELISM, Step, examples, failing_at
+from tests.kit.lives import DISRUPTIONS, PARALLELISM, Step, examples, failing_at
 from tests.kit.manifests import plain_manifest
 from tests.kit.programs import program_of
 from tests.kit.standing import COLUMNS, Grammar, rows
@@ -51,7 +51,7 @@ def closed(found: Sequence[Answer]) -> list[Answer]:
 
 
 @examples(5)
-@given(seed=st.integers(0, 2**32), steps=st.lists(st.builds(Step, HAPPENINGS, PARALLELISM), min_size=3, max_size=6))
+@given(seed=st.integers(0, 2**32), steps=st.lists(st.builds(Step, DISRUPTIONS, PARALLELISM), min_size=3, max_size=6))
 @pytest.mark.by_turns(2)
 def test_answers_equal_those_of_a_batch_despite_failures(seed: int, steps: list[Step]) -> None:
     grammar, chance = Grammar(random.Random(seed)), random.Random(seed)
@@ -134,7 +134,7 @@ def test_a_branch_continues_the_queries_of_its_snapshot() -> None:
         commands.go(minute(2, 11))
         before = alive.manifests[-1].queries
         assert before is not None and before.rows == 2
-        alive.go_on_from(1, "other")
+        alive.continue_from(1, "other")
         branch = Commands(alive)
         branch.number = commands.number
         three = branch.add(COUNT)

@@ -213,7 +213,7 @@ def test_state_begins_empty_after_a_rescale_and_on_a_new_branch(life: Life) -> N
     model.check()
     model.epoch(Step(parallelism=3))
     model.check()
-    life.go_on_from(1, "branched")
+    life.continue_from(1, "branched")
     life.epoch(Step(parallelism=3), rows=[{"id": 50, "name": "a"}])
     assert began_empty(life.manifests[-1]) == dict.fromkeys(CACHED, (0, 1, 2))
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tests.servers.chaos.history import Report, all_points
 from tests.servers.chaos.servers import DISTURBANCES
-from tests.servers.chaos.side_by_side import live, live_side_by_side
+from tests.servers.chaos.parallel import live, live_in_parallel
 
 
 def main() -> int:
@@ -25,7 +25,7 @@ def main() -> int:
     if chosen.seed is not None:
         reports = live([chosen.seed], chosen.lives, keep=True)
     else:
-        reports = live_side_by_side(range(chosen.first, chosen.first + chosen.seeds), chosen.lives, chosen.workers)
+        reports = live_in_parallel(range(chosen.first, chosen.first + chosen.seeds), chosen.lives, chosen.workers)
     summarise(reports, time.monotonic() - started)
     return 1 if any(report.violations for report in reports) else 0
 

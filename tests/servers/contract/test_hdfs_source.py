@@ -204,7 +204,7 @@ def test_slices_respect_the_record_limit(spark: SparkSession, folder: Folder) ->
     )
 
 
-@pytest.mark.long  # test_hdfs_trouble.py covers streaming
+@pytest.mark.long  # test_hdfs_faults.py covers streaming
 def test_large_file_is_read_completely(spark: SparkSession, folder: Folder) -> None:
     """The file is larger than a read block, so lines are joined across blocks."""
     lines = [f'{{"k": "{"x" * 90}{number:09}", "n": {number}}}' for number in range(200_000)]

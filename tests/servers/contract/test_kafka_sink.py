@@ -61,7 +61,7 @@ def losses() -> Losses:
 
 
 @pytest.mark.slow
-@pytest.mark.long  # test_troubled_servers covers the most important answers
+@pytest.mark.long  # test_network_faults covers the most important answers
 class TestKafkaSinkDegraded(SinkBackendContract):
     """Two shards and transactions of two records; the answer after each step is lost once, and calls are repeated."""
 

@@ -1,6 +1,6 @@
 """HDFS as source and sink under faults: drivers and tasks killed at every step, zombies, a NameNode that dies.
 
-Usual runs kill a driver at one step of each kind; test_hdfs_trouble.py crashes the sink alone at each. Each test has
+Usual runs kill a driver at one step of each kind; test_hdfs_faults.py crashes the sink alone at each. Each test has
 its own application: without Spark in usual runs, with Spark and with HDFS as the source in long ones. After each driver
 run no folder shows an undecided epoch. In the end folders and state equal the oracle at every epoch, and no staged file
 is left.
@@ -163,7 +163,7 @@ def test_killed_tasks_upload_their_files_again(application: HdfsApplication) -> 
     assert application.problems() == []
 
 
-@pytest.mark.long  # contract/test_hdfs_trouble.py covers the sink alone
+@pytest.mark.long  # contract/test_hdfs_faults.py covers the sink alone
 def test_commit_waits_for_the_name_node(application: HdfsApplication) -> None:
     """The NameNode is killed while files are gathered, restarted, and then enters safe mode. The driver waits."""
     dies = application.fault("E5.hdfs.gathered-one", "stop", application.next_epoch)

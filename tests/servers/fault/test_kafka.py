@@ -143,7 +143,7 @@ def test_killed_task_writes_its_log_again(application: KafkaApplication) -> None
     assert application.violations() == []
 
 
-@pytest.mark.long  # contract/test_troubled_servers.py covers the sink alone
+@pytest.mark.long  # contract/test_network_faults.py covers the sink alone
 @pytest.mark.parametrize("point", in_every_run(["E5.kafka.produced"], ["E5.kafka.produced", "E5.kafka.committed"]))
 def test_commit_survives_the_death_of_the_broker(application: KafkaApplication, point: str) -> None:
     """The broker is killed during a transaction or after its commit, and restarted."""

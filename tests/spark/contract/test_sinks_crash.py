@@ -1,5 +1,5 @@
 """Sinks with a server whose process dies at any step of a recovery or commit: all rows of the epoch are visible or
-none, and the next attempt completes it. (Files and HDFS: test_backends_files.py and test_hdfs_trouble.py.)
+none, and the next attempt completes it. (Files and HDFS: test_backends_files.py and test_hdfs_faults.py.)
 
 The tests in tests/service/fault also kill processes: at one step of each kind in every run, at all steps in the run
 of all tests.

@@ -253,7 +253,7 @@ def test_a_source_that_resumes_after_idleness_is_not_late(
             everything += [*one, *two]
             step = schedule[number % len(schedule)]
             life.epoch(
-                Step(step.happening, step.parallelism, now + clock_error), one=input_rows(one), two=input_rows(two)
+                Step(step.disruption, step.parallelism, now + clock_error), one=input_rows(one), two=input_rows(two)
             )
         life.epoch(Step(clock=now), one=far(), two=far())
         life.settle()

@@ -16,12 +16,12 @@ from epochal.pipeline.pipeline import Pipeline
 from epochal.programs.execution import Failed
 from epochal.programs.state import OVERFLOWED
 from epochal.state.table import StateScope
-from tests.kit.lives import Happening, Life, Row, Step
+from tests.kit.lives import Disruption, Life, Row, Step
 from tests.unit.property.random_programs import random_epochs, random_program
 from tests.unit.property.test_programs_equal_sequential import loaded, sequential_answer
 
 CALLS = pa.schema([("k", pa.int64()), ("x", pa.int64()), ("at", pa.int64())])
-HAPPENINGS: tuple[Happening, ...] = ("nothing", "nothing", "abort", "die", "die decided", "restart")
+DISRUPTIONS: tuple[Disruption, ...] = ("nothing", "nothing", "abort", "die", "die decided", "restart")
 
 
 def application(program: type, entries: int) -> Pipeline:
@@ -75,7 +75,7 @@ def check(folder: Path, seed: int) -> None:
                 rows.setdefault(call.entry, []).append({**call.arguments, "at": at})
             for calls in rows.values():
                 chance.shuffle(calls)
-            life.epoch(Step(chance.choice(HAPPENINGS), chance.randint(1, 4)), **rows)
+            life.epoch(Step(chance.choice(DISRUPTIONS), chance.randint(1, 4)), **rows)
         life.settle()
         life.finish()
         assert answers(life, entries) == expected, (seed, text)

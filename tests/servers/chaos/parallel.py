@@ -14,7 +14,7 @@ from tests.servers.chaos.history import History, Report
 from tests.servers.chaos.servers import running_servers
 
 
-def live_side_by_side(seeds: Sequence[int], lives: int, workers: int) -> list[Report]:
+def live_in_parallel(seeds: Sequence[int], lives: int, workers: int) -> list[Report]:
     """Distribute the seeds to worker processes, round robin. Raises the exception of a failed worker."""
     shares = [share for first in range(workers) if (share := seeds[first::workers])]
     with ProcessPoolExecutor(len(shares), multiprocessing.get_context("spawn")) as processes:
