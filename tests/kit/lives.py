@@ -58,8 +58,8 @@ def at(seconds: float) -> datetime:
 class Step:
     """One epoch over the next rows.
 
-    ``disruption``: the fault or restart in the epoch. ``parallelism``: the parallelism from this epoch on. ``clock``: the
-    time in seconds; ``None`` leaves it unchanged, and it can go back.
+    ``disruption``: the fault or restart in the epoch. ``parallelism``: the parallelism from this epoch on.
+    ``clock``: the time in seconds; ``None`` leaves it unchanged, and it can go back.
     """
 
     disruption: Disruption = "nothing"

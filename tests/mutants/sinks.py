@@ -8,7 +8,7 @@ from typing import Any
 from tests.mutants.mutant import change, mutant
 
 FILES = "tests/spark/contract/test_files_sink.py"
-DBMS = "tests/servers/contract/test_dbms_sink.py"
+DBMS = "tests/servers/contract/test_dbms_sink.py tests/servers/contract/test_dbms_fence.py"
 KAFKA = "tests/servers/contract/test_kafka_sink.py"
 HDFS = "tests/servers/contract/test_hdfs_sink.py"
 
