@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tests.servers.chaos.history import Report, all_points
-from tests.servers.chaos.servers import DISTURBANCES
 from tests.servers.chaos.parallel import live, live_in_parallel
+from tests.servers.chaos.servers import DISTURBANCES
 
 
 def main() -> int:
