@@ -88,7 +88,7 @@ bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into
 bench-kubernetes: $(READY) ## How soon drivers in pods commit, into benchmarks/RESULTS.md (eight minutes, after kubernetes-tools)
 	@tools/in-own-network $(BIN)/python -m benchmarks.kubernetes --spares
 
-bench-compare: $(READY) ## Is this checkout slower than another commit? Both by turns, about ten minutes (REF=main~5; OWN=1: REF with its own benchmarks)
+bench-compare: $(READY) ## Is this checkout slower than another commit? Both in alternating rounds, about ten minutes (REF=main~5; OWN=1: REF with its own benchmarks)
 	@$(BIN)/python -m benchmarks.compare $(REF) $(if $(OWN),--own-benchmarks)
 
 figures: $(FIGURES) ## Charts as in the SDG paper's section 6, into benchmarks/RESULTS.md (FIGURE=recovery: one; QUICK=1: only tried)
@@ -97,13 +97,13 @@ figures: $(FIGURES) ## Charts as in the SDG paper's section 6, into benchmarks/R
 scale: $(FIGURES) ## What grows with keys, operators, subtasks, history, applications: docs/operations/scale.md's numbers (FIGURE=keys: one)
 	@$(BIN)/python -m benchmarks.scale $(FIGURE) $(if $(QUICK),--quick)
 
-pictures: $(FIGURES) ## Draw the pictures of docs/reference/event-time.md anew
+pictures: $(FIGURES) ## Draw the pictures of docs/reference/event-time.md again
 	@$(BIN)/python tools/draw_time.py
 
 kubernetes-tools: $(READY) ## The programs of Kubernetes that tests start, built once into the user's cache (6 to 16 minutes; needs Go)
 	@$(BIN)/python -m tests.kit.kubernetes.programs
 
-lock: $(READY) ## Make requirements.lock anew from pyproject.toml (needs uv)
+lock: $(READY) ## Compile requirements.lock from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra development --universal --python-version 3.11 --generate-hashes --upgrade \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --output-file requirements.lock
 	uv pip compile pyproject.toml --extra figures --constraints requirements.lock --universal --python-version 3.11 \

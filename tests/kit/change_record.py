@@ -1,4 +1,4 @@
-"""What changed in this checkout, and the product modules that each test file executes.
+"""Changed files of this checkout, and the product modules that each test file executes.
 
 ``tests/executed.json`` records the modules, with the commit at which they were recorded; ``make coverage`` writes it.
 """

@@ -71,7 +71,7 @@ def written(averages: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.getgroup("epochal").addoption("--write-lengths", action="store_true", help="write tests/lengths.json anew")
+    parser.getgroup("epochal").addoption("--write-lengths", action="store_true", help="update tests/lengths.json")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -33,8 +33,8 @@ STARTING_SECONDS = 40.0
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("epochal")
-    group.addoption("--seed", type=int, help="what the run chooses at random; without it the commit says")
-    group.addoption("--sample-seconds", type=float, help="run so many of the tests, chosen by the seed, as fit")
+    group.addoption("--seed", type=int, help="seed of the random choices; derived from the commit by default")
+    group.addoption("--sample-seconds", type=float, help="run a sample that fits into this time; the seed selects it")
 
 
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis reads its seed
