@@ -1,4 +1,4 @@
-"""What all sinks that show an epoch as one folder have in common: names, the folder's owner, and what they check.
+"""Common parts of the sinks that publish an epoch as one folder: names, the folder's owner, checks.
 
 Layout, below the sink's own folder::
 

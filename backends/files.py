@@ -11,7 +11,7 @@ T2     rows go to a staged file of this task attempt's own
 T3     file closed, fsynced, folder fsynced; handle: staged name, final name, length, sha256
 E5     1 is the epoch's folder there? then it must hold exactly the handles' files: done
        2 gather the staged files in ``e{epoch}``; what is there already stays
-       3 rename ``e{epoch}`` to ``epoch={epoch}``: the epoch appears at once
+       3 rename ``e{epoch}`` to ``epoch={epoch}``: the whole epoch becomes visible
 E7     remove staged files of the epoch that no handle names
 R1     after a rollback: the folder passes to the new branch; what other branches have staged is
        removed; what they show stays, or is moved aside

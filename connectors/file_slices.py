@@ -228,7 +228,7 @@ def changed_after_commit(committed: FileRecord, now: FileRecord) -> SourceChange
     """The error for a file that has changed since an epoch committed its rows."""
     return SourceChanged(
         f"{committed.path} {_what(committed, now)} since an epoch committed its rows: state and sinks have what it "
-        f"held then. {_remedy(committed)} To read it as it is now, begin anew: a new application, or "
+        f"held then. {_remedy(committed)} To read its current content, start with empty state: a new application, or "
         "another --directory of `epochal run`."
     )
 

@@ -90,7 +90,7 @@ class DbmsBackend(SinkBackend):
             row = self._refused_row(epoch, handles, refused)
             if row is None:
                 raise
-            raise refusal(f"{self._access.who}, epoch {epoch.epoch}: ", row, cause) from cause
+            raise refusal(f"{self._access.subject}, epoch {epoch.epoch}: ", row, cause) from cause
         COMMITTED.hit(epoch.epoch)
         self._log.remove(epoch, handles)
 
@@ -100,7 +100,7 @@ class DbmsBackend(SinkBackend):
                 FENCE_MOVED.hit(epoch.epoch)
                 apply(connection, self._writing, heard(self._chunks(epoch, handles)))
                 APPLIED.hit(epoch.epoch)
-                with commit_outcome(self._access.who, self._address):
+                with commit_outcome(self._access.subject, self._address):
                     connection.commit()
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:

@@ -31,7 +31,7 @@ class Busy(SinkError):
 
 @contextmanager
 def translated(
-    who: str, doing: str, address: DatabaseAddress, problem: type[EpochalError] = SinkError
+    subject: str, doing: str, address: DatabaseAddress, problem: type[EpochalError] = SinkError
 ) -> Iterator[None]:
     """Translate the database's errors in the block into Epochal's, with the caller, the action, and the fix.
 
@@ -44,11 +44,11 @@ def translated(
     except Exception as error:
         if not is_database_error(error):
             raise
-        raise _translation(who, doing, address, problem, error) from error
+        raise _translation(subject, doing, address, problem, error) from error
 
 
 @contextmanager
-def commit_outcome(who: str, address: DatabaseAddress) -> Iterator[None]:
+def commit_outcome(subject: str, address: DatabaseAddress) -> Iterator[None]:
     """Translate errors of a COMMIT: without an answer, its outcome is unknown."""
     try:
         yield
@@ -56,7 +56,8 @@ def commit_outcome(who: str, address: DatabaseAddress) -> Iterator[None]:
         if not is_database_error(error) or is_refusal(error) or state(error).startswith((*_BUSY, _FULL)):
             raise
         raise OutcomeUnknown(
-            f"{who}: {address.place} did not answer a COMMIT: {reason(error, address)}. It is looked up, then redone."
+            f"{subject}: {address.place} did not answer a COMMIT: {reason(error, address)}. The outcome is checked, "
+            "then the transaction is repeated if necessary."
         ) from error
 
 
@@ -154,9 +155,9 @@ def reason(error: BaseException, address: DatabaseAddress) -> str:
 
 
 def _translation(
-    who: str, doing: str, address: DatabaseAddress, problem: type[EpochalError], error: BaseException
+    subject: str, doing: str, address: DatabaseAddress, problem: type[EpochalError], error: BaseException
 ) -> EpochalError:
-    what = f"{who} could not {doing} at {address.place}"
+    what = f"{subject} could not {doing} at {address.place}"
     said, code = reason(error, address), state(error)
     if is_refusal(error):
         return refusal(f"{what}: ", f"a row: {said}", error)

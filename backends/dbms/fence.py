@@ -184,8 +184,8 @@ class Fence:
     def _lost(self, key: EpochKey) -> SinkError:
         return SinkError(
             f"Sink {self._sink!r}: {TABLE} at {self._place} has lost the row of branch {key.branch}: the database was "
-            "made anew, or the row was deleted. Restore the database, or name another sink, which begins with what "
-            "comes from now on."
+            "recreated, or the row was deleted. Restore the database, or give the sink another name; it then receives "
+            "only the epochs that follow."
         )
 
 

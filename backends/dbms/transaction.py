@@ -142,7 +142,7 @@ class DirectTransaction(SinkTransaction):
             apply(connection, access.writing, heard(chunks))
             self._fence.check(connection, epoch)
             APPLIED.hit(epoch.epoch)
-            with commit_outcome(access.who, access.address):
+            with commit_outcome(access.subject, access.address):
                 connection.commit()
         COMMITTED.hit(epoch.epoch)
 

@@ -131,21 +131,20 @@ def is_missing(error: HdfsError) -> bool:
 
 @contextmanager
 def translated(
-    who: str, what: str, kind: type[EpochalError] = SinkError, waits: type[EpochalError] = SinkUnavailable
+    subject: str, what: str, kind: type[EpochalError] = SinkError, waits: type[EpochalError] = SinkUnavailable
 ) -> Iterator[None]:
     """Inside the block, errors of HDFS become ``kind`` or ``StorageFull``; lost answers of a commit ``OutcomeUnknown``.
 
-    What passes by waiting becomes ``waits``. ``who``: ``Sink 'out' (hdfs:namenode:9870/out)``; ``what``: ``commit epoch
-    7``.
+    Transient errors become ``waits``. ``subject``: ``Sink 'out' (hdfs:namenode:9870/out)``; ``what``: ``commit epoch 7``.
     """
     try:
         yield
     except HdfsError as error:
         text, chosen = _refusal(error, kind, waits)
-        raise chosen(f"{who} could not {what}: {text}") from error
+        raise chosen(f"{subject} could not {what}: {text}") from error
     except requests.RequestException as error:
         chosen = OutcomeUnknown if what.startswith("commit") else waits
-        raise chosen(f"{who} could not {what}: {_silence(error)}") from error
+        raise chosen(f"{subject} could not {what}: {_silence(error)}") from error
 
 
 def _refusal(error: HdfsError, kind: type[EpochalError], waits: type[EpochalError]) -> tuple[str, type[EpochalError]]:
@@ -155,8 +154,8 @@ def _refusal(error: HdfsError, kind: type[EpochalError], waits: type[EpochalErro
     said = next((line.strip() for line in message.splitlines() if line.strip()), "").rstrip(".")
     if "SafeMode" in name or "safe mode" in message:
         text = (
-            "the NameNode is in safe mode and takes no changes. It is tried again; if it does not leave safe mode by "
-            "itself, see 'hdfs dfsadmin -safemode get' and its log."
+            "the NameNode is in safe mode and accepts no changes. The step is retried; if safe mode does not end, see "
+            "'hdfs dfsadmin -safemode get' and the NameNode's log."
         )
         return text, waits
     if "QuotaExceeded" in name:
@@ -168,11 +167,11 @@ def _refusal(error: HdfsError, kind: type[EpochalError], waits: type[EpochalErro
     if "Failed to find datanode" in message or "could only be written to" in message:
         return f"no DataNode takes the file ({said}). Check that DataNodes are up, and have space.", waits
     if "Token" in name or "Authentication" in message:
-        return f"HDFS does not accept who asks ({said}). Renew the token, or log in (kinit).", kind
+        return f"HDFS rejects the credentials ({said}). Renew the token, or log in (kinit).", kind
     if is_missing(error):
         return f"{said}. Create it, or correct the path.", kind
     if not name and not said.startswith("'"):
-        return "what answers is no WebHDFS. url is the NameNode's HTTP address: 'http://namenode:9870'.", kind
+        return "the server is not WebHDFS. Set url to the NameNode's HTTP address: 'http://namenode:9870'.", kind
     return f"{said}.", kind
 
 

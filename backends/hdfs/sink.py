@@ -13,7 +13,7 @@ T3     the upload ends, the file's status has the length that was written; handl
 E5     1 is the epoch's folder there? then it must hold exactly the handles' files: done
        2 move the staged files to ``e{epoch}``; what is there already stays; then it must
          hold exactly the handles' files
-       3 rename ``e{epoch}`` to ``epoch={epoch}``: the epoch appears at once; look again
+       3 rename ``e{epoch}`` to ``epoch={epoch}``: the whole epoch becomes visible; check again
 E7     remove staged files of the epoch that no handle names
 R1     after a rollback: the folder passes to the new branch; what other branches have staged is
        removed; what they show stays, or is moved aside
@@ -87,7 +87,7 @@ class HdfsBackend(SinkBackend):
         self._hdfs = hdfs
         self._path = path
         self._format = format
-        self._who = f"Sink {place.sink!r} ({self.target})"
+        self._subject = f"Sink {place.sink!r} ({self.target})"
 
     @property
     def kind(self) -> str:
@@ -98,7 +98,7 @@ class HdfsBackend(SinkBackend):
         return f"hdfs:{self._hdfs.address.authority}{self._path}"
 
     def check(self, schema: pa.Schema) -> None:
-        check_columns(self._who, self._format, schema)
+        check_columns(self._subject, self._format, schema)
 
     def succeed(self, epoch: EpochScope, succession: Succession) -> None:
         with self._translated("take over"):
@@ -115,12 +115,12 @@ class HdfsBackend(SinkBackend):
             if found is None:
                 self._hdfs.make_folder(self._path)
             elif not found.is_folder:
-                raise SinkError(f"{self._who}: {self._path} is a file. Name a folder.")
+                raise SinkError(f"{self._subject}: {self._path} is a file. Name a folder.")
             self._hdfs.check_access(self._path, "rwx")
             names = self._hdfs.list(self._path)
             owner = self._claim(epoch, names)
             CLAIMED.hit(epoch.epoch)
-            check_not_ahead(self._who, names, epoch, owner)
+            check_not_ahead(self._subject, names, epoch, owner)
 
     def shown(self, epoch: EpochScope) -> int | None:
         with self._translated("look what is shown"):
@@ -128,7 +128,7 @@ class HdfsBackend(SinkBackend):
             return 0 if there is None else max(shown_epochs(self._hdfs.list(self._path)), default=0)
 
     def start(self, task: TaskScope) -> HdfsTransaction:
-        return HdfsTransaction(self._hdfs, self._staging(task.epoch.branch), self._format, task, self._who)
+        return HdfsTransaction(self._hdfs, self._staging(task.epoch.branch), self._format, task, self._subject)
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         files = hdfs_files(handles)
@@ -215,12 +215,12 @@ class HdfsBackend(SinkBackend):
                     break
             else:
                 raise SinkError(
-                    f"{self._who} has lost {posixpath.join(staging, file.staged)}, a part of epoch {epoch.epoch}: "
+                    f"{self._subject} has lost {posixpath.join(staging, file.staged)}, a part of epoch {epoch.epoch}: "
                     f"it is missing, or not what was written ({file.length} bytes, sha256 {file.sha256}). Put it back "
                     "from a copy; the commit is tried again."
                 )
         raise SinkError(
-            f"{self._who}: {gathered} holds files that are not of epoch {epoch.epoch}. Something else has written "
+            f"{self._subject}: {gathered} holds files that are not of epoch {epoch.epoch}. Something else has written "
             "there: move those away; the commit is tried again."
         )
 
@@ -232,7 +232,7 @@ class HdfsBackend(SinkBackend):
             for name, found in there.items()
             if is_visible(name)
         }
-        check_complete(f"{self._who}: {folder}", lengths, {file.final: file.length for file in files})
+        check_complete(f"{self._subject}: {folder}", lengths, {file.final: file.length for file in files})
 
     def _is_same(self, found: FileStatus, file: HdfsFile) -> bool:
         if found.is_folder or found.length != file.length:
@@ -274,11 +274,11 @@ class HdfsBackend(SinkBackend):
 
     def _claim(self, epoch: EpochScope, names: Mapping[str, FileStatus]) -> FolderOwner:
         """Write the owner's file, or check that it names this application and branch."""
-        where, mine = f"{self._who}: its folder", FolderOwner.of(epoch)
+        where, mine = f"{self._subject}: its folder", FolderOwner.of(epoch)
         path = posixpath.join(self._path, OWNER_FILE)
         if OWNER_FILE not in names:
             check_unowned(where, names)
-            # Whole, and only if nobody else has: a draft, and a rename that replaces nothing.
+            # Atomic, and only if no other sink has created it: a draft, and a rename that does not overwrite.
             draft = f"{path}.{uuid.uuid4().hex}"
             self._hdfs.create(draft, mine.encode().encode())
             try:
@@ -296,4 +296,4 @@ class HdfsBackend(SinkBackend):
         return posixpath.join(self._path, STAGING, branch)
 
     def _translated(self, what: str) -> AbstractContextManager[None]:
-        return translated(self._who, what)
+        return translated(self._subject, what)

@@ -48,13 +48,13 @@ def hdfs_files(handles: Sequence[Handle]) -> list[HdfsFile]:
 class HdfsTransaction(SinkTransaction):
     """One task attempt's staged file; none when the task has no rows."""
 
-    def __init__(self, hdfs: WebHdfs, staging: str, format: str, task: TaskScope, who: str) -> None:
+    def __init__(self, hdfs: WebHdfs, staging: str, format: str, task: TaskScope, subject: str) -> None:
         self._names = new_names(task, format)
         self._task = task
         self._format = format
         self._hdfs = hdfs
         self._path = posixpath.join(staging, self._names.staged)
-        self._who = who
+        self._subject = subject
         self._upload: Upload | None = None
         self._writer: Writer | None = None
         self._rows = 0
@@ -62,7 +62,7 @@ class HdfsTransaction(SinkTransaction):
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
             return
-        with translated(self._who, f"write {self._path}"):
+        with translated(self._subject, f"write {self._path}"):
             if self._writer is None:
                 self._upload = Upload(self._hdfs, self._path)
                 self._writer = WRITERS[self._format](cast(BinaryIO, self._upload), batch.schema)
@@ -72,7 +72,7 @@ class HdfsTransaction(SinkTransaction):
     def pre_commit(self) -> Handle:
         if self._writer is None or self._upload is None:
             return Handle(owner=self._task.owner, subtask=self._task.subtask, rows=0, bytes=0, payload={})
-        with translated(self._who, f"write {self._path}"):
+        with translated(self._subject, f"write {self._path}"):
             self._writer.finish()
             self._upload.finish()
             FILE_SENT.hit(self._task.epoch.epoch)
@@ -80,8 +80,8 @@ class HdfsTransaction(SinkTransaction):
         if status is None or status.length != self._upload.length:
             there = "it is not there" if status is None else f"it has {status.length}"
             raise SinkError(
-                f"{self._who}: of {self._path}, {self._upload.length} bytes were sent, and {there}. The upload was cut "
-                "short; the epoch is run again."
+                f"{self._subject}: of {self._path}, {self._upload.length} bytes were sent, and {there}. The upload "
+                "was cut short; the epoch is run again."
             )
         FILE_CHECKED.hit(self._task.epoch.epoch)
         payload = {

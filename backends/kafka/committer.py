@@ -202,7 +202,7 @@ class ShardCommitter:
         raise SinkError(
             f"{self._where()}: its marker in topic {self._place.marker_topic} {found}, where {expected} should be: "
             f"records would be lost or doubled by writing epoch {work.epoch}. Restore the marker topic (it must be "
-            "compacted, and never cleared), or give the sink another name, from which on it starts anew."
+            "compacted, and never cleared), or give the sink another name; it then starts with an empty marker."
         )
 
     def _apply(self, work: ShardWork, done: int) -> None:

@@ -52,8 +52,8 @@ def ensure_topic(topics: Topics, name: str) -> None:
     policy = (topics.settings(name) or {}).get("cleanup.policy", "compact")
     if policy != "compact":
         raise SinkError(
-            f"The marker topic {name} has cleanup.policy={policy}: Kafka would delete markers, and then nobody knows "
-            "what has been written. Set cleanup.policy=compact, or name another topic (marker_topic)."
+            f"The marker topic {name} has cleanup.policy={policy}: Kafka would delete markers, and with them the "
+            "record of what has been written. Set cleanup.policy=compact, or name another topic (marker_topic)."
         )
 
 
@@ -102,7 +102,7 @@ def _last_value(connection: Connection, topic: str, key: bytes, end: int) -> byt
             if time.monotonic() > deadline:
                 raise StillOpen(
                     f"The marker topic {topic} cannot be read to its end: a transaction of another producer is open in "
-                    "it. It ends by itself with that producer's transaction timeout; reading is tried again."
+                    "it. It ends at the latest with that producer's transaction timeout; the read is retried."
                 )
     finally:
         consumer.close()

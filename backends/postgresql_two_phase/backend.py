@@ -123,7 +123,9 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
 
     def _check_not_ahead(self, latest: int, epoch: EpochScope) -> None:
         if latest > epoch.epoch:
-            raise SinkAhead.of(f"{self._access.who} at {self._address.place}", latest, epoch.application, epoch.epoch)
+            raise SinkAhead.of(
+                f"{self._access.subject} at {self._address.place}", latest, epoch.application, epoch.epoch
+            )
 
     def _commit(self, session: psycopg.Connection[Any], name: TransactionName) -> None:
         try:
@@ -131,9 +133,9 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
         except errors.UndefinedObject:
             if not self._ledger.has(session, name):
                 raise SinkError(
-                    f"{self._access.who}: prepared transaction {name.gid}, a part of epoch {name.epoch}, is lost: "
-                    f"neither prepared nor committed at {self._address.place}. Somebody rolled it back, or put the "
-                    "database back to an older state. Restore the database; the commit is tried again."
+                    f"{self._access.subject}: prepared transaction {name.gid}, a part of epoch {name.epoch}, is lost: "
+                    f"neither prepared nor committed at {self._address.place}. It was rolled back, or the "
+                    "database was restored to an older state. Restore the current database; the commit is retried."
                 ) from None
 
     def _roll_back(self, names: Iterable[TransactionName]) -> int:
@@ -169,16 +171,16 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
         allowed = int(connection.exec_driver_sql("SHOW max_prepared_transactions").scalar_one())
         if allowed == 0:
             raise SinkError(
-                f"{self._access.who}: {self._address.place} prepares no transactions: max_prepared_transactions is 0, "
-                "as PostgreSQL comes. Set it to at least four times the number of subtasks and restart the server, or "
-                "use dbms.sink, which needs no such setting."
+                f"{self._access.subject}: {self._address.place} prepares no transactions: max_prepared_transactions "
+                "is 0, as PostgreSQL comes. Set it to at least four times the number of subtasks and restart the "
+                "server, or use dbms.sink, which needs no such setting."
             )
 
     @contextmanager
     def _connected(self, doing: str, problem: type[SinkError] | type[OutcomeUnknown] = SinkError) -> Iterator[Any]:
         """The driver's own session, opened again after an error that breaks it."""
         try:
-            with translated(self._access.who, doing, self._address, problem):
+            with translated(self._access.subject, doing, self._address, problem):
                 if self._session is None or self._session.closed:
                     self._session = psycopg.connect(**self._address.libpq(), autocommit=True)
                 with patience(self._session):

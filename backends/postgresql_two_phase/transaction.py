@@ -113,7 +113,7 @@ class TwoPhaseTransaction(SinkTransaction):
 
     @contextmanager
     def _translated(self, doing: str) -> Iterator[None]:
-        with translated(f"{self._access.who}, subtask {self._task.subtask},", doing, self._access.address):
+        with translated(f"{self._access.subject}, subtask {self._task.subtask},", doing, self._access.address):
             yield
 
 

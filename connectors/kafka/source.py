@@ -344,11 +344,11 @@ class KafkaSource(Source):
             first = firsts.get(topic, {}).get(number, 0)
             if not first <= position <= end:
                 lost = OffsetRange(topic, number, position, first) if position < first else None
-                gone = f"offsets {position} to {lost.end} are gone" if lost else f"it ends at {end}"
+                gone = f"offsets {position} to {lost.end} are missing" if lost else f"it ends at {end}"
                 raise SourceChanged(
                     f"Topic {topic}, partition {number}, of Kafka at {self._connection.servers} was read up to offset "
-                    f"{position}, but {gone}: retention was too short, or the topic was cut. Records are missing: "
-                    "start a new application or fork, which begins with what is there."
+                    f"{position}, but {gone}: retention was too short, or the topic was truncated. Records "
+                    "are lost: start a new application or a fork, which begins with the existing records."
                 )
         self._beginnings_checked = True
 

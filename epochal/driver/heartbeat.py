@@ -94,7 +94,9 @@ class HeartbeatingCatalog(Catalog):
     def start(self) -> None:
         self._thread.start()
         if self._listen is not None:
-            threading.Thread(target=self._hear, args=(self._listen,), name="directives", daemon=True).start()
+            threading.Thread(
+                target=self._receive_directives, args=(self._listen,), name="directives", daemon=True
+            ).start()
 
     def stop(self) -> None:
         """Stop the heartbeats. Returns immediately, without waiting for a call in progress."""
@@ -102,7 +104,7 @@ class HeartbeatingCatalog(Catalog):
         self._over.set()
         self._wake.set()
 
-    def _hear(self, listen: Callable[[str], str | None]) -> None:
+    def _receive_directives(self, listen: Callable[[str], str | None]) -> None:
         newest = ""
         while not self._ended and self._ended_by is None:
             try:

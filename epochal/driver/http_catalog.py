@@ -202,7 +202,7 @@ class HttpCatalog(Catalog):
         try:
             response = self._calls.once("GET", f"{self._path}{path}", query=query, timeout=timeout)
         except httpx.TransportError as error:
-            raise CatalogUnavailable(f"Nobody could be listened to: {error}.") from error
+            raise CatalogUnavailable(f"No control plane could be reached: {error}.") from error
         if not response.is_success:
             raise error_by_name(response)
         return response

@@ -39,7 +39,7 @@ PROGRESS_SECONDS = 1.0
 Wish = Callable[[Session], tuple[Application | None, BaseModel]]
 """Run within the transaction that requests an operation; returns its application and its arguments. ``None``: the
 operation concerns the whole store, or creates the application named by the argument ``name``."""
-IsGone = Callable[[str], bool]
+HasTerminated = Callable[[str], bool]
 """Predicate: the process named by a claim has certainly ended."""
 
 
@@ -173,14 +173,14 @@ class OperationClaims:
         self,
         database: Database,
         holder: str,
-        is_gone: IsGone,
+        has_terminated: HasTerminated,
         is_closing: Callable[[], bool],
         node: Node | None = None,
     ) -> None:
         self._database = database
         self._holder = holder
         self._node = node
-        self._is_gone = is_gone
+        self._has_terminated = has_terminated
         self._is_closing = is_closing
 
     def begin(self, kind: OperationKind, by: str, wish: Wish, project: str) -> OperationAnswer:
@@ -245,7 +245,7 @@ class OperationClaims:
         return next((row for row in rows if row.id == id), None)
 
     def _is_free(self, row: Operation, moment: datetime) -> bool:
-        return is_free(row.claim_holder, row.claim_until, moment, self._holder, self._is_gone)
+        return is_free(row.claim_holder, row.claim_until, moment, self._holder, self._has_terminated)
 
     def _is_for_others(self, session: Session, row: Operation) -> bool:
         """Return whether this node had no space for it and another node has not tried it."""

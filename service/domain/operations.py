@@ -106,10 +106,10 @@ def cancelled(kind: OperationKind, id: str, state: State) -> State:
 
 
 def is_free(
-    holder: str | None, until: datetime | None, moment: datetime, claimant: str, is_gone: Callable[[str], bool]
+    holder: str | None, until: datetime | None, moment: datetime, claimant: str, has_terminated: Callable[[str], bool]
 ) -> bool:
     """Return whether ``claimant`` may claim the operation at ``moment``. It may claim its own, from an interrupted
     try."""
     if holder is None or until is None or holder == claimant:
         return True
-    return until <= moment or is_gone(holder)
+    return until <= moment or has_terminated(holder)

@@ -160,7 +160,7 @@ class KeptProcess:
                     return
                 *lines, rest = (rest + data).split(b"\n")
                 for line in filter(None, lines):
-                    self._hear(line)
+                    self._receive(line)
                     ready = True
                 silent = 0.0
             else:
@@ -172,7 +172,7 @@ class KeptProcess:
                 process.kill()
                 silent = 0.0
 
-    def _hear(self, line: bytes) -> None:
+    def _receive(self, line: bytes) -> None:
         failure = json.loads(line)["failure"]
         if failure is not None:
             error = (error_class(failure["slug"]) or EpochalError)(failure["message"])

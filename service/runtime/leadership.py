@@ -66,7 +66,7 @@ class LeaseLeadership:
             try:
                 self._leases.release(LEADER, term)
             except EpochalError as error:
-                log.warning("the lease is left to end by itself: %s", error)
+                log.warning("cannot release the lease, which will expire: %s", error)
         if self._lock is not None:
             self._lock.release()
         self._close()
@@ -140,7 +140,7 @@ def leadership_of(settings: Settings) -> LeaseLeadership:
     database = Database(settings.database_url, connections=2, urgent=True)
     # SQLite supports one control plane; an earlier version, which has no leases, also holds the lock.
     lock = FolderLock(settings.data / "supervisor.lock") if database.is_sqlite else None
-    return LeaseLeadership(Leases(database, _this_process(), _is_gone), lock=lock, close=database.close)
+    return LeaseLeadership(Leases(database, _this_process(), _has_terminated), lock=lock, close=database.close)
 
 
 def _this_process() -> Holder:
@@ -148,7 +148,7 @@ def _this_process() -> Holder:
     return Holder(new_id(), here.host, here.boot, str(LocalProcess.find(os.getpid())))
 
 
-def _is_gone(holder: Holder) -> bool:
+def _has_terminated(holder: Holder) -> bool:
     """``True`` if the holder was a process of this machine and has terminated: its lease need not expire first."""
     here = this_machine()
     there = Machine(holder.host, holder.boot)

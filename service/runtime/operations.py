@@ -82,7 +82,7 @@ class OperationWorker:
         """``node``: the control plane that this worker belongs to. Operations that fail for lack of space are left to
         another one."""
         self._closing = threading.Event()
-        self._claims = OperationClaims(database, _this_process(), _is_gone, self._closing.is_set, node)
+        self._claims = OperationClaims(database, _this_process(), _has_terminated, self._closing.is_set, node)
         self._lanes: dict[str, _Lane] = {}
         self._held: dict[str, Claim] = {}
         self._looking = BackgroundService("operations-look", self._look, look_seconds, delay=look_seconds)
@@ -279,7 +279,7 @@ def _this_process() -> str:
     return f"{_this_machine()}/{process}/{new_id()}"
 
 
-def _is_gone(holder: str) -> bool:
+def _has_terminated(holder: str) -> bool:
     machine, _, rest = holder.rpartition("/")[0].rpartition("/")
     return machine == _this_machine() and not LocalProcess.parse(rest).exists()
 

@@ -153,8 +153,8 @@ def _check(seen: _Seen, row: Installation, store: SnapshotStore) -> None:
             raise _of_another(owner, store)
         raise StoreMismatch(
             f"The store {store.url} was taken over by a restored catalog ({owner.catalog}) on "
-            f"{owner.since:%Y-%m-%d %H:%M} UTC; this catalog is from before. Start the control plane with the restored "
-            "one; this one is history, and must not run any more."
+            f"{owner.since:%Y-%m-%d %H:%M} UTC; this catalog is its obsolete original. Start the control plane with "
+            "the restored catalog; this one must not be used any more."
         )
 
 
@@ -178,8 +178,8 @@ def _of_another(owner: StoreOwner, store: SnapshotStore) -> StoreMismatch:
     return StoreMismatch(
         f"The store {store.url} belongs to another catalog: {owner.catalog}, since {owner.since:%Y-%m-%d %H:%M} UTC. "
         "Two catalogs would delete each other's files. Start the control plane with that catalog (--database-url, "
-        "--home), or name another store (--store). If that catalog is gone for good, restore a backup of it; to give "
-        f"the store up to this one, delete {store.location(OWNER)}."
+        "--home), or name another store (--store). If that catalog is lost, restore a backup of it; to assign the "
+        f"store to this one, delete {store.location(OWNER)}."
     )
 
 

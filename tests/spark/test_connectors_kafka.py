@@ -84,7 +84,7 @@ def test_what_is_said_wrongly_is_answered_with_what_was_meant(case: str) -> None
 
 
 UNFIT: dict[str, tuple[dict[str, Any], str]] = {
-    "no such key": ({"key": "nobody"}, "key names column 'nobody', which there is not"),
+    "no such key": ({"key": "nobody"}, "key names column 'nobody', which does not exist"),
     "no such value": ({"value": "nobody"}, "value names column 'nobody'"),
     "a topic that is a number": ({"topic_column": "id"}, "'id' is bigint, which cannot be a topic"),
     "headers that are text": ({"headers": "name"}, "which cannot be headers"),

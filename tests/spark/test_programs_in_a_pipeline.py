@@ -340,8 +340,12 @@ def test_instances_that_are_alike_are_never_added_up() -> None:
     """Nor is a part of a sum taken for all of it: an upgrade that would do so is refused by name."""
     entries = ("vote", "limit")
     for before, after, message in (
-        (Votes, Raised, r"'limits': each of its instances holds all of it, and they would be added up"),
-        (Raised, Votes, r"'limits': each of its instances holds a part of a sum, and would be taken for all of it"),
+        (Votes, Raised, r"'limits': each of its instances holds the whole state, and the instances would be added up"),
+        (
+            Raised,
+            Votes,
+            r"'limits': each of its instances holds a part of a sum, which would be taken for the whole state",
+        ),
     ):
         with Life(votes(*entries, of=before), dict.fromkeys(entries, CALLS), parallelism=2) as life:
             life.epoch(vote=[row("a", 1, 1)], limit=[row("a", 7, 2)])

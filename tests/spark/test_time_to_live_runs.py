@@ -97,5 +97,5 @@ def test_an_aggregate_gets_a_time_to_live_and_later_another(spark: SparkSession)
         test.upgrade(visits_of(ttl="2 hours"))
         assert at(112, "c", "b") == {"b": 4, "c": 1}, "what has expired stays gone"
         assert at(231, "a", "b") == {"a": 1, "b": 5}
-        with pytest.raises(IncompatibleState, match=r"cannot be taken away.*or the operator a new name"):
+        with pytest.raises(IncompatibleState, match=r"cannot be removed.*or give the operator a new name"):
             test.upgrade(visits_of())

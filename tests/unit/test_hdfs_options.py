@@ -93,8 +93,8 @@ def test_an_error_does_not_repeat_the_address_with_its_token() -> None:
         (("Operation category WRITE is not supported", "StandbyException"), SinkUnavailable, "Name all of them in url"),
         (("File /x could only be written to 0 of the 1", "IOException"), SinkUnavailable, "no DataNode takes the file"),
         (("token (..) is expired", "InvalidToken"), SinkError, "Renew the token, or log in (kinit)"),
-        (("Authentication failure. Check your credentials.", None), SinkError, "does not accept who asks"),
-        ((b"<html>", None), SinkError, "what answers is no WebHDFS"),
+        (("Authentication failure. Check your credentials.", None), SinkError, "rejects the credentials"),
+        ((b"<html>", None), SinkError, "the server is not WebHDFS"),
         (("Invalid path name\n\tat org.apache", "InvalidPathException"), SinkError, "Invalid path name."),
     ],
 )

@@ -112,7 +112,7 @@ def _of_the_moment(reports: Sequence[Measured], moment: datetime) -> Iterator[Me
     size = [(item.application, item.moment.state_bytes) for item in reports]
     yield gauge(
         "epochal_state_rows",
-        "Rows in the files that the state consists of: at most so many rows of state are there",
+        "Rows in the files of the state: an upper bound for the number of rows of state",
         _APPLICATION,
         (([name], count) for name, count in rows if count is not None),
     )
@@ -158,13 +158,13 @@ def _of_loads(loads: Sequence[tuple[str, Load]]) -> Iterator[Metric]:
 def _of_sources(sources: Sequence[tuple[str, str, SourceReport]], moment: datetime) -> Iterator[Metric]:
     yield gauge(
         "epochal_source_lag_records",
-        "Records that are there and in no decided epoch, of sources that can count them",
+        "Available records that are in no decided epoch, for sources that can count them",
         _SOURCE,
         (([name, source], found.records) for name, source, found in sources if found.records is not None),
     )
     yield gauge(
         "epochal_source_lag_files",
-        "Files that are there and in no decided epoch, of sources of files",
+        "Available files that are in no decided epoch, for file sources",
         _SOURCE,
         (([name, source], found.files) for name, source, found in sources if found.files is not None),
     )

@@ -40,7 +40,7 @@ class Generations:
         try:
             self.current = Replica.open(directory / name)
         except (lmdb.Error, OSError) as error:
-            log.warning("replica %s cannot be read (%s); building it anew", directory / name, error)
+            log.warning("replica %s cannot be read (%s); rebuilding it", directory / name, error)
 
     def begin(self, map_bytes: int) -> Replica:
         """Create an empty generation, which is not current yet."""

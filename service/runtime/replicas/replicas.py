@@ -119,7 +119,7 @@ class Replicas(ServedReplicas):
             try:
                 return ReplicaIndex.open(self.folder / INDEX)
             except UNREADABLE as error:
-                log.warning("replicas in %s cannot be read (%s); building them anew", self.folder, error)
+                log.warning("replicas in %s cannot be read (%s); rebuilding them", self.folder, error)
                 for entry in self.folder.iterdir():
                     shutil.rmtree(entry)
                 return ReplicaIndex.open(self.folder / INDEX)

@@ -31,12 +31,14 @@ class ThreadedSupervisor:
         launcher: Launcher,
         leadership: Leadership,
         supervision: SupervisionSettings | None = None,
-        hears: Callable[[], bool] = lambda: True,
+        answers_drivers: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``hears``: see :class:`~epochal.service.runtime.supervision.reconciler.Reconciler`."""
+        """``answers_drivers``: see :class:`~epochal.service.runtime.supervision.reconciler.Reconciler`."""
         self._launcher = launcher
         self._supervision = supervision or SupervisionSettings()
-        self._reconciler = Reconciler(settings, executions, launcher, leadership, self._supervision, hears=hears)
+        self._reconciler = Reconciler(
+            settings, executions, launcher, leadership, self._supervision, answers_drivers=answers_drivers
+        )
         self._cleanup = LocalCleanup(settings, executions, launcher, self._supervision)
         self._sweep_at = 0.0
         self._service = BackgroundService("supervisor", self._step, self._supervision.round_seconds)
