@@ -135,7 +135,7 @@ def translated(
 ) -> Iterator[None]:
     """Inside the block, errors of HDFS become ``kind`` or ``StorageFull``; lost answers of a commit ``OutcomeUnknown``.
 
-    Transient errors become ``waits``. ``subject``: ``Sink 'out' (hdfs:namenode:9870/out)``; ``what``: ``commit epoch 7``.
+    Transient errors become ``waits``. ``subject``: such as ``Sink 'out' (hdfs:nn:9870/out)``; ``what``: the step.
     """
     try:
         yield

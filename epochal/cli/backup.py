@@ -24,7 +24,7 @@ app = typer.Typer(
 )
 
 From = Annotated[str, typer.Option("--from", metavar="URL", help="Location of backups: a folder, or any fsspec URL.")]
-Id = Annotated[str | None, typer.Option("--backup", metavar="ID", help="Id of the backup.  [default: the newest]")]
+Id = Annotated[str | None, typer.Option("--backup", metavar="ID", help="Id of the backup.  \\[default: the newest]")]
 
 
 @app.command()
@@ -157,9 +157,8 @@ def _absolute(place: str) -> str:
 
 def _created(backed_up: Backup) -> RenderableType:
     said = (
-        f"Backup {backed_up.id} of {backed_up.at:%Y-%m-%d %H:%M:%S} UTC in {backed_up.to}: "
-        f"{backed_up.snapshots} snapshots, "
-        f"{backed_up.files.files} files ({backed_up.files.bytes / 1e6:.1f} MB), {backed_up.copied.files} "
+        f"Backup {backed_up.id} of {backed_up.at:%Y-%m-%d %H:%M:%S} UTC in {backed_up.to}: {backed_up.snapshots} "
+        f"snapshots, {backed_up.files.files} files ({backed_up.files.bytes / 1e6:.1f} MB), {backed_up.copied.files} "
         f"({backed_up.copied.bytes / 1e6:.1f} MB) copied."
     )
     return Text(said)

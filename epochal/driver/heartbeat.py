@@ -46,7 +46,7 @@ TOLERATED_FAILURES = 5
 
 
 class HeartbeatsFailed(EpochalError):
-    """A driver's heartbeats failed too often; it has ended, since it cannot know what is wanted of it."""
+    """Too many consecutive heartbeats of a driver have failed. The driver has ended, as it received no directives."""
 
     slug = "heartbeats-failed"
 
@@ -136,12 +136,12 @@ class HeartbeatingCatalog(Catalog):
             except Exception as error:
                 # Catch every error: without this thread the driver would send no heartbeats and receive no directives.
                 failures += 1
-                log.exception("heartbeat failed, %d times in a row", failures)
+                log.exception("heartbeat failed (%d consecutive failures)", failures)
                 if failures >= TOLERATED_FAILURES:
                     self._end(
                         HeartbeatsFailed(
-                            f"{failures} heartbeats in a row have failed, so the driver has ended: it could not know "
-                            f"what is wanted of it. The last one: {type(error).__name__}: {error}"
+                            f"{failures} consecutive heartbeats have failed, so the driver has ended: it receives no "
+                            f"directives without them. The last error: {type(error).__name__}: {error}"
                         )
                     )
                     return

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from epochal.contracts.catalog import Catalog, VersionOrder
 from epochal.contracts.configuration import ExecutionOrders, Parameters
 from epochal.driver import spare
-from epochal.driver.early_start import Beginning
+from epochal.driver.early_start import EarlyStart
 from epochal.driver.heartbeat import DISOWNED, HeartbeatingCatalog, HeartbeatsFailed, Reports
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.inbox import HttpInbox
@@ -49,11 +49,11 @@ Fetch = Callable[[str], bytes]
 """Returns the bytes of the artifact with the given sha256."""
 
 
-def main(arguments: Sequence[str] = (), beginning: Beginning | None = None) -> int:
+def main(arguments: Sequence[str] = (), early_start: EarlyStart | None = None) -> int:
     """Read orders from standard input and carry them out. A spare (``--spare FILE``, or in a pod ``--spare-pod NAME``)
     first waits for orders.
 
-    ``beginning``: the orders, if they were already read.
+    ``early_start``: the orders, if they were already read.
     """
     format = log_format()
     configure(format, logging.INFO, sys.stdout)
@@ -61,10 +61,10 @@ def main(arguments: Sequence[str] = (), beginning: Beginning | None = None) -> i
     for talkative in ("py4j", "hdfs"):
         logging.getLogger(talkative).setLevel(logging.WARNING)
     is_spare = list(arguments[:1]) in ([SPARE], [SPARE_POD])
-    if beginning is None and not is_spare:
-        beginning = Beginning(sys.stdin.buffer.read())
+    if early_start is None and not is_spare:
+        early_start = EarlyStart(sys.stdin.buffer.read())
     try:
-        document = _spares_orders(arguments) if beginning is None else beginning.document
+        document = _spares_orders(arguments) if early_start is None else early_start.document
     except Fenced as error:
         log.error("fenced: %s", error)
         return ExitCode.FENCED
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] = (), beginning: Beginning | None = None) -> i
     log.info(
         "driver %d of %s: execution %s, attempt %d", os.getpid(), orders.application, orders.execution, orders.attempt
     )
-    code = _carry_out(orders, beginning)
+    code = _carry_out(orders, early_start)
     log.info("the driver ends: %s", code.name.lower())
     return code
 
@@ -96,7 +96,7 @@ def _spares_orders(arguments: Sequence[str]) -> bytes | None:
     return spare.Spare(warm).orders()
 
 
-def _carry_out(orders: DriverOrders, beginning: Beginning | None) -> ExitCode:
+def _carry_out(orders: DriverOrders, early_start: EarlyStart | None) -> ExitCode:
     http = HttpCatalog(orders.control_planes, orders.token, orders.execution, orders.attempt)
     catalog = HeartbeatingCatalog(
         http, on_end=lambda error: _end_soon(orders, error), on_stopped=_end_now, listen=http.listen
@@ -107,7 +107,7 @@ def _carry_out(orders: DriverOrders, beginning: Beginning | None) -> ExitCode:
         catalog.begin_attempt()
         spare.ANNOUNCED.hit()
         catalog.start()
-        return _run(orders, catalog, http, beginning)
+        return _run(orders, catalog, http, early_start)
     except DISOWNED as error:
         log.error("fenced: %s", error)
         return ExitCode.FENCED
@@ -119,7 +119,7 @@ def _carry_out(orders: DriverOrders, beginning: Beginning | None) -> ExitCode:
         catalog.stop()
 
 
-def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog, beginning: Beginning | None) -> ExitCode:
+def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog, early_start: EarlyStart | None) -> ExitCode:
     """Load the pipeline, start Spark and run the engine. Failures before the engine starts are reported here; the
     engine has already reported its own failures when they are raised."""
     code = orders.work_directory / "code"
@@ -131,12 +131,12 @@ def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog, beginning: B
 
     try:
         graph = fetched_graph(http.artifact, orders.artifact, orders.parameters, code)
-        if beginning is not None:
-            beginning.wait_for_jvm()
+        if early_start is not None:
+            early_start.wait_for_jvm()
         if orders.executor_template is not None:
             check_executor_rights(orders.configuration.spark["spark.kubernetes.namespace"])
         spark = create_session(orders.application, orders.configuration)
-        if beginning is not None:
+        if early_start is not None:
             start_python_workers(spark)
     except Exception as error:
         log.exception("the pipeline could not be started")

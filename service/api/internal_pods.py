@@ -87,10 +87,10 @@ async def read_attempt(
             await asyncio.sleep(_RECORDED_SECONDS)
 
 
-@router.get("/wanted", status_code=status.HTTP_204_NO_CONTENT)
+@router.get("/needed", status_code=status.HTTP_204_NO_CONTENT)
 @for_pods
 @answers(LauncherUnavailable)
-async def is_wanted(pod: PodName, desk: Desk, connection: HTTPConnection) -> None:
+async def is_needed(pod: PodName, desk: Desk, connection: HTTPConnection) -> None:
     """Return whether the control plane still waits for the pod's answer."""
     await desk.check(pod, connection.state.pod)
 

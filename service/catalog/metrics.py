@@ -16,7 +16,16 @@ from epochal.contracts.configuration import Configuration
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.service.catalog.applications import ApplicationRepository
-from epochal.service.catalog.models import Aborted, Application, Branch, Epoch, Execution, LeftOut, Operation, Version
+from epochal.service.catalog.models import (
+    Aborted,
+    Application,
+    Branch,
+    Epoch,
+    Execution,
+    Operation,
+    SkippedTotals,
+    Version,
+)
 from epochal.service.domain.failures import OTHER
 
 SUMS = (
@@ -236,17 +245,17 @@ class CountRepository:
         row = self._session.execute(select(*(func.coalesce(func.sum(counted[state]), 0) for state in State))).one()
         return {state.value: int(count) for state, count in zip(State, row, strict=True)}
 
-    def left_out(self) -> Iterator[tuple[str, str, str, int]]:
+    def skipped(self) -> Iterator[tuple[str, str, str, int]]:
         """Application, kind, place and number of skipped rows and timers, over all branches of the application.
 
         Places that skipped none are included as 0.
         """
         totals = (
-            select(Application.name, LeftOut.kind, LeftOut.place, func.sum(LeftOut.total))
-            .join(Branch, Branch.id == LeftOut.branch)
+            select(Application.name, SkippedTotals.kind, SkippedTotals.place, func.sum(SkippedTotals.total))
+            .join(Branch, Branch.id == SkippedTotals.branch)
             .join(Application, Application.id == Branch.application)
             .where(Application.deleted_at.is_(None))
-            .group_by(Application.name, LeftOut.kind, LeftOut.place)
+            .group_by(Application.name, SkippedTotals.kind, SkippedTotals.place)
         )
         found = {(name, kind, place): 0 for name, place, _ in self._marks() for kind in ("late", "rejected")}
         for name, kind, place, total in self._session.execute(totals):

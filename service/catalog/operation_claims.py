@@ -36,7 +36,7 @@ from epochal.wire.problems import Problem, problem_of
 
 PROGRESS_SECONDS = 1.0
 
-Wish = Callable[[Session], tuple[Application | None, BaseModel]]
+OperationRequest = Callable[[Session], tuple[Application | None, BaseModel]]
 """Run within the transaction that requests an operation; returns its application and its arguments. ``None``: the
 operation concerns the whole store, or creates the application named by the argument ``name``."""
 HasTerminated = Callable[[str], bool]
@@ -183,10 +183,10 @@ class OperationClaims:
         self._has_terminated = has_terminated
         self._is_closing = is_closing
 
-    def begin(self, kind: OperationKind, by: str, wish: Wish, project: str) -> OperationAnswer:
-        """Raises what ``wish`` raises, and ``Conflict`` if a conflicting operation runs on the store."""
+    def begin(self, kind: OperationKind, by: str, request: OperationRequest, project: str) -> OperationAnswer:
+        """Raises the errors of ``request``, and ``Conflict`` if a conflicting operation runs on the store."""
         with self._database.writing() as session:
-            application, arguments = wish(session)
+            application, arguments = request(session)
             check_store_free(session, kind)
             encoded = arguments.model_dump(mode="json")
             row = OperationRepository(session).add(kind, application, None, encoded, by, "waiting", project)

@@ -51,10 +51,10 @@ class RekeyService:
         Raises ``Conflict`` unless it is stopped with everything committed, ``OptionError``.
         """
 
-        def wish(session: Session) -> tuple[Application, RekeyArguments]:
+        def record(session: Session) -> tuple[Application, RekeyArguments]:
             return RekeyRepository(session).ask(name, request, revisions), RekeyArguments(request=request)
 
-        return self._worker.begin("rekey", by, wish)
+        return self._worker.begin("rekey", by, record)
 
     def carry_out(self, claim: Claim, arguments: RekeyArguments) -> None:
         """End the operation in the transaction that moves the application.

@@ -1,15 +1,14 @@
-"""Entries as a version declares them, and validation of calls' arguments."""
+"""Entries as a version declares them, validation of calls' arguments, and accepted calls."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from epochal.errors import InvalidArguments, InvalidInput
-from epochal.service.domain.events import TakenCall
 from epochal.state.json_form import from_json, to_json
 from epochal.state.table import Column
 from epochal.state.type_names import nested_type
@@ -92,13 +91,21 @@ class DeclaredEntry:
         )
 
 
+class AcceptedCall(NamedTuple):
+    """A call in the inbox. ``new``: it was accepted just now, and is not a repeated call."""
+
+    number: int
+    entry: str
+    new: bool
+
+
 @dataclass(frozen=True)
-class TakenCalls:
+class AcceptedCalls:
     """Calls of one entry, by request id, in the order of the request. ``application``: its name."""
 
     application: str
     entry: DeclaredEntry
-    calls: Mapping[str, TakenCall]
+    calls: Mapping[str, AcceptedCall]
 
 
 def declared_entries(graph: Mapping[str, Any] | None) -> dict[str, DeclaredEntry]:

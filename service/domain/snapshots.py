@@ -16,7 +16,7 @@ from epochal.wire.state import DEFAULT_WAIT_SECONDS, Isolation
 
 
 @dataclass(frozen=True)
-class Making:
+class SnapshotOrigin:
     """When and by what a snapshot was created. ``application`` is the name, also of a deleted application."""
 
     application: str
@@ -63,7 +63,7 @@ class Snapshots(Protocol):
     def expired(self, key: EpochKey) -> datetime | None:
         """Time at which garbage collection deleted the snapshot's files; ``None`` if they exist."""
 
-    def makings(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Making]:
+    def origins(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, SnapshotOrigin]:
         """Origins of snapshots by key; unknown ones are left out."""
 
     def reference(self, application: str, key: EpochKey) -> ManifestReference:

@@ -191,7 +191,7 @@ def stop_all(processes: Sequence[KeptProcess]) -> None:
         process.wait_until_stopped()
 
 
-class Keeper:
+class ParentConnection:
     """The child's end of the connection to its parent. Created before anything is written to standard output."""
 
     def __init__(self) -> None:
@@ -218,7 +218,7 @@ class Keeper:
 
     def when_over(self, stop: Callable[[], None]) -> None:
         """Call ``stop``, from another thread, when this process must end."""
-        BackgroundTask("keeper", lambda: self._wait(stop))
+        BackgroundTask("parent", lambda: self._wait(stop))
 
     def _wait(self, stop: Callable[[], None]) -> None:
         # Reads the descriptor itself: a thread that waits in sys.stdin holds its lock, which the interpreter needs at

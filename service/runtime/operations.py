@@ -23,7 +23,7 @@ from epochal.errors import (
     TooManyRequests,
 )
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.operation_claims import Claim, OperationClaims, Wish
+from epochal.service.catalog.operation_claims import Claim, OperationClaims, OperationRequest
 from epochal.service.domain.events import OPERATION, Topics
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.nodes import Node
@@ -106,10 +106,12 @@ class OperationWorker:
             lane.service.stop()
         self._looking.stop()
 
-    def begin(self, kind: OperationKind, by: str, wish: Wish, project: str = DEFAULT_PROJECT) -> OperationAnswer:
-        """Record an operation to be carried out. ``project``: used if no application exists yet. Raises what ``wish``
-        raises, and ``Conflict``; no operation is then recorded."""
-        begun = self._claims.begin(kind, by, wish, project)
+    def begin(
+        self, kind: OperationKind, by: str, request: OperationRequest, project: str = DEFAULT_PROJECT
+    ) -> OperationAnswer:
+        """Record an operation to be carried out. ``project``: used if no application exists yet. Raises the errors of
+        ``request``, and ``Conflict``; no operation is then recorded."""
+        begun = self._claims.begin(kind, by, request, project)
         self._ring(kind)
         return begun
 

@@ -148,8 +148,8 @@ def test_epochs_that_are_past_are_ranges_and_edges_stay(plane: Plane) -> None:
         branch = ApplicationRepository(session).branch(row)
         left = RollbackRepository(session).left_behind(branch, EpochKey(branch.id, 1))
         assert (left.epochs, left.first, left.last) == (39, 2, 40)
-        makings = LineageRepository(session).makings([EpochKey(branch.id, number) for number in (5, 40)])
-        assert {making.version for making in makings.values()} == {1}
+        origins = LineageRepository(session).origins([EpochKey(branch.id, number) for number in (5, 40)])
+        assert {origin.version for origin in origins.values()} == {1}
         with pytest.raises(SnapshotExpired):
             FoldingRepository(session).check_not_folded(EpochKey(branch.id, 24))
 

@@ -21,8 +21,8 @@ import pytest
 
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.orders import CONTROL_PLANES_VARIABLE, TOKEN_FILE_VARIABLE, DriverOrders
-from epochal.driver.pool_client import Keeper, NotWanted
-from epochal.driver.spare import Askers
+from epochal.driver.pool_client import PodClient, PodNotNeeded
+from epochal.driver.spare import AttemptClient
 from epochal.errors import ArtifactError, Conflict, EnvironmentProblem, PipelineError, Unauthenticated
 from epochal.service.domain.executions import AttemptTicket
 from epochal.service.domain.kubernetes.conditions import Phase, PodCondition
@@ -62,13 +62,13 @@ class House:
         file.write_text(self.token(name, uid))
         return file
 
-    def keeper(self, name: str, as_pod: str = "", patience_seconds: float = 30.0) -> Keeper:
+    def keeper(self, name: str, as_pod: str = "", patience_seconds: float = 30.0) -> PodClient:
         """As the pod ``as_pod`` calls, which may be another one. Its uid is its name."""
         own = as_pod or name
         file = self.token_file(own, f"uid-{own}")
-        return Keeper(self.settings.internal_url, name, file, patience_seconds, others_seconds=0.3)
+        return PodClient(self.settings.internal_url, name, file, patience_seconds, others_seconds=0.3)
 
-    def pod(self, name: str) -> Keeper:
+    def pod(self, name: str) -> PodClient:
         self.kept.expect(name)
         self.kept.identify(name, f"{NAMESPACE}/{name}/uid-{name}")
         return self.keeper(name)
@@ -127,11 +127,11 @@ def test_nobody_gets_anothers_work_or_answers_in_its_place(house: House) -> None
     stranger = house.keeper("yours", as_pod="mine")
     for call in (
         lambda: stranger.work(True, 0.0),
-        stranger.check_wanted,
+        stranger.check_needed,
         lambda: stranger.artifact(sha256_of(CODE)),
         lambda: stranger.answer(b"{}"),
     ):
-        with pytest.raises(NotWanted, match="401"):
+        with pytest.raises(PodNotNeeded, match="401"):
             call()
     assert house.kept.answer("yours") is None and not house.kept.is_ready("yours")
     # Nor does a later pod of the same name, or one that no cluster has made.
@@ -145,10 +145,10 @@ def test_nobody_gets_anothers_work_or_answers_in_its_place(house: House) -> None
 def test_a_token_is_worth_nothing_after_the_pods_work(house: House) -> None:
     keeper = house.pod("one")
     given(house, "one")
-    keeper.check_wanted()
+    keeper.check_needed()
     house.kept.forget("one")
-    for call in (lambda: keeper.work(True, 0.0), keeper.check_wanted, lambda: keeper.answer(b"{}")):
-        with pytest.raises(NotWanted, match="404"):
+    for call in (lambda: keeper.work(True, 0.0), keeper.check_needed, lambda: keeper.answer(b"{}")):
+        with pytest.raises(PodNotNeeded, match="404"):
             call()
     assert not (house.settings.pods_directory / "one").exists()
     with http_client(house.settings, house.token("one", "uid-one")) as client:
@@ -179,30 +179,30 @@ def test_an_answer_without_end_is_refused(house: House) -> None:
 def test_a_pod_that_is_quicker_than_who_made_it_asks_again(house: House) -> None:
     house.kept.expect("one")
     threading.Timer(0.7, lambda: house.kept.identify("one", f"{NAMESPACE}/one/uid-one")).start()
-    house.keeper("one").check_wanted()
+    house.keeper("one").check_needed()
 
 
 def test_a_pod_whose_control_plane_is_gone_is_wanted_by_nobody(house: House, tmp_path: Path) -> None:
-    keeper = Keeper("http://127.0.0.1:1", "one", house.token_file("one", "uid-one"), patience_seconds=0.2)
-    with pytest.raises(NotWanted, match="has answered for"):
+    keeper = PodClient("http://127.0.0.1:1", "one", house.token_file("one", "uid-one"), patience_seconds=0.2)
+    with pytest.raises(PodNotNeeded, match="has answered for"):
         keeper.work(True, 0.0)
     house.pod("one")
     house.kept.clear("")  # as a control plane that starts does
-    with pytest.raises(NotWanted, match="404"):
+    with pytest.raises(PodNotNeeded, match="404"):
         house.keeper("one").work(True, 0.0)
 
 
 SPARE = f"{SPARE_PREFIX}1"
 
 
-def spare(house: House, name: str = SPARE, kept: bool = True) -> Askers:
+def spare(house: House, name: str = SPARE, kept: bool = True) -> AttemptClient:
     """A spare's pod, as it asks whose driver it is."""
     if kept:
         house.kept.expect(name)
         house.kept.identify(name, f"{NAMESPACE}/{name}/uid-{name}")
     file = house.folder / f"token-{name}"
     file.write_text(house.token(name, f"uid-{name}", "epochal-driver"))
-    return Askers(name, environment(house, file), patience_seconds=0.5)
+    return AttemptClient(name, environment(house, file), patience_seconds=0.5)
 
 
 def environment(house: House, token_file: Path) -> dict[str, str]:
@@ -234,7 +234,7 @@ def test_a_spare_learns_whose_driver_it_is_when_that_is_written_down_and_has_its
     assert (orders.execution, orders.attempt, orders.application) == (ticket.execution, ticket.attempt, "flights")
     # Nobody else has them: another spare, which was taken for the same attempt, ends.
     other = f"{SPARE_PREFIX}2"
-    with pytest.raises(NotWanted):
+    with pytest.raises(PodNotNeeded):
         _until_unwanted(spare(house, other, kept=False))
     with pytest.raises(Unauthenticated):
         _fetched(f"{taken.execution}-{taken.attempt}", environment(house, house.folder / f"token-{other}"))
@@ -244,7 +244,7 @@ def test_a_spare_that_nobody_keeps_any_more_ends(house: House) -> None:
     askers = spare(house)
     assert askers.attempt(False, 0.0) is None and not house.kept.is_ready(SPARE)
     house.kept.forget(SPARE)
-    with pytest.raises(NotWanted, match="No control plane has kept this pod"):
+    with pytest.raises(PodNotNeeded, match="No control plane has supervised this pod"):
         _until_unwanted(askers)
 
 
@@ -255,7 +255,7 @@ def test_whose_driver_another_pod_is_is_not_said(house: House) -> None:
         assert client.get("/internal/v1/pods/other/attempt").status_code == 404
 
 
-def _until_unwanted(askers: Askers) -> None:
+def _until_unwanted(askers: AttemptClient) -> None:
     for _ in range(20):
         askers.attempt(True, 0.0)
 
@@ -466,7 +466,7 @@ def test_a_pod_finds_who_keeps_it_behind_an_address_of_several_control_planes(
         balancer.turn, balancer.targets = 0, (house.settings.port, other.port, other.port)  # type: ignore[attr-defined]
         threading.Thread(target=balancer.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         url = f"http://127.0.0.1:{balancer.server_address[1]}"
-        keeper = Keeper(url, "one", house.token_file("one", "uid-one"))
+        keeper = PodClient(url, "one", house.token_file("one", "uid-one"))
         assert keeper.work(True, 0.0) is None
         given(house, "one", b"found")
         assert keeper.work(True, 0.0) == b"found"

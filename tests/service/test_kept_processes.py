@@ -21,8 +21,8 @@ CHILD = """
 import os, sys, threading, time
 from pathlib import Path
 from epochal.errors import StorageFull
-from epochal.service.runtime.kept_process import Keeper
-keeper = Keeper()
+from epochal.service.runtime.kept_process import ParentConnection
+keeper = ParentConnection()
 folder = Path(keeper.orders().decode().strip())
 print("what libraries print is nobody's answer")
 with (folder / "lives").open("a") as lives:

@@ -42,7 +42,7 @@ _SUMS: Final = {
     "attempts": ("epochal_attempts", "Drivers that were started"),
     "restarts": ("epochal_restarts", "Drivers that were started in place of one that had failed or was lost"),
 }
-_LEFT_OUT: Final = {
+_SKIPPED: Final = {
     "late": ("epochal_late_rows", "Late rows that operators left out in committed epochs", "operator (place)"),
     "rejected": (
         "epochal_rejected_rows",
@@ -104,7 +104,7 @@ class CatalogCollector(Collector):
         yield from _sums(figures)
         yield from _running(figures.running(), figures.interrupted())
         yield _watermarks(counts.watermarks())
-        yield from _left_out(counts.left_out())
+        yield from _skipped(counts.skipped())
         yield from of_reports(list(measured(session, moment)), moment)
         self._operations.read(session, moment)
         yield from _operations(self._operations, running_operations(session))
@@ -178,11 +178,11 @@ def _watermarks(known: Iterable[tuple[str, str, datetime]]) -> Metric:
     )
 
 
-def _left_out(totals: Iterable[tuple[str, str, str, int]]) -> Iterator[Metric]:
-    found: dict[str, list[tuple[list[str], float]]] = {kind: [] for kind in _LEFT_OUT}
+def _skipped(totals: Iterable[tuple[str, str, str, int]]) -> Iterator[Metric]:
+    found: dict[str, list[tuple[list[str], float]]] = {kind: [] for kind in _SKIPPED}
     for application, kind, place, total in totals:
         found[kind].append(([application, place], total))
-    for kind, (name, text, place) in _LEFT_OUT.items():
+    for kind, (name, text, place) in _SKIPPED.items():
         yield counter(name, f"{text}, by application and {place}", ["application", "place"], found[kind])
 
 
