@@ -31,14 +31,12 @@ class ThreadedSupervisor:
         launcher: Launcher,
         leadership: Leadership,
         supervision: SupervisionSettings | None = None,
-        answers_drivers: Callable[[], bool] = lambda: True,
+        serves: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``answers_drivers``: see :class:`~epochal.service.runtime.supervision.reconciler.Reconciler`."""
+        """``serves``: see :class:`~epochal.service.runtime.supervision.reconciler.Reconciler`."""
         self._launcher = launcher
         self._supervision = supervision or SupervisionSettings()
-        self._reconciler = Reconciler(
-            settings, executions, launcher, leadership, self._supervision, answers_drivers=answers_drivers
-        )
+        self._reconciler = Reconciler(settings, executions, launcher, leadership, self._supervision, serves=serves)
         self._cleanup = LocalCleanup(settings, executions, launcher, self._supervision)
         self._sweep_at = 0.0
         self._service = BackgroundService("supervisor", self._step, self._supervision.round_seconds)
