@@ -50,7 +50,7 @@ _KNOWN: Final = 256
 _RESTORED_BYTES: Final = 128 << 20
 """Bytes of base files that are combined into one run."""
 _FAR: Final = 2
-"""Epochs. A subtask further behind first searches for runs of subtasks of another parallelism."""
+"""In epochs. A subtask that is further behind first searches for runs of subtasks of another parallelism."""
 
 
 class HeapBackend(DeltaBackend):

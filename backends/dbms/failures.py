@@ -108,7 +108,7 @@ def refusal(what: str, row: str, error: BaseException) -> RowRefused:
     """Return the error of a refused row. ``what`` begins the sentence; ``row``: the row and the reason, if known."""
     return RowRefused(
         f"{what}the database refuses {row.rstrip('.')} ({_particulars(error)}). Correct the row's cause or the "
-        "constraint; until then nothing of its epoch is visible, and it is tried again."
+        "constraint; until then no row of its epoch is visible, and the commit is retried."
     )
 
 
@@ -162,13 +162,17 @@ def _translation(
     if is_refusal(error):
         return refusal(f"{what}: ", f"a row: {said}", error)
     if code.startswith(_BUSY):
-        return Busy(f"{what}: something else holds it: {said}. It is tried again.")
+        return Busy(f"{what}: another transaction holds a lock: {said}. The step is retried.")
     if code == _FULL:
-        return problem(f"{what}: no space is left on the database's disk: {said}. Free some space; it is tried again.")
+        return problem(
+            f"{what}: no space is left on the database's disk: {said}. Free some space; the step is retried."
+        )
     if code.startswith(_UNREACHABLE):
-        return problem(f"{what}: it cannot be reached: {said}. Start it, or correct the URL; it is tried again.")
+        return problem(
+            f"{what}: the database cannot be reached: {said}. Start it, or correct the URL; the step is retried."
+        )
     if code.startswith("42501"):
-        return problem(f"{what}: {said}. Grant the user that right, or let an administrator do it once.")
+        return problem(f"{what}: {said}. Grant the user this privilege, or let an administrator run the statement.")
     if code.startswith("28"):
         return problem(f"{what}: {said}. Correct the user or its password (password=secret('env:NAME')).")
     if code.startswith("3D"):

@@ -195,5 +195,5 @@ def _refuse(rows: pa.Table, wrong: Any, keys: tuple[str, ...], why: str) -> None
     named = {name: row[name] for name in keys if row[name] is not None} or row
     raise SinkError(
         f"Row {described(named, (OPERATION, ORDER))} does not fit the table: {why}. "
-        "Correct it, or leave it out, in the pipeline."
+        "Correct or filter it in the pipeline."
     )

@@ -147,7 +147,7 @@ class KafkaBackend(SinkBackend):
             if self._settings.create is None:
                 raise SinkError(
                     f"{self._name}: Kafka at {self._settings.connection.servers} has no topic {name!r}. Create it, "
-                    "correct the name, or let the sink make it: create=<number of partitions>."
+                    "correct the name, or let the sink create it: create=<number of partitions>."
                 )
             topics.create(name, self._settings.create)
         self._largest = {name: topics.largest_record(name)}

@@ -156,7 +156,7 @@ class Connection:
 
 
 class BrokersAway(SourceError):
-    """No broker answers a source. The application is not at fault, and waiting loses no data."""
+    """No broker answers a source. The cause is not the application, and waiting loses no data."""
 
 
 class Complaints:
@@ -180,7 +180,7 @@ class Complaints:
 
     @property
     def hopeless(self) -> bool:
-        """Return whether waiting is futile: no broker is reachable, or all refuse the client."""
+        """Return whether the client should stop waiting: no broker is reachable, or all refuse the client."""
         last = self.last
         return last is not None and (last.code() == KafkaError._ALL_BROKERS_DOWN or last.code() in _CREDENTIALS)
 
@@ -195,7 +195,7 @@ def connection(
     check_options(what, options, allowed)
     for name, value in options.items():
         if name in SECRET_OPTIONS and not isinstance(value, Secret):
-            raise OptionError(f"{what}: {name} is given by reference: {name}=secret('env:NAME').")
+            raise OptionError(f"{what}: {name} must be a secret: {name}=secret('env:NAME').")
     return Connection(servers, dict(options), error)
 
 

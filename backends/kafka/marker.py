@@ -131,8 +131,8 @@ def _decode(topic: str, key: str, value: bytes | None) -> Marker | None:
         return Marker.model_validate_json(value)
     except ValidationError as error:
         raise SinkError(
-            f"The marker {key} in topic {topic} cannot be read: {error.errors()[0]['msg']}. Something else writes to "
-            "that topic; give the sink one of its own (marker_topic)."
+            f"The marker {key} in topic {topic} cannot be read: {error.errors()[0]['msg']}. Another program writes to "
+            "that topic; give the sink a separate one (marker_topic)."
         ) from None
 
 

@@ -92,7 +92,7 @@ class HdfsSource(Source):
             if self._answered is None:
                 raise
             if self._answered:
-                _log.warning("%s Until it is back, nothing new is read.", error.message)
+                _log.warning("%s No new files are read until a NameNode responds.", error.message)
             self._answered = False
             return None
         self._answered = True
@@ -176,12 +176,12 @@ def _schema(hdfs: WebHdfs, subject: str, path: str, reader: Reader) -> StructTyp
 
     if reader.schema is not None:
         return declared_schema(path, reader.schema)
-    with _translated(subject, "be looked at"):
+    with _translated(subject, "be read"):
         files = list_first(hdfs, path, reader.recursive)
         if not files:
             raise SourceError(
-                f"There is no file at {path} in HDFS to learn the columns from. "
-                "Add one, or give schema='column type, ..'."
+                f"There is no file at {path} in HDFS to infer the columns from. Add one, or set schema='column type, "
+                "..'."
             )
         found = from_arrow_schema(parquet_schema(hdfs, files[-1]).remove_metadata())
     return StructType([StructField(field.name, field.dataType, nullable=True) for field in found.fields])

@@ -330,8 +330,8 @@ def _read(model: type[Model], response: httpx.Response) -> Model:
         answer = response.json()
     except ValueError:
         raise UnreadableAnswer(
-            f"{response.request.url.path} was answered with what is no JSON, as no control plane does: a proxy between "
-            "the driver and its control plane? Let drivers reach it directly, or by another URL."
+            f"{response.request.url.path} was not answered with JSON. A proxy may be between the driver and its "
+            "control plane: let drivers connect directly, or use another URL."
         ) from None
     return read(model, answer)
 

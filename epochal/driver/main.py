@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] = (), early_start: EarlyStart | None = None) -
         if is_spare:
             spare.become(orders)
     except (ValidationError, EnvironmentProblem) as error:
-        log.error("these are no orders: %s", error)
+        log.error("invalid orders: %s", error)
         return ExitCode.BAD_ORDERS
     always = {"application": orders.application, "execution": orders.execution, "attempt": orders.attempt}
     configure(format, logging.INFO, sys.stdout, **always)

@@ -24,7 +24,7 @@ _INSTEAD = {
     dict: "a dict can be changed after it was sent: use a tuple of pairs, or a Vector",
     set: "a set has no order: use a sorted tuple[X, ...]",
     frozenset: "a set has no order: use a sorted tuple[X, ...]",
-    tuple: "say what is in the tuple: tuple[int, ...] or tuple[str, int]",
+    tuple: "declare the element types: tuple[int, ...] or tuple[str, int]",
 }
 VALUE_TYPES = "int, float, str, bool, bytes, tuple[..], Vector[..] and X | None"
 

@@ -316,8 +316,8 @@ class SnapshotStore:
 
     def _missing(self, path: str, of: str) -> FileMissing:
         return FileMissing(
-            f"{self.location(path)}, of {of}, is missing. "
-            "Restore the file from a copy, or start from a snapshot that does not need it."
+            f"{self.location(path)}, of {of}, is missing. Restore the file from a copy, or start from a snapshot that "
+            "does not need it."
         )
 
     def _remote(self) -> RemoteFiles:
@@ -352,8 +352,8 @@ def storage_errors(location: str) -> Iterator[None]:
             ) from error
         if error.errno in _CLOSED:
             raise SnapshotError(
-                f"{location} cannot be written: {error.strerror}. Drivers and the control plane must be able to write "
-                "there: check credentials, permissions, and that the volume is not read-only."
+                f"{location} cannot be written: {error.strerror}. Drivers and the control plane require write access: "
+                "check credentials, permissions, and that the volume is not read-only."
             ) from error
         raise SnapshotError(f"{location} cannot be written: {error}.") from error
 

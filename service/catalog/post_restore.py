@@ -81,7 +81,7 @@ class IncarnationRepository:
         self._session = session
         self._incarnation = incarnation
         message = f"Backup {incarnation.source} was restored on {incarnation.moment:%Y-%m-%d %H:%M} UTC."
-        self._failure = Failure(type=Restored.slug, message=f"{message} Start the application to go on.")
+        self._failure = Failure(type=Restored.slug, message=f"{message} Start the application to continue.")
         self._problem = problem_of(Restored(f"{message} Repeat the request if it is still needed."))
 
     def begin(self, token: UserToken) -> list[Standing]:

@@ -88,7 +88,7 @@ class RekeyService:
             )
             WRITTEN.hit()
             if snapshot.key != plan.at:
-                raise ForeignFile(f"The rekey wrote snapshot {snapshot.key} instead of {plan.at}. Try it again.")
+                raise ForeignFile(f"The rekey wrote snapshot {snapshot.key} instead of {plan.at}. Retry the rekey.")
             begun = self._store.with_branches({plan.at.branch: plan.head.key})
             manifest = begun.read_manifest(snapshot)
             with self._database.writing() as session:

@@ -104,7 +104,7 @@ def _read(connection: HTTPConnection, path: str, headers: Mapping[str, str], unt
         while time.monotonic() < until:
             piece = answer.read(_PIECE)
             if not piece and answer.length:
-                raise OSError(f"{connection.host} has ended half-way")
+                raise OSError(f"{connection.host} ended before it was complete")
             if not piece:
                 return bytes(data)
             data += piece

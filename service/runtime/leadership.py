@@ -105,12 +105,12 @@ class LeaseLeadership:
 
     def _acquire(self) -> None:
         if self._lock is not None and not self._lock.acquire():
-            self._say("locked", f"another control plane runs with {self._lock.path.parent}; this one stands by")
+            self._say("locked", f"another control plane runs with {self._lock.path.parent}; this one is on standby")
             return
         asked_at = self._clock()
         answer = self._leases.acquire(LEADER, self._settings.lease_seconds)
         if isinstance(answer, Lease):
-            self._say(answer.holder.id, f"{answer.holder} leads, in term {answer.term}; this one stands by")
+            self._say(answer.holder.id, f"{answer.holder} leads, in term {answer.term}; this one is on standby")
             return
         self._hold(answer, asked_at, None)
         self._say(answer.term, f"this control plane leads, in term {answer.term}")

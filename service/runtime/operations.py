@@ -219,7 +219,7 @@ class OperationWorker:
             claim.fail(error)
             return
         log.error("%s %s failed", claim.kind, claim.id, exc_info=error)
-        text = f"The {claim.kind} failed; the control plane's log says why. Try it again."
+        text = f"The {claim.kind} failed; the control plane's log contains the reason. Retry the operation."
         claim.fail(EnvironmentProblem(text))
 
     def _without_room(self, claim: Claim, error: Exception) -> None:

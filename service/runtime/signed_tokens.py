@@ -116,7 +116,7 @@ class SignedTokens:
 
     def _key(self, name: object, algorithm: object) -> tuple[str, jwt.PyJWK]:
         if not isinstance(name, str):
-            raise Unauthenticated("The token does not say which key it was signed with.")
+            raise Unauthenticated("The token does not name its signing key.")
         with self._lock:
             asking, own = self._asking, False
             if asking is None and self._is_to_be_asked(name):

@@ -123,7 +123,7 @@ def check_writable(store: SnapshotStore) -> None:
         store.write(path, data)
         try:
             if store.read(path) != data or store.size(path) != len(data):
-                raise SnapshotError(f"{store.location(path)} does not hold what was written to it.")
+                raise SnapshotError(f"{store.location(path)} does not return the data that was written to it.")
             if path not in store.list(folder):
                 raise SnapshotError(f"{store.location(path)} is not listed after it was written.")
         finally:
@@ -146,8 +146,8 @@ def _check(seen: _Seen, row: Installation, store: SnapshotStore) -> None:
     elif owner.incarnation != row.incarnation:
         if owner.restoring is not None:
             raise StoreMismatch(
-                f"Backup {owner.restoring} is being restored into the store {store.url}, and that was not finished. "
-                "Run the same `epochal backup restore` again; it goes on."
+                f"Backup {owner.restoring} is being restored into the store {store.url}; the restore is incomplete. "
+                "Run the same `epochal backup restore` again to continue it."
             )
         if owner.installation != row.id:
             raise _of_another(owner, store)

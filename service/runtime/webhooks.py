@@ -90,7 +90,7 @@ class WebhookDeliveries:
                 except (CatalogUnavailable, OutcomeUnknown) as error:
                     log.warning("webhooks have to wait: %s", error)
                 except Exception:
-                    log.exception("webhooks could not be looked at")
+                    log.exception("cannot read webhooks")
                 rounds += 1
                 await listener.wait(ROUND_SECONDS)
 
@@ -182,7 +182,7 @@ class WebhookDeliveries:
                 repository.disable(row, moment)
                 log.error("webhook %s is disabled: %s; %d events were given up", claimed.id, failure, row.dropped)
                 return
-        log.warning("webhook %s: %s; it is tried again", claimed.id, failure)
+        log.warning("webhook %s: %s; the delivery is retried", claimed.id, failure)
 
 
 async def address_of(url: httpx.URL, local: bool) -> str:

@@ -104,7 +104,7 @@ def test_a_strangers_pod_of_that_name_is_left_alone(launching: Launching, projec
     body = {"metadata": {"name": NAME}, "spec": {"containers": [container], "securityContext": restricted}}
     project.cluster.create(f"{project.path}/pods", body)
     launcher = launching.make(SLEEP)
-    with pytest.raises(EnvironmentProblem, match="no driver of this attempt"):
+    with pytest.raises(EnvironmentProblem, match="not a driver of this attempt"):
         launcher.launch(launching.orders(1, SLEEP))
     assert launcher.drivers() == {}
     assert NAME in project.pods()

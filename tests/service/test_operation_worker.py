@@ -214,7 +214,7 @@ def test_work_that_fails_says_why_and_what_nobody_expected_does_not(database: Da
     for expected in (
         "the disk is full",
         "There is no space left for /a/full/place. The verify was tried. Make room there",
-        "The verify failed; the control plane's log says why",
+        "The verify failed; the control plane's log contains the reason",
     ):
         id = asked_for(database)
         worker.work_off("store")

@@ -289,7 +289,7 @@ def test_a_full_disk_is_said_and_look_ups_go_on(
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300 << 10, before[1]))
     try:
-        with pytest.raises((StorageFull, EnvironmentProblem), match=f"{generations.directory}.*Look-ups go on"):
+        with pytest.raises((StorageFull, EnvironmentProblem), match=f"{generations.directory}.*Look-ups continue"):
             catch_up(generations, line.store, line.head, DELAYS)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

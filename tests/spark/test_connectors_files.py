@@ -262,12 +262,12 @@ def test_csv(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_a_parquet_file_that_is_none_is_named(tmp_path: Path) -> None:
     put(tmp_path, "a.parquet", "nonsense")
-    with pytest.raises(SourceError, match=r"a\.parquet is not a whole Parquet file"):
+    with pytest.raises(SourceError, match=r"a\.parquet is not a complete Parquet file"):
         made(tmp_path, format="parquet", schema=None).plan(UNLIMITED)
 
 
 def test_a_parquet_source_learns_its_schema_or_says_that_it_cannot(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="or give schema="):
+    with pytest.raises(SourceError, match="or set schema="):
         made(tmp_path, format="parquet", schema=None).schema(spark)
     pyarrow.parquet.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
     assert made(tmp_path, format="parquet", schema=None).schema(spark).simpleString() == "struct<n:bigint>"
@@ -366,7 +366,7 @@ def test_a_committed_file_that_changed_is_named_with_what_changed_and_what_to_do
     assert said.startswith(f"{path} has {path.stat().st_size} bytes instead of ")
     assert "modified at 1970-01-01 01:00:00.000000000 UTC, and had been at 1970-01-01 00:01:40.000000000 UTC" in said
     assert "since an epoch committed its rows" in said
-    assert "New data belongs in a new file" in said
+    assert "Write new data to a new file" in said
     put(tmp_path, "a.json", {"k": "a", "n": 1})
     subprocess.run([*shlex.split(said[said.index("touch -d") :].partition(")")[0]), path], check=True)
     assert source.plan(UNLIMITED) is None

@@ -128,7 +128,7 @@ def test_a_delete_needs_its_key_alone() -> None:
 
 
 def test_an_unknown_operation_is_named_with_its_row() -> None:
-    with pytest.raises(SinkError, match=r"Operation 'remove' of row .*id=3.* says insert, upsert or delete"):
+    with pytest.raises(SinkError, match=r"Operation 'remove' of row .*id=3.* must contain insert, upsert or delete"):
         rows(Writing("t", keys=("id",), operation="does"), ("upsert", 1, "a"), ("remove", 3, "b"))
 
 

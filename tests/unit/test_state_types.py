@@ -209,7 +209,7 @@ def test_null_in_a_path() -> None:
 @given(st.tuples(*[st.text(st.characters(codec="utf-8")) | st.just("\0")] * 2))
 def test_any_text_but_that_of_null_goes_through_a_path(key: tuple[str, str]) -> None:
     if "\0" in key:
-        with pytest.raises(InvalidKey, match=r"stands for null in a path.*body"):
+        with pytest.raises(InvalidKey, match=r"represents null in a path.*body"):
             key_to_path(key, ROUTE)
         return
     path = key_to_path(key, ROUTE)

@@ -193,7 +193,7 @@ def _operations(operations: EndedOperations, running: Mapping[str, int]) -> Iter
     yield gauge("epochal_operations_running", "Operations under way", ["kind"], now_running)
     yield counter(
         "epochal_operations_ended",
-        "Operations that have ended since this process was first asked",
+        "Operations that have ended since the first request of metrics to this process",
         ["kind", "state"],
         (([kind, state], operations.ended[kind, state]) for kind in kinds for state in ended),
     )

@@ -113,13 +113,13 @@ class NodeCollector(Collector):
         seconds = [([name], lag.seconds) for name, lag in lags.items()]
         yield gauge(
             "epochal_replica_lag_epochs",
-            "Epochs by which look-ups are behind what is committed",
+            "Number of committed epochs that look-ups do not return yet",
             ["application"],
             epochs,
         )
         yield gauge(
             "epochal_replica_lag_seconds",
-            "Since when look-ups have been behind what is committed; 0 when they are not",
+            "Time since which look-ups have lagged behind committed epochs; 0 if they do not lag",
             ["application"],
             seconds,
         )

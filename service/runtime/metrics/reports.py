@@ -103,8 +103,8 @@ def _of_the_moment(reports: Sequence[Measured], moment: datetime) -> Iterator[Me
     )
     yield gauge(
         "epochal_epoch_time_ahead_seconds",
-        "Epoch time of the latest epoch minus the driver's clock; timers and times to live in processing time stand "
-        "still until the clock reaches it",
+        "Epoch time of the latest epoch minus the driver's clock; timers and times to live in processing time pause "
+        "until the clock reaches it",
         _APPLICATION,
         (([item.application], item.moment.epoch_time_ahead_seconds) for item in reports),
     )
@@ -176,7 +176,7 @@ def _of_sources(sources: Sequence[tuple[str, str, SourceReport]], moment: dateti
     )
     yield gauge(
         "epochal_source_lag_seconds",
-        "How long ago what is read was all that there was; 0 when nothing is left, missing while it is not known",
+        "Time since all available input had been read; 0 if none is left, missing if unknown",
         _SOURCE,
         (
             ([name, source], _since(found.read_until, moment) if found.is_behind else 0)

@@ -91,7 +91,7 @@ class Reconciler:
         try:
             supervised = self._executions.supervised()
         except EpochalError as error:
-            log.warning("cannot read what to supervise: %s", error)
+            log.warning("cannot read the executions to supervise: %s", error)
             self._last_look = None
             return usual
         listening_since = max(self._listening_since(supervised), leading.since)

@@ -75,7 +75,7 @@ class ThreadedSupervisor:
         try:
             self._cleanup.clear()
         except EpochalError as error:
-            log.warning("what is left of earlier attempts has to wait: %s", error)
+            log.warning("cannot clean up after earlier attempts yet: %s", error)
 
 
 class LocalCleanup:

@@ -88,7 +88,7 @@ class TestIdempotent(DirectSinkContract):
     def test_an_insert_cannot_be_repeated(self, new_database: NewDatabase) -> None:
         backend = begun(new_database("idempotent", keys=("id",), operation="name", columns=(("name", "name"),)).make())
         transaction = backend.start(TaskScope(epoch(1), OWNER, 0))
-        with pytest.raises(SinkError, match=r"id=1.* is to be inserted, but delivery idempotent may write it again"):
+        with pytest.raises(SinkError, match=r"id=1.* is to be inserted, but delivery idempotent may write it twice"):
             transaction.write(pa.RecordBatch.from_pydict({"id": [1], "name": ["insert"]}))
 
     @pytest.mark.claim("docs/concepts/guarantees.md: `upsert` and `delete` may be repeated")
@@ -125,5 +125,7 @@ def test_it_is_chosen_by_the_author(delivery: Delivery, tmp_path: Path) -> None:
 
 
 def test_without_keys_nothing_is_idempotent(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"dbms.sink cannot deliver idempotent: without keys .* It can do exactly"):
+    with pytest.raises(
+        OptionError, match=r"dbms.sink does not support delivery='idempotent': without keys .* Supported: exactly"
+    ):
         dbms.sink(f"sqlite:///{tmp_path}/out.sqlite", "rows", delivery="idempotent")

@@ -201,7 +201,7 @@ class TestDbmsSinkWithKeys:
 
     def test_within_an_epoch_it_is_known_before_the_decision(self, url: str, new_database: NewDatabase) -> None:
         backend = begun(new_database(url, keys=("id",), operation="does"), CHANGES)
-        with pytest.raises(SinkError, match="id=7 is inserted although"):
+        with pytest.raises(SinkError, match="id=7 is inserted, but"):
             changed(backend, epoch(1), [("insert", 7, "a"), ("upsert", 8, "b"), ("insert", 7, "c")])
 
     def test_keys_of_several_columns_and_no_others(self, url: str, new_database: NewDatabase) -> None:
@@ -274,7 +274,7 @@ class TestTheFence:
         backend = begun(database)
         backend.commit(epoch(1), [pre_commit(backend, epoch(1), rows(1))])
         database.run("UPDATE _epochal_fence SET epoch = 0")
-        with pytest.raises(SinkError, match="stands at epoch 0, attempt 1; epoch 2 of attempt 1 follows on epoch 1"):
+        with pytest.raises(SinkError, match="is at epoch 0, attempt 1; epoch 2 of attempt 1 follows epoch 1"):
             backend.commit(epoch(2), [pre_commit(backend, epoch(2), rows(2))])
         assert same(database.visible(), rows(1))
 

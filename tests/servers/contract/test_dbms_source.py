@@ -116,7 +116,7 @@ class TestSlices:
         rest = make(punctuation="id = 17", bounded=True)
         rest.limit_to_bounds()
         assert [slice.end["value"] for slice in (taken(rest), taken(rest)) if slice] == [17, 19]
-        with pytest.raises(SchemaError, match="punctuation 'colour = 1' is no condition over its columns"):
+        with pytest.raises(SchemaError, match="punctuation 'colour = 1' is not a valid condition on its columns"):
             make(punctuation="colour = 1").schema(spark)
 
     def test_end_with_the_rows_that_were_there_once_they_have_settled(

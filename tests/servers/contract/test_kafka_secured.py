@@ -236,6 +236,6 @@ def test_what_stopped_a_transaction_is_named_however_early_the_broker_refuses(
 
 
 def test_a_password_is_given_by_reference_only(server: KafkaServer) -> None:
-    with pytest.raises(OptionError, match="sasl_password is given by reference") as failed:
+    with pytest.raises(OptionError, match="sasl_password must be a secret") as failed:
         kafka.sink(server.secured.bootstrap, "out", sasl_password=server.secured.password)
     assert server.secured.password not in failed.value.message

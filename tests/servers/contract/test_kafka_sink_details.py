@@ -276,7 +276,7 @@ def test_what_is_not_a_marker_is_named(kafka_server: KafkaServer, make: Make, br
     producer = Producer({"bootstrap.servers": kafka_server.bootstrap})
     producer.produce(markers, b"nonsense", f"{branch}.out.0")
     producer.flush(30)
-    with pytest.raises(EpochalError, match=r"cannot be read: .*Something else writes to that topic"):
+    with pytest.raises(EpochalError, match=r"cannot be read: .*Another program writes to that topic"):
         make(topic, marker_topic=markers).recover(scope(branch, 0))
 
 

@@ -194,4 +194,4 @@ def test_one_without_the_other_and_what_is_neither_are_refused(alone: CommandLin
     assert "belong together" in half.words
     neither = alone("up", "--internal-tls-certificate", key, "--internal-tls-key", certificate)
     assert neither.code == 1
-    assert "no certificate and its key" in neither.words
+    assert "not a certificate and its key" in neither.words
