@@ -134,7 +134,7 @@ class _CatchUp:
         return None, 0
 
     def _rescaled(self, least: int) -> tuple[Runs, int] | None:
-        """As :meth:`_begin`, from local runs of subtasks of another parallelism; at least ``least`` links."""
+        """Like :meth:`_begin`, from local runs of subtasks of another parallelism; at least ``least`` links."""
         if not self._table.durable:
             return None  # a rescale empties the table
         return rescaled(self.lists, self.groups, self._marks, least, self._expiry)

@@ -69,7 +69,7 @@ class Lists:
         return self._known.get(mark)
 
     def stored_at(self, mark: EpochKey) -> Runs | None:
-        """As :meth:`known_at`, from the files that any worker has written."""
+        """Like :meth:`known_at`, from the files that any worker has written."""
         found = self.shelf.at(mark)
         return None if found is None else tuple(found)
 

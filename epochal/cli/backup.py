@@ -87,7 +87,7 @@ def prune(
     """Remove old backups and the files that only they reference. With both --keep and --older-than, a backup is removed
     if both apply. The newest backup is always kept. At least one kept backup must be intact."""
     if keep is None and older_than is None:
-        raise typer.BadParameter("Give --keep, --older-than, or both.")
+        raise typer.BadParameter("Specify --keep, --older-than, or both.")
     seconds = None if older_than is None else older_than * 86_400
     place = _absolute(source)
     with connected(url, as_json) as session:

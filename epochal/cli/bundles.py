@@ -108,7 +108,7 @@ def import_bundle(
         typer.Option(
             "--keep",
             metavar="SINK",
-            help="Let this sink write to the same target as the exported application. Repeatable.",
+            help="Keep the target of this sink of the exported application. Repeatable.",
         ),
     ] = None,
     source_at: Annotated[

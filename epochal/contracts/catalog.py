@@ -67,7 +67,7 @@ class Change(_Record):
 
 
 class ShownWatermarks(_Record):
-    """Watermarks for display. ``None``: not known yet, or, if ``ended``, that no more rows will come."""
+    """Watermarks for display. ``None``: not known yet, or, if ``ended``, that no more rows will arrive."""
 
     late: datetime | None = Field(default=None, description="Rows with earlier times were late.")
     fire: datetime | None = Field(
@@ -75,9 +75,9 @@ class ShownWatermarks(_Record):
     )
     idle: bool = Field(
         default=False,
-        description="No rows have come for the idle timeout, so that it does not hold back other watermarks.",
+        description="No rows have arrived within the idle timeout, so that it does not hold back other watermarks.",
     )
-    ended: bool = Field(default=False, description="The sources are exhausted: all rows have come.")
+    ended: bool = Field(default=False, description="The sources are exhausted: all rows have been read.")
 
     @classmethod
     def of(cls, watermarks: Watermarks) -> ShownWatermarks:
@@ -94,8 +94,7 @@ class ShownDue(_Record):
     operator: str = Field(description="The operator that waits.")
     clock: Literal["event", "processing"] = Field(
         description="Clock that it waits for: its watermark, which advances then because sources are idle or because "
-        "rows of "
-        "this epoch advance it in the next one; or epoch time."
+        "rows of this epoch advance it in the next one; or epoch time."
     )
     until: datetime | None = Field(description="The time by that clock; null: beyond the range of dates.")
 

@@ -269,4 +269,4 @@ class Reports:
             except EpochalError as error:
                 log.debug("a report was not taken: %s", error)
             except Exception:
-                log.exception("a report could not be made")
+                log.exception("cannot create a report")

@@ -168,8 +168,8 @@ def fetched_graph(fetch: Fetch, artifact: ArtifactOrder, parameters: Parameters,
     found = hashlib.sha256(content).hexdigest()
     if found != artifact.sha256:
         raise ArtifactError(
-            f"What came as artifact {artifact.sha256} ({artifact.filename}) has the sha256 {found}: it was changed on "
-            "its way. Start the application again."
+            f"The artifact {artifact.sha256} ({artifact.filename}) was received with the sha256 {found}: it was "
+            "changed in transit. Restart the application."
         )
     path = folder / artifact.sha256 / artifact.filename
     try:

@@ -177,7 +177,7 @@ def _read(
 
 
 def _literal(value: Any, type: str) -> SparkColumn:
-    """A value, as Arrow's ``as_py`` gives it, as a column of a type."""
+    """A value, in the form of Arrow's ``as_py``, as a column of a type."""
     if value is None:
         return F.lit(None).cast(type)
     if type == VARIANT:

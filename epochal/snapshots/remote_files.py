@@ -98,7 +98,7 @@ class RemoteFiles:
         return [path.removeprefix(prefix) for path in found]
 
     def entries(self, folder: str) -> Sequence[tuple[str, int, Any]]:
-        """As :meth:`list`, with size and modification time, if the file system has one."""
+        """Like :meth:`list`, with size and modification time, if the file system has one."""
         prefix = self._filesystem._strip_protocol(self._root).rstrip("/") + "/"
         with _system_errors(folder):
             return [

@@ -243,7 +243,7 @@ class SnapshotStore:
             raise SnapshotError(f"{self.location(folder)} cannot be listed: {error}.") from error
 
     def entries(self, folder: str = "") -> Sequence[StoredFile]:
-        """As :meth:`list`, with size and modification time. Files that are deleted meanwhile are left out."""
+        """Like :meth:`list`, with size and modification time. Files that are deleted meanwhile are left out."""
         if self._root is not None:
             found = [(path, _status(self._root / path)) for path in self.list(folder)]
             return [

@@ -90,7 +90,7 @@ REASONS: Final[tuple[Reason, ...]] = (
     Reason(
         "window-interval",
         "{0} is not a valid window length",
-        "Give an interval of days or shorter units, such as '5 minutes'.",
+        "Use an interval of days or shorter units, such as '5 minutes'.",
         "SELECT count(*) AS n WINDOW »'a while'«",
     ),
     Reason(
@@ -127,7 +127,7 @@ REASONS: Final[tuple[Reason, ...]] = (
     Reason(
         "same-name",
         "two columns of the result are named {0}",
-        "Give each its own name.",
+        "Use distinct names.",
         f"SELECT count(*) AS n, sum(items) AS »n« {_W}",
     ),
     Reason(

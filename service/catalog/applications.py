@@ -40,7 +40,7 @@ class ApplicationRepository:
         return row
 
     def locked(self, name: str, revisions: Revisions = None) -> Application:
-        """As :meth:`named`, with exclusive access until this transaction ends.
+        """Like :meth:`named`, with exclusive access until this transaction ends.
 
         The branch is locked first, as in the calls of drivers, to avoid deadlocks. Raises ``PreconditionFailed`` if the
         application has none of ``revisions``.

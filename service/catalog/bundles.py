@@ -36,7 +36,7 @@ class ExportedRows:
         self._session = session
 
     def maker(self, key: EpochKey) -> tuple[str, int]:
-        """The application that made the snapshot, and the number of its version."""
+        """The application that created the snapshot, and the number of its version."""
         row = self._session.get_one(Epoch, (key.branch, key.epoch))
         execution = self._session.get_one(Execution, row.execution)
         return self._session.get_one(Application, execution.application).name, row.version or execution.version

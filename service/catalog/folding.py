@@ -271,7 +271,7 @@ def hold(session: Session, key: EpochKey) -> Epoch:
 
 
 def stand_on(session: Session, key: EpochKey) -> None:
-    """As :func:`hold`, for a new branch; also for a snapshot without a row in the catalog (yet)."""
+    """Like :func:`hold`, for a new branch; also for a snapshot without a row in the catalog (yet)."""
     row = session.get(Epoch, (key.branch, key.epoch), with_for_update=True, populate_existing=True)
     if row is None:
         FoldingRepository(session).check_not_folded(key)

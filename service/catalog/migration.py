@@ -66,7 +66,7 @@ def migrate(url: str) -> str:
 
 
 def migrate_database(database: Database) -> str:
-    """As :func:`migrate`. SQLite runs all migrations in one transaction. PostgreSQL runs each in its own, which limits
+    """Like :func:`migrate`. SQLite runs all migrations in one transaction. PostgreSQL runs each in its own, which limits
     the time that tables are locked; an interrupted migration is continued by the next start."""
     with database.reading() as session:
         if _is_done(session.connection()):

@@ -87,7 +87,7 @@ class Claim:
             raise OperationCancelled(f"The {self.kind} was cancelled.")
 
     def progress(self, text: str) -> None:
-        """As :meth:`check`. Also stores ``text`` as the progress, at most once a second."""
+        """Like :meth:`check`. Also stores ``text`` as the progress, at most once a second."""
         self.check()
         if time.monotonic() - self._said_at < PROGRESS_SECONDS:
             return

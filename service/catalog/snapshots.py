@@ -73,7 +73,7 @@ class SnapshotRepository:
         named = [name for name, value in zip(_MEANINGS, (epoch, savepoint, tag, at), strict=True) if value is not None]
         if len(named) != 1:
             raise InvalidInput(
-                f"Give one of epoch, savepoint, tag and at, not {' and '.join(named) or 'none of them'}."
+                f"Specify one of epoch, savepoint, tag and at, not {' and '.join(named) or 'none of them'}."
             )
         if savepoint is not None:
             key = SavepointRepository(self._session).get(application, savepoint).key

@@ -49,7 +49,7 @@ class VersionRepository:
         return _there(self._session.get(Artifact, sha256), sha256)
 
     def usable(self, sha256: str, project: str) -> Artifact:
-        """As :meth:`artifact`, if the project may use it."""
+        """Like :meth:`artifact`, if the project may use it."""
         there = ArtifactRepository(self._session).may_use(project, sha256)
         return _there(self._session.get(Artifact, sha256) if there else None, sha256)
 

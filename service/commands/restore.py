@@ -149,7 +149,7 @@ class Restore:
         if owner.restoring is None and owner.incarnation != index.incarnation:
             raise Conflict(
                 f"The store {url} belongs to a catalog that was restored on {owner.since:%Y-%m-%d %H:%M} UTC, after "
-                "this backup was made. Use a later backup, or an empty store."
+                "this backup was created. Use a later backup, or an empty store."
             )
         moment = now()
         ours = {file.path for file in self._backups.listed(index)}

@@ -98,7 +98,7 @@ def _of_interfaces() -> set[str]:
 
 
 def check_encrypted(url: str) -> None:
-    """Raises ``ValueError`` for a URL whose answers could be forged on the way: any except https, or on this
+    """Raises ``ValueError`` for a URL whose answers could be forged in transit: any except https, or on this
     machine."""
     try:
         parts = urlsplit(url)

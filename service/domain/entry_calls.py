@@ -61,7 +61,7 @@ class DeclaredEntry:
         return text.decode()
 
     def checked_plain(self, arguments: Sequence[Any], most_bytes: int) -> list[str] | None:
-        """As :meth:`checked`, for many calls, column by column. ``None`` if one of them is invalid or has structured
+        """Like :meth:`checked`, for many calls, column by column. ``None`` if one of them is invalid or has structured
         arguments; the calls are then checked one by one, which gives the reason."""
         if set(map(type, arguments)) != {dict}:
             return None
@@ -154,7 +154,7 @@ def _is_plain(value: Any, type_name: str) -> bool:
 
 
 def _are_plain(values: Sequence[Any], type_name: str) -> bool:
-    """As :func:`_is_plain`, for many values."""
+    """Like :func:`_is_plain`, for many values."""
     if type_name == "string":
         return set(map(type, values)) == {str} and "".join(values).isascii()
     bound = _BOUNDS.get(type_name)

@@ -109,7 +109,7 @@ class ReadFrom:
 
     def __post_init__(self) -> None:
         if len(self._moments) > 1:
-            raise InvalidInput(f"Give {' or '.join(self._moments)}, not both.")
+            raise InvalidInput(f"Specify {' or '.join(self._moments)}, not both.")
         if self.of_the_past:
             if self.isolation != "read_committed":
                 raise InvalidInput("A past epoch or a savepoint is committed; leave isolation out.")

@@ -168,7 +168,7 @@ class KeptProcess:
             if ready:
                 self._silent_seconds = silent
             if silent >= (self._hung_seconds if ready else READY_SECONDS):
-                log.error("the %s (process %d) hangs: no sign of life for %.0f s", self.name, process.pid, silent)
+                log.error("the %s (process %d) hangs: no heartbeat for %.0f s", self.name, process.pid, silent)
                 process.kill()
                 silent = 0.0
 

@@ -122,8 +122,8 @@ class LeaseLeadership:
             self._since = since or grant.at
 
     def _fail(self, error: EpochalError) -> None:
-        """Handle an unavailable catalog: the lease is held until it expires, but missing heartbeats of this period are
-        no evidence of loss."""
+        """Handle an unavailable catalog: the lease is held until it expires, but missing heartbeats of this period do
+        not prove a loss."""
         with self._state:
             self._since = None
         self._say("failed", f"the lease cannot be kept: {error}")

@@ -22,7 +22,7 @@ from epochal.snapshots.store import SnapshotStore
 log = logging.getLogger("epochal.retention")
 
 INTENDED = declare("file.intended", "the catalog names a file that is not written yet")
-WRITTEN = declare("file.written", "a file is written, nothing is made of it")
+WRITTEN = declare("file.written", "a file is written, and not used yet")
 DELETED = declare("file.deleted", "a file is deleted, the catalog still names it")
 
 _AT_ONCE = 100

@@ -171,7 +171,7 @@ class ImportService:
         check_same_key_groups(ApplicationConfiguration.model_validate(version.configuration), configuration)
         parameters = mapped(version.parameters, request)
         if version.artifact not in artifacts:
-            raise BundleError("The bundle does not contain the code that made its snapshot: it was altered.")
+            raise BundleError("The bundle does not contain the code that created its snapshot: it was altered.")
         content = artifacts[version.artifact].read_bytes()
         check_artifact(version.filename, content, self._limits.artifact_unpacked_bytes)
         with self._code.for_a_while(version.filename, content) as code:

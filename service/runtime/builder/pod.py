@@ -120,7 +120,7 @@ def _fetched(client: PodClient, artifact: Path, folder: Path) -> Path:
     sha256, filename = artifact.parts
     content = client.artifact(sha256)
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise ArtifactError(f"What came as artifact {sha256} ({filename}) was changed on its way. Try again.")
+        raise ArtifactError(f"The artifact {sha256} ({filename}) was changed in transit. Try again.")
     path = folder / sha256 / filename
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -72,7 +72,7 @@ def driver_environment(environment: Mapping[str, str], project: str | None) -> d
         passed |= project_secrets(environment, project)
     if faults.switched_on(environment):
         passed |= {name: environment[name] for name in (faults.SWITCH, faults.ENVIRONMENT) if name in environment}
-    # Executors run plain `python3` unless told otherwise, which may be another Python without Epochal.
+    # Executors run `python3` by default, which may be another Python without Epochal.
     passed |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
     return passed
 

@@ -80,7 +80,7 @@ def of_reports(reports: Sequence[Measured], moment: datetime) -> Iterator[Metric
 def _of_the_moment(reports: Sequence[Measured], moment: datetime) -> Iterator[Metric]:
     yield gauge(
         "epochal_idle_timestamp_seconds",
-        "When the driver last had nothing to do: no input, and all that had come was committed",
+        "Time at which the driver was last idle: no input available, all earlier input committed",
         _APPLICATION,
         (([item.application], item.moment.idle_at.timestamp()) for item in reports if item.moment.idle_at is not None),
     )
