@@ -145,7 +145,7 @@ def check_unowned(where: str, names: Iterable[str]) -> None:
     """Raises ``SinkError`` when a folder without an owner already holds visible files."""
     foreign = next((name for name in sorted(names) if is_visible(name)), None)
     if foreign is not None:
-        raise SinkError(f"{where} already holds other files ({foreign}). Name an empty or new folder.")
+        raise SinkError(f"{where} already holds other files ({foreign}). Use an empty or a new folder.")
 
 
 def check_not_ahead(where: str, names: Iterable[str], epoch: EpochScope, owner: FolderOwner) -> None:

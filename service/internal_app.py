@@ -1,4 +1,4 @@
-"""The internal API in a process of its own, which answers only drivers.
+"""The internal API in a separate process, which answers only drivers.
 
 ``python -m epochal.service.internal_app``: see :mod:`epochal.service.runtime.kept_process`. It loads no Spark, no
 builder and no replica, and other load does not affect drivers.

@@ -145,7 +145,7 @@ def _check_order(writing: Writing, schema: pa.Schema, dialect: str, target: Targ
     if not any(ordered(type) for ordered in _ORDERED):
         raise SchemaError(
             f"Table {writing.table}: order_by names column {writing.order_by!r}, whose type {shown_type(type)} has no "
-            "order. Name a number, a date, a timestamp or a string."
+            "order. Use a column of numbers, dates, timestamps or strings."
         )
     column = None if target is None or writing.guard is None else target.column(writing.guard)
     why = None

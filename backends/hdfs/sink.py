@@ -113,7 +113,7 @@ class HdfsBackend(SinkBackend):
             if found is None:
                 self._hdfs.make_folder(self._path)
             elif not found.is_folder:
-                raise SinkError(f"{self._subject}: {self._path} is a file. Name a folder.")
+                raise SinkError(f"{self._subject}: {self._path} is a file. Use a folder.")
             self._hdfs.check_access(self._path, "rwx")
             names = self._hdfs.list(self._path)
             owner = self._claim(epoch, names)

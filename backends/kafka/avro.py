@@ -163,7 +163,7 @@ def _type(name: str, type: Any) -> tuple[pa.DataType, bool]:
         return _type(name, others[0])[0], "null" in type
     if isinstance(type, str):
         if type not in _PRIMITIVES:
-            raise SchemaError(f"Avro field {name!r} has type {type!r}, which no column can be.")
+            raise SchemaError(f"Avro field {name!r} has type {type!r}, which a column cannot represent.")
         return _PRIMITIVES[type], False
     return _complex(name, type), False
 

@@ -29,8 +29,8 @@ SETTINGS = {
 class Marker(BaseModel):
     """The first ``rows`` records of ``epoch`` are committed; with ``complete``, all (a large epoch is cut in chunks).
 
-    ``sha256``: of the epoch's handles. ``shards`` must not change: it determines the transaction that holds a record.
-    """
+    ``sha256``: sha256 of the epoch's handles. ``shards`` must not change: it determines the transaction that holds a
+    record."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

@@ -49,7 +49,8 @@ Shown = Annotated[str, AfterValidator(redact)]
 
 
 class Failure(_Record):
-    """Reason why an epoch was aborted or an attempt failed. ``traceback``: of the author's code, if it raised."""
+    """Reason why an epoch was aborted or an attempt failed. ``traceback``: traceback of the author's code, if it
+    raised."""
 
     type: str
     message: Shown
@@ -300,9 +301,9 @@ QueryCommandKind = Literal["add", "pause", "resume", "drop"]
 
 
 class QueryCommand(_Record):
-    """Command on a standing query. ``number``: of the command, ascending within the application and never reused;
-    ``query``: number of the command that added the query. ``bound``: the bound text, as ``Query.json``. ``bound``,
-    ``operator``, ``text`` and ``expires_at`` (microseconds of epoch time) are set for ``add`` only."""
+    """Command on a standing query. ``number``: number of the command, ascending within the application and never
+    reused; ``query``: number of the command that added the query. ``bound``: the bound text, as ``Query.json``.
+    ``bound``, ``operator``, ``text`` and ``expires_at`` (microseconds of epoch time) are set for ``add`` only."""
 
     number: int
     kind: QueryCommandKind

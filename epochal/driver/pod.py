@@ -76,7 +76,7 @@ def fetched_orders(name: str, environment: Mapping[str, str] = os.environ) -> by
     except (KeyError, ValueError, OSError) as error:
         raise EnvironmentProblem(
             f"A driver that fetches its orders needs {CONTROL_PLANES_VARIABLE}, {TOKEN_FILE_VARIABLE} and the name of "
-            f"its attempt, as the launcher of pods gives them: {error!r}."
+            f"its attempt, which the launcher of pods sets: {error!r}."
         ) from None
     token = new_driver_token(execution, number)
     catalog = HttpCatalog(control_planes, pods_token, execution, number, patience_seconds=PATIENCE_SECONDS)

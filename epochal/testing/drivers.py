@@ -191,7 +191,7 @@ class WatchedProcess:
 
     def kill(self) -> None:
         """Send SIGKILL to the process and its children. Repeated calls have no effect."""
-        started = self.children()  # its JVM has a process group of its own
+        started = self.children()  # its JVM has a separate process group
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         for process in started:

@@ -72,7 +72,7 @@ async def read_attempt(
     drivers = drivers_of(connection)
     identity = connection.state.pod
     if pod != identity.name:
-        raise Unauthenticated(f"The pod {identity.namespace}/{identity.name} is another one.")
+        raise Unauthenticated(f"The pod {identity.namespace}/{identity.name} is another pod.")
     response.headers[CONTROL_PLANES_HEADER] = " ".join(await drivers.control_planes())
     until = time.monotonic() + seconds
     while True:

@@ -187,7 +187,7 @@ class ImportedRows:
         self._session.flush()
 
     def add_application(self, order: Mapping[str, Any]) -> Application:
-        """Create the application, on a branch of its own at the bundle's snapshot."""
+        """Create the application, on a separate branch at the bundle's snapshot."""
         origin = self._header.origin
         key = self._header.snapshot.key
         row = ApplicationRepository(self._session).add(

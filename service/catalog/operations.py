@@ -90,7 +90,8 @@ class OperationRepository:
         progress: str | None = None,
         project: str = DEFAULT_PROJECT,
     ) -> Operation:
-        """``project``: of an operation without application; operations on the whole store belong to ``default``."""
+        """``project``: project of an operation without application; operations on the whole store belong to
+        ``default``."""
         row = Operation(
             id=new_id(),
             project=project if application is None else application.project,

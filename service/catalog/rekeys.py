@@ -31,7 +31,7 @@ from epochal.wire.versions import Rekey, RekeyArguments, RekeyResult
 
 @dataclass(frozen=True)
 class RekeyPlan:
-    """Input and output of a rekey: the new snapshot ``at`` is on a branch of its own."""
+    """Input and output of a rekey: the new snapshot ``at`` is on a separate branch."""
 
     application: str
     head: ManifestReference

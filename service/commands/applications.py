@@ -206,7 +206,7 @@ def move_to(session: Session, application: Application, key: EpochKey, by: str) 
 
 
 def _check_sinks_stay(session: Session, application: Application, key: EpochKey) -> None:
-    """Refuse to start before epochs that sinks show: a rollback handles them, a fork has sinks of its own."""
+    """Refuse to start before epochs that sinks show: a rollback handles them, a fork has separate sinks."""
     version = VersionRepository(session).latest(application)
     if application.shadow or version.graph is None:
         return

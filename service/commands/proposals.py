@@ -184,8 +184,8 @@ class Proposals:
         calls: tuple[CallBatch, ...],
         meanwhile: Meanwhile,
     ) -> TrialReport:
-        """Repeat the last ``epochs`` epochs with it, and with the version that created ``head``, in shadow. ``calls``:
-        those that these epochs processed."""
+        """Rerun the last ``epochs`` epochs with the new version, and with the version that created ``head``, in shadow.
+        ``calls``: those that these epochs processed."""
         trial = TrialOf(
             application=application,
             store=self._settings.store_url,

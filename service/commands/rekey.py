@@ -25,7 +25,7 @@ MOVED = declare("rekey.moved", "the application is on its new branch, in an unco
 
 
 class RekeyService:
-    """Each attempt writes a branch of its own, so that no attempt reads another's files; the operation's argument
+    """Each attempt writes a separate branch, so that no attempt reads another's files; the operation's argument
     ``branches`` records the names before any file exists."""
 
     def __init__(

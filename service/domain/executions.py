@@ -102,7 +102,7 @@ class LaunchPlan:
     message: str | None = None
     acceptance: Acceptance = NOTHING_ACCEPTED
     nodes: tuple[Node, ...] = ()
-    """Living nodes."""
+    """Nodes with a recent heartbeat."""
 
 
 @dataclass(frozen=True)

@@ -76,8 +76,8 @@ BY_DRIVER: frozenset[OperationKind] = frozenset(get_args(OperationKind)) - BACKG
 OF_THE_STORE: frozenset[OperationKind] = frozenset({"collect", "verify", "backup", "prune"})
 """Kinds without application."""
 ONE_AT_A_TIME: frozenset[OperationKind] = frozenset({"import"})
-"""Kinds of which all control planes together carry out one at a time: a concurrent operation might undo what one found
-in the store and relies on."""
+"""Kinds of which all control planes together carry out one at a time: a concurrent operation might delete files that
+another one relies on."""
 
 
 class Interrupted(Exception):

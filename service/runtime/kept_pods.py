@@ -274,7 +274,7 @@ class PodDeskClient:
             case "creating":
                 raise LauncherUnavailable("The pod is not recorded yet. Ask again.")
             case "other":
-                raise Unauthenticated(f"The pod {caller.namespace}/{caller.name} is another one.")
+                raise Unauthenticated(f"The pod {caller.namespace}/{caller.name} is another pod.")
         return head, content
 
 

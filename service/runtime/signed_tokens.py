@@ -109,7 +109,7 @@ class SignedTokens:
         except jwt.ExpiredSignatureError:
             raise Unauthenticated("The token has expired; fetch a new one.") from None
         except jwt.InvalidAudienceError:
-            raise Unauthenticated(f"The token was not made for {self._audience!r}.") from None
+            raise Unauthenticated(f"The token was not issued for {self._audience!r}.") from None
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
             # The library does not check the types of some claims.
             raise Unauthenticated(f"The token is not valid ({type(error).__name__}).") from None

@@ -169,8 +169,8 @@ def _check_unmarked(known: str | None, newest: Sequence[ManifestReference], stor
         )
     if known not in (None, store.url):
         raise StoreMismatch(
-            f"The catalog belongs to the store {known}, and {store.url} is another one: a catalog has one store. Name "
-            f"the first with --store; to move it, copy all of its files, {OWNER} too."
+            f"The catalog uses the store {known}, not {store.url}: a catalog has exactly one store. Set --store to "
+            f"that store; to move it, copy all of its files, including {OWNER}."
         )
 
 

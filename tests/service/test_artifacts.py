@@ -267,6 +267,6 @@ def test_a_driver_gets_the_code_of_its_own_application_and_no_other(plane: Plane
 
 
 def test_a_driver_runs_no_other_code_than_it_was_ordered_to(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="changed on its way"):
+    with pytest.raises(ArtifactError, match="changed in transit"):
         fetched_graph(lambda sha256: b"other", ArtifactOrder(sha256=SHA256, filename="x.py"), {}, tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -219,7 +219,7 @@ def test_the_catalog_from_before_a_restore_does_not_start_again(settings: Settin
         claim_store(Database(settings.database_url), SnapshotStore(settings.store_url))
     with started(elsewhere):
         pass
-    with pytest.raises(Conflict, match="after this backup was made"):
+    with pytest.raises(Conflict, match="after this backup was created"):
         restored(settings.model_copy(update={"database": f"sqlite:///{tmp_path / 'third.sqlite'}"}), place)
 
 

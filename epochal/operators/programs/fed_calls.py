@@ -29,10 +29,10 @@ _WIDENED: Mapping[str, tuple[str, ...]] = {"bigint": _INTEGERS, "double": ("floa
 
 @dataclass(frozen=True, eq=False)
 class FedCalls:
-    """The calls of ``entry``, with ``number`` in its program. ``parameter_types``: of its parameters; ``returns``: the
-    type of its answers, if any; ``order``: the ``order_by`` columns; ``kept``: the columns that are returned with the
-    result; ``key``: the number of the parameter that distributes calls, or a constant and its type; ``None``: any
-    distribution.
+    """The calls of ``entry``, with ``number`` in its program. ``parameter_types``: types of its parameters;
+    ``returns``: the type of its answers, if any; ``order``: the ``order_by`` columns; ``kept``: the columns that are
+    returned with the result; ``key``: the number of the parameter that distributes calls, or a constant and its type;
+    ``None``: any distribution.
 
     Raises ``PipelineError`` with entry, column and fix.
     """

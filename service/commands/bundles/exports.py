@@ -177,7 +177,7 @@ class Exporting:
         artifacts: int,
         size: int,
     ) -> BundleHeader:
-        """``artifacts``: their number; ``size``: of all members, in bytes."""
+        """``artifacts``: their number; ``size``: size of all members, in bytes."""
         branches = rows.branches(_branches(files))
         versions = rows.versions(epochs)
         encoded = encoded_epochs(epochs)

@@ -31,8 +31,8 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class PodCondition:
-    """``cause``: sentences for people, with a remedy; ``None`` if nothing is wrong. ``exit_code``: of its container,
-    negative for a signal; ``None`` if it has not ended or is unknown."""
+    """``cause``: sentences for people, with a remedy; ``None`` if nothing is wrong. ``exit_code``: exit code of its
+    container, negative for a signal; ``None`` if it has not ended or is unknown."""
 
     phase: Phase
     cause: str | None = None
@@ -74,7 +74,7 @@ class PodRefused(EpochalError):
 
 
 def condition_of(pod: Json, events: Sequence[Json] = (), sort: Sort = DRIVERS) -> PodCondition:
-    """``events``: of the pod, oldest first. Without them the cause of waiting for volumes is unknown."""
+    """``events``: events of the pod, oldest first. Without them the cause of waiting for volumes is unknown."""
     status = pod.get("status") or {}
     phase = status.get("phase")
     state = _own_status(status, sort).get("state") or {}

@@ -145,7 +145,7 @@ class KubernetesSettings(_Section):
             if other != project:
                 raise OptionError(
                     f"The projects {other!r} and {project!r} share the namespace {namespace!r}, where drivers of each "
-                    "can read the secrets and end the pods of the other. Give each project a namespace of its own."
+                    "can read the secrets and end the pods of the other. Give each project a separate namespace."
                 )
 
 

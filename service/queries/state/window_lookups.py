@@ -90,7 +90,7 @@ class WindowFormat:
         return {name: value for name, value in window.items() if name != WINDOW_START}
 
     def windows(self, keys: Sequence[bytes], rows: Sequence[bytes | None], fire: int | None) -> list[Object]:
-        """The open windows of one key as objects. ``rows``: of its panes, by ``keys``; ``fire``: the watermark."""
+        """The open windows of one key as objects. ``rows``: rows of its panes, by ``keys``; ``fire``: the watermark."""
         there = [(key, row) for key, row in zip(keys, rows, strict=True) if row is not None]
         if not there:
             return []

@@ -11,7 +11,7 @@ from epochal.background.task import BackgroundTask
 
 
 class ProcessEnds:
-    """Calls ``tell``, from a thread of its own, when a process that it watches has ended.
+    """Calls ``tell``, from a separate thread, when a process that it watches has ended.
 
     It does not name the process, and does nothing if the system has no process descriptors (Linux has them since 5.3):
     notifications are hints, and receivers also check periodically.

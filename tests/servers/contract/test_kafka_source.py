@@ -437,5 +437,5 @@ def wait_until(reached: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not reached():
         if time.monotonic() > deadline:
-            raise EpochalError("what was waited for did not come")
+            raise EpochalError("the expected state was not reached")
         time.sleep(0.05)
