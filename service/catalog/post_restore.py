@@ -169,7 +169,7 @@ class IncarnationRepository:
         )
 
     def _end_executions(self) -> set[str]:
-        """The ids of applications that ran and were not stopping."""
+        """The ids of applications that were running and not stopping."""
         moment, failure = self._incarnation.moment, json_of(self._failure)
         running = update(Attempt).where(Attempt.state == "running")
         self._session.execute(running.values(state="lost", failure=failure, ended_at=moment))

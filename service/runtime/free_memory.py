@@ -9,7 +9,7 @@ from pathlib import Path
 _OF_THE_MACHINE = Path("/proc/meminfo")
 _OF_THE_CONTAINER = Path("/sys/fs/cgroup")
 ENOUGH_BYTES = 6 << 30
-"""A spare driver takes about a gigabyte, a builder with Spark about half of one; the rest is for applications."""
+"""A spare driver requires about 1 GB, a builder with Spark about 0.5 GB; the rest is for applications."""
 
 
 def free_bytes(machine: Path = _OF_THE_MACHINE, container: Path = _OF_THE_CONTAINER) -> int | None:

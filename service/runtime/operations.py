@@ -173,7 +173,7 @@ class OperationWorker:
             with _renewing(claim):
                 self._do(verb, claim)
         except Interrupted as reason:
-            log.info("operation %s is begun again: %s", claim.id, reason)
+            log.info("operation %s is restarted: %s", claim.id, reason)
             self._release(claim)
         except _TRY_AGAIN:
             self._release(claim)  # if this is not recorded, the operation still counts as running and is restarted
@@ -211,7 +211,7 @@ class OperationWorker:
     def _failed(self, claim: Claim, error: Exception) -> None:
         """Record a failure, unless the operation was interrupted because this control plane closes."""
         if self._closing.is_set():
-            raise Interrupted("the control plane closes")
+            raise Interrupted("the control plane is stopping")
         if _is_out_of_space(error):
             self._without_room(claim, error)
             return

@@ -91,7 +91,7 @@ class SignedTokens:
     def claims(self, token: str) -> dict[str, Any]:
         """Claims of a valid token. Raises ``Unauthenticated`` for any other token, and what ``keys`` raises."""
         if len(token) > LONGEST_TOKEN:
-            raise Unauthenticated("The token is longer than any that is good.")
+            raise Unauthenticated("The token exceeds the maximum length.")
         try:
             header = jwt.get_unverified_header(token)
             issuer, key = self._key(header.get("kid"), header.get("alg"))

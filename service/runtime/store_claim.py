@@ -132,7 +132,7 @@ def check_writable(store: SnapshotStore) -> None:
     except (SnapshotError, StorageFull, OSError, ValueError, ImportError, NotImplementedError) as error:
         reason = error.message if isinstance(error, EpochalError) else f"{store.url} cannot be used: {error}."
         raise EnvironmentProblem(
-            f"{reason} The store has to be written by the control plane and by drivers: correct its permissions or "
+            f"{reason} The control plane and drivers require write access to the store: correct its permissions or "
             "credentials, remount it read-write, or name another one (--store)."
         ) from error
 

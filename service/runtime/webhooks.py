@@ -88,7 +88,7 @@ class WebhookDeliveries:
                         if id not in under_way:
                             under_way[id] = asyncio.create_task(self._deliver(id))
                 except (CatalogUnavailable, OutcomeUnknown) as error:
-                    log.warning("webhooks have to wait: %s", error)
+                    log.warning("webhooks are delayed: %s", error)
                 except Exception:
                     log.exception("cannot read webhooks")
                 rounds += 1
@@ -108,7 +108,7 @@ class WebhookDeliveries:
             if claimed is not None:
                 await self._deliver_claimed(claimed)
         except (CatalogUnavailable, OutcomeUnknown) as error:
-            log.warning("webhook %s has to wait: %s", id, error)
+            log.warning("webhook %s is delayed: %s", id, error)
         except Exception:
             log.exception("webhook %s could not be served", id)
         else:

@@ -61,4 +61,4 @@ def test_the_way_of_the_documentation(settings: Settings, epochal: CommandLine, 
 def test_an_alarm_of_the_doctor_fails(plane: Plane, epochal: CommandLine, tmp_path: Path) -> None:
     answer = epochal("doctor", "--home", plane.settings.data, "--store", tmp_path / "other")
     assert answer.code == 1
-    assert "a catalog has one store" in " ".join(answer.output.split())
+    assert "a catalog has exactly one store" in " ".join(answer.output.split())

@@ -77,8 +77,8 @@ def test_two_stores_with_one_catalog(settings: Settings, tmp_path: Path) -> None
     with serving(settings):
         pass
     second = settings.model_copy(update={"store": str(tmp_path / "second")})
-    check_refused(second, StoreMismatch, "a catalog has one store")
-    assert "is another one" in found(second, "store identity").said
+    check_refused(second, StoreMismatch, "a catalog has exactly one store")
+    assert "The catalog uses the store" in found(second, "store identity").said
 
 
 def test_a_store_that_lost_its_snapshots(plane: Plane) -> None:

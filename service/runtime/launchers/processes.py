@@ -1,4 +1,4 @@
-"""Processes of this machine by (process id, start time): an id used again is never taken for the old process."""
+"""Processes of this machine by (process id, start time): a reused id is never mistaken for the old process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LocalProcess:
 
     @classmethod
     def find(cls, pid: int) -> LocalProcess | None:
-        """The process that has this id now; ``None`` when there is none, or only its exit code is left of it."""
+        """The process that currently has this id; ``None`` if there is none, or if it is a zombie."""
         started = _start_time(pid)
         return None if started is None else cls(pid, started)
 

@@ -22,7 +22,7 @@ _SUBTASK: Final = ["application", "operator", "subtask"]
 def of_reports(reports: Sequence[Measured], moment: datetime) -> Iterator[Metric]:
     yield histogram(
         "epochal_epoch_seconds",
-        "From the opening of an epoch until it is committed",
+        "Time from the opening of an epoch to its commit",
         _APPLICATION,
         (([item.application], item.totals.epochs) for item in reports),
     )
@@ -40,7 +40,7 @@ def of_reports(reports: Sequence[Measured], moment: datetime) -> Iterator[Metric
     )
     yield histogram(
         "epochal_sink_commit_seconds",
-        "From the decision of an epoch until a sink has committed it",
+        "Time from the decision of an epoch to its commit by a sink",
         _SINK,
         (([item.application, sink], durations) for item in reports for sink, durations in item.totals.sinks.items()),
     )
@@ -64,13 +64,13 @@ def of_reports(reports: Sequence[Measured], moment: datetime) -> Iterator[Metric
     ]
     yield counter(
         "epochal_subtask_rows",
-        "Rows that subtasks of operators took; of applications with at most 1,000 subtasks",
+        "Rows processed by subtasks of operators; only for applications with at most 1,000 subtasks",
         _SUBTASK,
         ((labels, work.rows) for labels, work in subtasks),
     )
     yield counter(
         "epochal_subtask_busy_seconds",
-        "Seconds of work of subtasks of operators, without waiting; of applications with at most 1,000 subtasks",
+        "Seconds of work of subtasks of operators, without waiting; only for applications with at most 1,000 subtasks",
         _SUBTASK,
         ((labels, work.busy_seconds) for labels, work in subtasks),
     )
@@ -86,7 +86,7 @@ def _of_the_moment(reports: Sequence[Measured], moment: datetime) -> Iterator[Me
     )
     yield gauge(
         "epochal_sink_blocked_seconds",
-        "For how long a sink has not taken a decided epoch; 0 for those that do",
+        "Time for which a sink has failed to commit a decided epoch; 0 for working sinks",
         _SINK,
         (
             ([item.application, sink], _since(item.moment.blocked_sinks.get(sink), moment))
@@ -118,7 +118,7 @@ def _of_the_moment(reports: Sequence[Measured], moment: datetime) -> Iterator[Me
     )
     yield gauge(
         "epochal_state_bytes",
-        "Bytes of the files that the state consists of: bases, and deltas since",
+        "Bytes in the files of the state: bases and later deltas",
         _APPLICATION,
         (([name], count) for name, count in size if count is not None),
     )
@@ -130,7 +130,7 @@ def _of_the_moment(reports: Sequence[Measured], moment: datetime) -> Iterator[Me
 def _of_loads(loads: Sequence[tuple[str, Load]]) -> Iterator[Metric]:
     yield gauge(
         "epochal_parallelism",
-        "Subtasks of each operator",
+        "Number of subtasks of each operator",
         _APPLICATION,
         (([name], load.parallelism) for name, load in loads),
     )
@@ -143,13 +143,13 @@ def _of_loads(loads: Sequence[tuple[str, Load]]) -> Iterator[Metric]:
     operators = [([name, operator], found) for name, load in loads for operator, found in load.operators.items()]
     yield gauge(
         "epochal_operator_skew",
-        "Rows of the subtask that had the most within the last minute, against their mean over the subtasks",
+        "Rows of the subtask with the most rows within the last minute, divided by the mean of all subtasks",
         _OPERATOR,
         ((labels, found.skew) for labels, found in operators if found.skew is not None),
     )
     yield gauge(
         "epochal_operator_stragglers",
-        "Subtasks that worked much longer than others over no more rows, within the last minute",
+        "Subtasks that worked much longer than others without more rows, within the last minute",
         _OPERATOR,
         ((labels, len(found.stragglers)) for labels, found in operators),
     )
@@ -170,7 +170,7 @@ def _of_sources(sources: Sequence[tuple[str, str, SourceReport]], moment: dateti
     )
     yield gauge(
         "epochal_source_skipped_files",
-        "Files that decided epochs record as missing, of sources of files with missing='skip'",
+        "Files that decided epochs record as missing, for file sources with missing='skip'",
         _SOURCE,
         (([name, source], found.skipped_files) for name, source, found in sources if found.files is not None),
     )
@@ -186,7 +186,7 @@ def _of_sources(sources: Sequence[tuple[str, str, SourceReport]], moment: dateti
     )
     yield gauge(
         "epochal_source_reachable",
-        "0 while a source's place does not answer",
+        "0 if a source's external system does not respond, 1 otherwise",
         _SOURCE,
         (([name, source], found.reachable) for name, source, found in sources),
     )

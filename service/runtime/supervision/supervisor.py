@@ -58,7 +58,7 @@ class ThreadedSupervisor:
         try:
             self._launcher.bring_log(ProcessReference.parse(process))
         except EpochalError as error:
-            log.info("the log of driver %s cannot be had now: %s", process, error)
+            log.info("the log of driver %s cannot be read now: %s", process, error)
 
     def wake(self, execution: str | None = None) -> None:
         self._service.wake()

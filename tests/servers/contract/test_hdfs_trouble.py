@@ -232,7 +232,7 @@ def test_a_folder_has_one_owner(hdfs_server: HdfsServer, folder: HdfsFolder, bac
     with pytest.raises(SinkError, match=r"already holds other files \(data.csv\)"):
         used.make().recover(scope(0))
     used.path = f"{used.path}/data.csv"
-    with pytest.raises(SinkError, match=r"is a file\. Name a folder"):
+    with pytest.raises(SinkError, match=r"is a file\. Use a folder"):
         used.make().recover(scope(0))
 
 

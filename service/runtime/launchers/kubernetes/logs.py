@@ -88,7 +88,7 @@ class _Following:
                 self._read_on(follow=not ended)
             except LauncherUnavailable as error:
                 ended = False
-                log.info("the log of pod %s has to wait: %s", self._name, error)
+                log.info("the log of pod %s cannot be read yet: %s", self._name, error)
             except Refused as error:
                 log.info("the cluster has no log of pod %s: %s", self._name, error)
             except OSError as error:
