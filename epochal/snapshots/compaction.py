@@ -127,7 +127,7 @@ class TableCompaction:
         return write_base(self.store, self.table, self.at, groups, rows) if rows.num_rows or always else None
 
     def _present(self, groups: KeyGroupRange) -> BaseFile | None:
-        """Existing file of a range that can be named again, or ``None``."""
+        """Existing file of a range that can be reused, or ``None``."""
         for base in self.chain.bases:
             if (base.first_group, base.last_group) == (groups.first, groups.last) and self._is_as_declared(base):
                 return base.model_copy(update={"at": self.at})

@@ -165,7 +165,7 @@ REASONS: Final[tuple[Reason, ...]] = (
     ),
     Reason(
         "group-by",
-        "{0} cannot be grouped by",
+        "{0} is not supported in GROUP BY",
         "Group by columns of type boolean, integer, decimal, string, date or timestamp, or by expressions of these "
         "types.",
         f"SELECT amount, count(*) AS n GROUP BY »amount« {_W}",

@@ -106,7 +106,7 @@ def test_whatever_else_is_answered_is_an_error_that_is_foreseen(bad: str) -> Non
             IssuerDocuments(seconds=0.5).document(url)
         pods = PodTokens(TokenIssuer(issuer="https://cluster.example", keys=url, authority=None, token=None))
         pods._documents = IssuerDocuments(seconds=0.5)
-        with pytest.raises(LauncherUnavailable, match="cannot be had"):
+        with pytest.raises(LauncherUnavailable, match="cannot be read from the cluster"):
             pods._published()
 
 
@@ -141,7 +141,7 @@ def test_documents_of_an_issuer_together_take_no_longer_than_one() -> None:
 def test_a_provider_elsewhere_names_no_keys_on_this_machine(keys: str) -> None:
     """Otherwise the control plane sends requests to services of its machine, at a path that the provider chooses."""
     issuer = "https://idp.example"
-    with pytest.raises(ValueError, match="names keys on this machine"):
+    with pytest.raises(ValueError, match="refers to keys on this machine"):
         _discovered(issuer, lambda url: {"issuer": issuer, "jwks_uri": keys})
     local = "http://localhost:8080"
     assert _discovered(local, lambda url: {"issuer": local, "jwks_uri": keys}) == keys
