@@ -153,6 +153,6 @@ class DirectTransaction(SinkTransaction):
         if inserts.num_rows:
             row = row_rules.described(inserts.slice(0, 1).to_pylist()[0])
             raise SinkError(
-                f"Row {row} is to be inserted, but delivery {self._delivery} may write it twice, and the second "
+                f"Row {row} is inserted, but delivery {self._delivery} may write it twice, and the second "
                 "insert would fail. Use upsert, or deliver exactly_once."
             )

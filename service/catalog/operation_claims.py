@@ -80,7 +80,7 @@ class Claim:
     def check(self) -> None:
         """Called frequently by the work. Raises ``OperationCancelled`` or ``Interrupted`` when it has to end."""
         if self._is_closing():
-            raise Interrupted("the control plane is closing")
+            raise Interrupted("the control plane is stopping")
         if time.monotonic() >= self._held_until:
             raise Interrupted(f"the claim on {self.kind} {self.id} could not be renewed")
         if self.is_cancelled:

@@ -71,7 +71,7 @@ class IssuerDocuments:
         except RecursionError:
             raise ValueError(f"{url} is nested without end") from None
         if not isinstance(document, dict):
-            raise ValueError(f"{url} is no JSON object")
+            raise ValueError(f"{url} is not a JSON object")
         return document
 
     def _connection(self, scheme: str, host: str, port: int | None) -> HTTPConnection:

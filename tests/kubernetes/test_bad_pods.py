@@ -105,7 +105,7 @@ def test_a_store_that_the_driver_may_not_write(installation: Installation, clien
     spark = prepared("readonly", f"mount -o remount,bind,ro {store}")
     installation.submit(client, "readonly", spark=spark, restart=ONCE, tolerable_failed_epochs=0)
     told = shown(installation, client, "readonly")
-    assert "cannot be written" in told and "Drivers and the control plane must" in told, told
+    assert "cannot be written" in told and "Drivers and the control plane require" in told, told
 
 
 def test_a_driver_that_is_killed_for_its_memory(installation: Installation, client: Client) -> None:

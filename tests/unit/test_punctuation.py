@@ -129,7 +129,7 @@ def test_an_epoch_holds_the_same_punctuation_of_all_sources() -> None:
 def test_what_would_cut_elsewhere_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="max_files and punctuation exclude each other"):
         files.source(str(tmp_path), "json", "n long", max_files=1, punctuation="*.end")
-    with pytest.raises(OptionError, match=r"punctuation is '_SUCCESS'; it is a pattern of file names"):
+    with pytest.raises(OptionError, match=r"punctuation is '_SUCCESS'; it must be a pattern of file names"):
         files.source(str(tmp_path), "json", "n long", punctuation="_SUCCESS")
     with pytest.raises(OptionError, match="punctuation is 0; it must be an integer above 0"):
         generator.source({"n": "id"}, punctuation=0)

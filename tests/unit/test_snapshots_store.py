@@ -163,7 +163,7 @@ def test_no_space_left_is_said_so(tmp_path: Path, small_disk: Path) -> None:
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
 def test_a_store_that_is_closed_says_who_has_to_be_let_in(number: int) -> None:
-    said = r"^somewhere cannot be written: .* Drivers and the control plane must"
+    said = r"^somewhere cannot be written: .* Drivers and the control plane require"
     with pytest.raises(SnapshotError, match=said), storage_errors("somewhere"):
         raise OSError(number, os.strerror(number))
 

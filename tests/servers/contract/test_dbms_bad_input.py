@@ -53,7 +53,7 @@ def new_database(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         ("(id bigint, nam text)", {}, "has no column 'name'. Did you mean 'nam'"),
         ("(id text, name text)", {}, "column 'id' is text, which does not accept every bigint"),
         ("(id bigint, name date)", {}, "column 'name' is date, which does not accept every string"),
-        ("(id bigint, name text, more int not null)", {}, "column 'more' takes no null and has no default"),
+        ("(id bigint, name text, more int not null)", {}, "column 'more' accepts no null and has no default"),
         ("(id bigint, name text)", {"keys": ("id",)}, r"ADD UNIQUE \(id\)"),
         ("(id bigint, name text, unique (id, name))", {"keys": ("id",)}, "over exactly id"),
         ("(id bigint primary key, name text)", {"keys": ("no",)}, "keys names column 'no'"),

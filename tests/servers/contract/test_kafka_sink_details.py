@@ -143,7 +143,7 @@ def test_a_record_is_as_large_as_its_topic_allows_and_no_larger(
     backend = make(topic, key="k", value="v", format="raw")
     write(backend, branch, [{"k": f"fits-{number}", "v": b"x" * 19_800} for number in range(20)])
     assert len(read_topic(kafka_server.bootstrap, topic)) == 20
-    with pytest.raises(SinkError, match=r"the record with key 'large' has .* bytes; topic .* takes 20000"):
+    with pytest.raises(SinkError, match=r"the record with key 'large' has .* bytes; the maximum of topic .* is 20000"):
         prepare(backend, scope(branch, 2, parent=1), [{"k": "ok", "v": b""}, {"k": "large", "v": b"x" * 20_000}])
     by_column = make(topic_column="to", key="k", value="v", format="raw", name="columns")
     by_column.recover(scope(branch, 0))
