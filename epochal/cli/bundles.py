@@ -116,7 +116,7 @@ def import_bundle(
         typer.Option(
             "--source-at",
             metavar="SOURCE=TIME",
-            help="Continue this source at a time, where brokers differ. Repeatable.",
+            help="Continue this source at a time, for other brokers. Repeatable.",
         ),
     ] = None,
     setting: Setting = None,

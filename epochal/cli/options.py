@@ -202,4 +202,6 @@ def time_of(text: str, option: str) -> datetime:
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a time: 2030-01-01T00:00:00.", param_hint=option) from None
+        raise typer.BadParameter(
+            f"{text!r} is not a time. Use the format 2030-01-01T00:00:00.", param_hint=option
+        ) from None

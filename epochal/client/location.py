@@ -78,7 +78,7 @@ def project_at(address: str, project: str | None = None) -> str:
         chosen = DEFAULT_PROJECT if context is None else context[1].project or DEFAULT_PROJECT
     if not is_project(chosen):
         raise OptionError(
-            f"{chosen!r} is not a valid project name: lower-case letters, digits and hyphens, at most "
+            f"{chosen!r} is not a valid project name. Use lower-case letters, digits and hyphens, at most "
             f"{LONGEST_PROJECT}."
         )
     return chosen

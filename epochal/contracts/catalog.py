@@ -220,7 +220,7 @@ class Succession(_Record):
     last: int
     """Highest epoch number that any of them used."""
     move_aside: bool = False
-    """True if sinks hide rows of ``left_behind`` from readers, where they can."""
+    """True if sinks hide rows of ``left_behind`` from readers, as far as they can."""
 
     def is_left_behind(self, epoch: int) -> bool:
         return any(epoch in numbers for numbers in self.left_behind)

@@ -112,7 +112,7 @@ def _carry_out(orders: DriverOrders, early_start: EarlyStart | None) -> ExitCode
         log.error("fenced: %s", error)
         return ExitCode.FENCED
     except (UnreadableAnswer, HeartbeatsFailed) as error:
-        log.error("the driver cannot go on: %s", error)
+        log.error("the driver cannot continue: %s", error)
         _report(orders, error)
         return ExitCode.FAILED
     finally:

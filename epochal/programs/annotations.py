@@ -48,7 +48,7 @@ def value_type(annotation: Any) -> ValueType:
     kind = origin or annotation
     if kind in _INSTEAD:
         raise NotAValueType(_INSTEAD[kind], mutable=kind is not tuple)
-    raise NotAValueType(f"{getattr(kind, '__name__', kind)} is not a value: values are {VALUE_TYPES}")
+    raise NotAValueType(f"{getattr(kind, '__name__', kind)} is not a value type. Use {VALUE_TYPES}")
 
 
 def answer_type(annotation: Any) -> ValueType:

@@ -46,7 +46,7 @@ class DeltaFile(_Model):
 
 
 class FilePart(_Model):
-    """Bytes of a file: where they begin, how many, and their sha256."""
+    """A range of bytes of a file: offset, length and sha256."""
 
     offset: int
     bytes: int

@@ -20,7 +20,7 @@ from epochal.snapshots import layout
 from epochal.wire.projects import project_of
 
 Revisions = Sequence[str] | None
-"""Revisions of which the application must have one for a change to be made; ``None``: any revision."""
+"""Accepted revisions: a change requires that the application has one of them. ``None``: any revision."""
 
 
 class ApplicationRepository:

@@ -79,7 +79,7 @@ class ApplicationMetrics:
             yield name, dict(zip(SUMS, map(int, sums), strict=True))
 
     def aborted(self) -> Mapping[str, Mapping[str, int]]:
-        """Aborted epochs by cause, where there are any."""
+        """Aborted epochs by cause, if any."""
         query = (
             select(Application.name, Aborted.cause, func.sum(Aborted.total))
             .join(Branch, Branch.id == Aborted.branch)
@@ -115,7 +115,7 @@ class ApplicationMetrics:
         ]
 
     def committed_heads(self) -> Mapping[str, EpochKey]:
-        """The latest committed epoch of the application's own branch, where there is one."""
+        """The latest committed epoch of the application's own branch, if any."""
         latest = select(func.max(Epoch.epoch)).where(Epoch.branch == Branch.id, Epoch.state == State.COMMITTED.value)
         query = (
             select(Application.name, Branch.id, latest.correlate(Branch).scalar_subquery())
@@ -125,7 +125,7 @@ class ApplicationMetrics:
         return {name: EpochKey(branch, epoch) for name, branch, epoch in self._session.execute(query) if epoch}
 
     def committed_after(self, keys: Iterable[EpochKey]) -> Mapping[EpochKey, datetime]:
-        """Commit time of the first committed epoch of the same branch after each of these, where there is one."""
+        """Commit time of the first committed epoch of the same branch after each of these, if any."""
         remaining, found = iter(keys), {}
         while some := [(key.branch, key.epoch) for key in islice(remaining, _AT_ONCE)]:
             asked = values(column("branch", String), column("epoch", BigInteger), name="asked").data(some).cte()
@@ -139,7 +139,7 @@ class ApplicationMetrics:
         return found
 
     def interrupted(self) -> Mapping[str, int]:
-        """Number of decided but uncommitted epochs of stopped applications, where there are any."""
+        """Number of decided but uncommitted epochs of stopped applications, if any."""
         query = (
             select(Application.name, _uncommitted())
             .outerjoin(Execution, Execution.id == Application.execution)
@@ -264,7 +264,7 @@ class CountRepository:
             yield *key, total
 
     def watermarks(self) -> Iterator[tuple[str, str, datetime]]:
-        """Application, place and ``fire`` of the heads, where a watermark is known and has not ended."""
+        """Application, place and ``fire`` of the heads whose watermark is known and has not ended."""
         for name, place, marks in self._marks():
             if marks.fire is not None:
                 yield name, place, marks.fire

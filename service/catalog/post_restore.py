@@ -137,7 +137,7 @@ class IncarnationRepository:
         self._session.flush()
 
     def start(self, names: Sequence[str]) -> None:
-        """Let these applications run again under supervision."""
+        """Resume the supervision of these applications."""
         for application in self._applications():
             if application.name in names:
                 begin_execution(self._session, application)

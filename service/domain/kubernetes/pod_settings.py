@@ -137,7 +137,7 @@ class KubernetesSettings(_Section):
         if beside:
             raise OptionError(
                 f"Drivers of the project {beside[0]!r} would run in {own_namespace!r}, the control plane's own "
-                "namespace, whose secrets they could read. Give projects namespaces of their own."
+                "namespace, whose secrets they could read. Use separate namespaces for projects."
             )
         first: dict[str, str] = {}
         for project, namespace in self.namespaces.items():
@@ -145,7 +145,7 @@ class KubernetesSettings(_Section):
             if other != project:
                 raise OptionError(
                     f"The projects {other!r} and {project!r} share the namespace {namespace!r}, where drivers of each "
-                    "can read the secrets and end the pods of the other. Give each project a separate namespace."
+                    "can read the secrets and delete the pods of the other. Give each project a separate namespace."
                 )
 
 

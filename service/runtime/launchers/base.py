@@ -56,8 +56,8 @@ class Launcher(ABC):
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The launcher of a control plane, as it is found through its entry point. Raises ``OptionError`` and
-        ``EnvironmentProblem`` where it cannot work."""
+        """Create the launcher of a control plane; called through the entry point. Raises ``OptionError``, and
+        ``EnvironmentProblem`` if it cannot work."""
         raise NotImplementedError(f"{cls.__name__} cannot be created from a control plane's settings")
 
     def run_as(self, user: ProcessUser, home: Path) -> bool:
