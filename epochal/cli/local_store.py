@@ -69,7 +69,7 @@ def restore(
     start: bool,
     quick: bool,
 ) -> None:
-    """Raises what ``Restore.run`` raises. ``settings``: options, by name of the setting; ``None``: not given."""
+    """Raises the errors of ``Restore.run``. ``settings``: options, by name of the setting; ``None``: not given."""
     options = {name: value for name, value in settings.items() if value is not None}
     found = Arguments(options, None).load().settings
     writable(found.data, "--home", 0o700)

@@ -58,7 +58,7 @@ class Executions:
         self._application = application
 
     def list(self, limit: int | None = 50) -> list[Execution]:
-        """Newest first."""
+        """Listed newest first."""
         return self._transport.pages(path("applications", self._application, "executions"), Execution, limit)
 
     def get(self, id: str) -> Execution:
@@ -95,7 +95,7 @@ class Snapshots:
         self._path = path("applications", application, "snapshots")
 
     def list(self, limit: int | None = 50) -> list[Epoch]:
-        """Newest first."""
+        """Listed newest first."""
         return self._transport.pages(self._path, Epoch, limit)
 
     def get(self, epoch: int | str) -> Snapshot:

@@ -36,7 +36,8 @@ FOLDED_ROWS, FOLDED_BYTES = 1 << 20, 32 << 20
 
 @dataclass(frozen=True)
 class CompactionPolicy:
-    """When a chain gets new bases. Bytes are those of the files; ``epochs`` is the length since the last bases."""
+    """Condition for new bases of a chain. Bytes are those of the files; ``epochs`` is the length since the last
+    bases."""
 
     epochs: int = 50
     share: float = 0.5

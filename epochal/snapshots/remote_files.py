@@ -57,7 +57,7 @@ class RemoteFiles:
                 return data
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """For each range, an offset and a number of bytes, its bytes and no more. Raises ``FileNotFoundError``."""
+        """Exactly the bytes of each range (offset, number of bytes). Raises ``FileNotFoundError``."""
         place = self._place(path)
         with _system_errors(path):
             if self._filesystem.async_impl:  # concurrently

@@ -163,7 +163,7 @@ WAIT_SECONDS = 10.0
 CONTROL_PLANES_HEADER = "Epochal-Control-Planes"
 """Header of an answer to ``attempt``: space-separated addresses of control planes, the answering one first."""
 LARGEST_ANSWER = 64 << 20
-"""In bytes."""
+"""Number of bytes."""
 
 
 class TakenFor(BaseModel):

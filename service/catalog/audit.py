@@ -73,7 +73,7 @@ class AuditRepository:
         return len(expired)
 
     def page(self, page: PageRequest, project: str) -> Part:
-        """Newest first."""
+        """Listed newest first."""
         return paginate(
             self._session,
             select(AuditEntry).where(AuditEntry.project == project),

@@ -295,7 +295,7 @@ class ImportedRows:
             branch.head_branch, branch.head_epoch = branch.id, epoch.epoch
 
     def _execution(self, branch: Branch, epoch: BundleEpoch) -> Execution:
-        """The epochs of one branch and version refer to one execution, which is over."""
+        """The epochs of one branch and version refer to one execution, which has ended."""
         version = epoch.version or 1
         key = (branch.id, version)
         if key not in self._executions:

@@ -154,7 +154,7 @@ class FoldingRepository:
         return self._session.scalars(select(Branch.id).order_by(Branch.id)).all()
 
     def ranges(self, branches: Iterable[str]) -> Sequence[FoldedEpochs]:
-        """Newest first."""
+        """Listed newest first."""
         query = select(FoldedEpochs).where(FoldedEpochs.branch.in_(list(branches)))
         return self._session.scalars(query.order_by(FoldedEpochs.last.desc())).all()
 

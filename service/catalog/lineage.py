@@ -156,7 +156,7 @@ class LineageRepository:
         return {EpochKey(range.branch, range.last + 1): range for range in ranges if range.committed}
 
     def epochs_of(self, run: Run) -> Sequence[Epoch]:
-        """Newest first."""
+        """Listed newest first."""
         query = select(Epoch).where(*self._inside(run)).order_by(Epoch.epoch.desc())
         return self._session.scalars(query).all()
 
@@ -286,7 +286,7 @@ class LineageRepository:
         return {(branch, epoch) for branch, epoch in self._session.execute(query)}
 
     def _with_times(self, keys: set[tuple[str, int]]) -> Sequence[ListedSnapshot]:
-        """Newest first. Keys of other epochs are left out."""
+        """Listed newest first. Keys of other epochs are left out."""
         found: list[ListedSnapshot] = []
         for pairs in _batches(keys):
             query = select(Epoch.branch, Epoch.epoch, Epoch.prepared_at).where(_are(pairs), Epoch.state.in_(_STATES))

@@ -205,7 +205,7 @@ class OperationClaims:
         return {cast(OperationKind, row.kind) for row in self._free(kinds) if row.claim_holder != self._holder}
 
     def _free(self, kinds: Collection[OperationKind]) -> list[Operation]:
-        """Oldest first."""
+        """Listed oldest first."""
         with self._database.reading() as session:
             moment = database_now(session)
             rows = session.scalars(_running(kinds)).all()

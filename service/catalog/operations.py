@@ -56,7 +56,7 @@ class OperationRepository:
         return row.arguments["name"] if row.kind == "import" else None
 
     def page(self, page: PageRequest, project: str, application: Application | None) -> Part:
-        """Newest first."""
+        """Listed newest first."""
         query = select(Operation).where(Operation.project == project)
         if application is not None:
             query = query.where(Operation.application == application.id)

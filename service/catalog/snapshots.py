@@ -217,7 +217,7 @@ class SnapshotRepository:
         return _utc(times[-1]) if times else None
 
     def page(self, application: Application, page: PageRequest, states: Sequence[State]) -> Part:
-        """Newest first. The cursor is an epoch number, since numbers increase along the lineage."""
+        """Listed newest first. The cursor is an epoch number, since numbers increase along the lineage."""
         after = page.after(int)
         rows: list[Epoch] = []
         for segment in segments(self._session, self._branch(application)):

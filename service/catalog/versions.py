@@ -59,7 +59,7 @@ class VersionRepository:
         return (self._session.scalar(query) or 0) + 1
 
     def page(self, application: Application, page: PageRequest) -> Part:
-        """Newest first."""
+        """Listed newest first."""
         query = select(Version).where(Version.application == application.id)
         return paginate(self._session, query, page, [Version.number], descending=True)
 

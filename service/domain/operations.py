@@ -76,7 +76,7 @@ BY_DRIVER: frozenset[OperationKind] = frozenset(get_args(OperationKind)) - BACKG
 OF_THE_STORE: frozenset[OperationKind] = frozenset({"collect", "verify", "backup", "prune"})
 """Kinds without application."""
 ONE_AT_A_TIME: frozenset[OperationKind] = frozenset({"import"})
-"""Kinds of operations that run one at a time over all control planes: a concurrent operation might delete files that
+"""Kinds of operations that run one at a time across all control planes: a concurrent operation might delete files that
 another one relies on."""
 
 

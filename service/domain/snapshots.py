@@ -17,7 +17,7 @@ from epochal.wire.state import DEFAULT_WAIT_SECONDS, Isolation
 
 @dataclass(frozen=True)
 class SnapshotOrigin:
-    """When and by what a snapshot was created. ``application`` is the name, also of a deleted application."""
+    """Time and origin of a snapshot. ``application`` is the name, also of a deleted application."""
 
     application: str
     state: EpochState

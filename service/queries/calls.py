@@ -34,7 +34,7 @@ class EntryQueries:
         self._database = database
 
     def entries(self, application: str) -> list[EntryDescription]:
-        """By name."""
+        """Keyed by name."""
         with self._database.reading() as session:
             found = entries_of(session, ApplicationRepository(session).named(application))
         return [found[name].answer for name in sorted(found)]

@@ -69,7 +69,7 @@ class IssuerDocuments:
         try:
             document = json.loads(data)
         except RecursionError:
-            raise ValueError(f"{url} is nested without end") from None
+            raise ValueError(f"{url} is nested too deeply") from None
         if not isinstance(document, dict):
             raise ValueError(f"{url} is not a JSON object")
         return document

@@ -83,7 +83,7 @@ class ImportService:
         return self._uploads.create(request, project, by)
 
     def page(self, page: PageRequest, project: str) -> Page[UploadAnswer]:
-        """Oldest first."""
+        """Listed oldest first."""
         after = page.after(datetime, str)
         uploads = sorted(self._uploads.all(project), key=_place)
         part = cut([each for each in uploads if after is None or _place(each) > after][: page.limit + 1], page, _place)

@@ -54,7 +54,7 @@ class TokenIssuer(_Section):
 
 
 class KubernetesSettings(_Section):
-    """Where drivers run as pods, and with which settings."""
+    """Settings of drivers in pods: the cluster, the namespace and the pods."""
 
     namespaces: dict[str, Label] = Field(
         {DEFAULT_PROJECT: "epochal-applications"}, description="The namespace of each project's pods."

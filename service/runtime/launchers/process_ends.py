@@ -20,7 +20,7 @@ class ProcessEnds:
     def __init__(self, tell: Callable[[], None]) -> None:
         self._tell = tell
         self._watched: dict[int, int] = {}
-        """By the id of a process its descriptor."""
+        """Descriptors, keyed by process id."""
         self._lock = threading.Lock()
         self._ends: select.epoll | None = None
         self._closing: int | None = None

@@ -32,7 +32,7 @@ class PodLogs:
         self._api = api
         self._folder = folder
         self._followed: dict[str, _Following] = {}
-        """By the uid of the pod."""
+        """Keyed by the pod's uid."""
         self._lock = threading.Lock()
         self._closing = threading.Event()
 

@@ -38,7 +38,7 @@ class WatchedPods:
         self._namespace = namespace
         self._changed = changed
         self._pods: dict[str, Json] = {}
-        """By name."""
+        """Keyed by name."""
         self._deleted: OrderedDict[str, Json] = OrderedDict()
         """Last known state of deleted pods by uid."""
         self._lock = threading.Lock()
