@@ -110,7 +110,7 @@ class KubernetesSettings(_Section):
     )
     token_seconds: int = Field(3600, ge=600, le=86_400, description="Validity of a driver's token; it is renewed.")
     start_seconds: float = Field(300.0, gt=0, description="Timeout for the first heartbeat of a pod's driver.")
-    grace_seconds: int = Field(60, ge=1, description="Time that a driver has to end when its pod is deleted.")
+    grace_seconds: int = Field(60, ge=1, description="Grace period for the end of a driver whose pod is deleted.")
 
     @model_validator(mode="after")
     def _templates_are_pods(self) -> KubernetesSettings:
