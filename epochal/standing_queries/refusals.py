@@ -236,7 +236,7 @@ REASONS: Final[tuple[Reason, ...]] = (
     ),
     Reason(
         "literal",
-        "{0} is not a valid value of a type of queries",
+        "{0} is not a valid value of a supported type",
         "Correct it.",
         f"SELECT count(*) AS n WHERE user > »99999999999999999999« {_W}",
     ),

@@ -110,7 +110,7 @@ class WebhookDeliveries:
         except (CatalogUnavailable, OutcomeUnknown) as error:
             log.warning("webhook %s is delayed: %s", id, error)
         except Exception:
-            log.exception("webhook %s could not be served", id)
+            log.exception("cannot deliver events to webhook %s", id)
         else:
             self._notifier.ring()  # There may be more.
 
