@@ -33,8 +33,8 @@ def boot_folder(parent: Path) -> Path:
                 throw_away(other)
     if (owner := folder.stat().st_uid) != os.geteuid():
         raise SnapshotError(
-            f"The cache folder {folder} is that of user {owner}, and this is user {os.geteuid()}. Have them use "
-            "different cache folders, or remove it: nothing in it is needed."
+            f"The cache folder {folder} belongs to user {owner}; this process runs as user {os.geteuid()}. Configure "
+            "a cache folder for each user, or delete this one: it contains no data that cannot be rebuilt."
         )
     return folder
 
@@ -58,7 +58,7 @@ def throw_away(folder: Path) -> None:
 
 
 def cache_identity(store: SnapshotStore, scope: StateTaskScope) -> str:
-    """A short name, fit for a folder, of everything that a local store's content depends on but its mark."""
+    """Name of a folder: hash of everything that determines a local store's content, except its mark."""
     parts = [
         f"keys of form {FORM}",
         store.url,

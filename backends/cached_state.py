@@ -72,7 +72,7 @@ class _Held(BaseModel):
 
 @dataclass(frozen=True)
 class CachedTable:
-    """Rows of one state table in a subtask at the parent epoch. ``began_empty``: rows were lost."""
+    """Rows of one state table in a subtask at the parent epoch. ``began_empty``: older rows were lost."""
 
     table: StateTable
     store: UnsyncedStore
@@ -81,7 +81,7 @@ class CachedTable:
     began_empty: bool
 
     def within(self, scope: StateTaskScope) -> StateTaskScope:
-        """The scope of a task that sees this table alone, at the last epoch that has changed it."""
+        """The task's scope, restricted to this table, at the last epoch that changed it."""
         epoch = replace(scope.epoch, parent=self.chain.at)
         return replace(scope, epoch=epoch, tables=(self.table,), chains={self.table.id: self.chain})
 
@@ -90,7 +90,7 @@ class CachedTable:
         return _empty(self.table, self.store, scope, lost=True)
 
     def changed(self, scope: StateTaskScope, changes: SortedChanges) -> str:
-        """Write the epoch's changes; the name of what is held after them. Counts when a manifest has it."""
+        """Write the epoch's changes. Returns the name of the new list, which takes effect when a manifest names it."""
         at = scope.epoch.key
         delta = write_delta(self.store, changes, at, scope.subtask, scope.parallelism)
         remember(delta.file, changes)
@@ -103,7 +103,7 @@ class CachedTable:
         return name
 
     def _compacted(self, scope: StateTaskScope, chain: Chain) -> Chain:
-        """All rows in one delta; what neither this epoch nor its parent needs is removed."""
+        """Write all rows as one delta, and remove files that neither this epoch nor its parent needs."""
         at = scope.epoch.key
         rows = merged(self.store, self.table, chain, 0, scope.max_parallelism - 1)
         changes = rows.append_column("_op", pa.repeat(pa.scalar(PUT), rows.num_rows))
@@ -165,7 +165,7 @@ def _path(name: str) -> str:
 
 
 def _epoch_of(path: str) -> int:
-    """The epoch that a file was written in."""
+    """The epoch in which a file was written."""
     parts = path.split("/")
     number = parts[-1].lstrip(".").partition("-")[0] if parts[0] == "held" else parts[-2]
     return int(number) if number.isdigit() else 0

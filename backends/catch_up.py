@@ -26,8 +26,8 @@ from epochal.state.table import StateTable
 
 
 class Bases:
-    """A state table's rows at the last bases, of some key groups. Reads a file when they are needed, and
-    keeps what was needed last: a store may be larger than the memory of its worker."""
+    """A state table's rows at the last bases, of some key groups. Reads a file when its rows are needed, and caches
+    only the latest one, since a store may exceed the worker's memory."""
 
     def __init__(self, store: SnapshotStore, chain: Chain, table: StateTable, groups: Sequence[int]) -> None:
         self._store = store
@@ -57,10 +57,8 @@ class Step:
     bases: Mapping[str, Bases] = field(default_factory=dict)
 
     def of_group(self, table: str, group: int) -> Iterator[tuple[list[bytes], list[bytes | None]]]:
-        """Keys, ascending, and values of one key group; a value is ``None`` where the key is to be deleted.
-
-        Of a base asked for group after group, in ascending order: one file is in memory at a time.
-        """
+        """Keys, ascending, and values of one key group; a value is ``None`` if the key is deleted. Call it for
+        ascending key groups: one file of a base is in memory at a time."""
         for changes in self.bases[table].of_group(group) if table in self.bases else self.changes.get(table, ()):
             first, end = np.searchsorted(changes.groups, [group, group + 1]).tolist()
             if first < end:

@@ -1,8 +1,7 @@
-"""The console sink, for the author's loop: rows are printed when their epoch commits, never before.
+"""The console sink, for development: rows are printed when their epoch commits, never earlier.
 
-Rows travel in the handles, which go through the manifest: only the first few of each task do, with a count of the rest.
-A commit that is repeated after a crash may print its epoch again.
-"""
+Rows travel in the handles, which go through the manifest: only the first few rows of each task and the number of the
+others. A commit that is repeated after a crash may print its epoch again."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ class ConsoleBackend(SinkBackend):
 
     def __init__(self, rows: int = 20) -> None:
         if rows < 1:
-            raise OptionError(f"The console sink's rows is {rows!r}: give a whole number above 0.")
+            raise OptionError(f"The console sink's rows is {rows!r}; it must be an integer above 0.")
         self._rows = rows
 
     @property
@@ -37,14 +36,14 @@ class ConsoleBackend(SinkBackend):
 
     @property
     def target(self) -> str:
-        """Names no place: any number of sinks and applications may print."""
+        """Any number of sinks and applications may print."""
         return "console:"
 
     def check(self, schema: pa.Schema) -> None:
-        """Anything can be printed."""
+        """Do nothing: all columns can be printed."""
 
     def recover(self, epoch: EpochScope) -> None:
-        """Nothing to take over."""
+        """Do nothing: the console has no owner."""
 
     def start(self, task: TaskScope) -> ConsoleTransaction:
         return ConsoleTransaction(task, self._rows)
@@ -62,7 +61,7 @@ class ConsoleBackend(SinkBackend):
         print("\n".join(lines), file=sys.stdout, flush=True)
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        """Nothing was printed."""
+        """Do nothing: no row has been printed."""
 
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
         return 0
@@ -96,7 +95,7 @@ class ConsoleTransaction(SinkTransaction):
         return Handle(owner=self._task.owner, subtask=self._task.subtask, rows=self._rows, bytes=0, payload=payload)
 
     def discard(self) -> None:
-        """Nothing is outside this object."""
+        """Do nothing: the rows are in this object."""
 
 
 def _shown(column: pa.Array) -> list[Any]:

@@ -1,9 +1,8 @@
-"""Arrow to CSV, column by column, in the dialect that Spark's CSV reader takes back with its default options.
+"""Arrow to CSV, column by column, in the dialect that Spark's CSV reader reads with its default options.
 
-Text is in quotation marks; a quotation mark and a backslash within it follow a backslash. A null is nothing between two
-commas. NaN and infinities are written as Spark writes them. Text with a line break is refused: Spark splits a file into
-lines before it looks at quotation marks, and with ``multiLine`` it reads ``\\r\\n`` as ``\\n``.
-"""
+Text is in quotation marks; a quotation mark and a backslash within it are escaped by a backslash. A null is an empty
+field. NaN and infinities are written as Spark writes them. Text with a line break is refused: Spark splits a file into
+lines before it looks at quotation marks, and with ``multiLine`` it reads ``\\r\\n`` as ``\\n``."""
 
 from __future__ import annotations
 

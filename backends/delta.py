@@ -139,8 +139,7 @@ class DeltaBackend(StateBackend):
     """A state backend whose epochs are deltas in the store.
 
     ``owner`` is the operator; ``cache_directory`` a folder on the executor's machine for the local store, shared by all
-    its Python workers, which may be lost or thrown away at any time.
-    """
+    its Python workers, which may be lost or deleted at any time."""
 
     def __init__(self, owner: str, store: SnapshotStore, cache_directory: str) -> None:
         self.owner = owner
@@ -149,11 +148,9 @@ class DeltaBackend(StateBackend):
 
     @abstractmethod
     def open_views(self, scope: StateTaskScope) -> dict[str, OpenView]:
-        """T1. A stable view of each of the scope's tables, by id, in ``scope.groups`` and at ``scope.view_at``.
-
-        It may hold expired rows: the transaction hides them. :mod:`epochal.backends.pruning` determines which rows a
-        local store need not keep.
-        """
+        """T1. Open a stable view of each of the scope's tables, by id, in ``scope.groups`` and at ``scope.view_at``.
+        Views may contain expired rows, which the transaction hides. :mod:`epochal.backends.pruning` determines which
+        rows a local store need not keep."""
 
     def wrote(self, scope: StateTaskScope, delta: DeltaFile, changes: SortedChanges) -> None:
         """T3. A delta is durable, but its epoch is undecided: a local store may prepare for it."""
@@ -202,13 +199,13 @@ class DeltaBackend(StateBackend):
         return tuple(DeltaFile.model_validate(delta) for delta in handle.payload["deltas"])
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        """Nothing to do: the manifest names the deltas, and local stores catch up when they are next looked at."""
+        """Do nothing: the manifest names the deltas, and local stores catch up at their next use."""
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         self._delete(delta.file.path for handle in handles for delta in self.deltas(handle))
 
     def recover(self, epoch: EpochScope) -> None:
-        """Nothing to do: an earlier attempt's files have names that no manifest of this attempt will hold."""
+        """Do nothing: no manifest of this attempt will name the files of an earlier attempt."""
 
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
         kept = {delta.file.path for handle in keep for delta in self.deltas(handle)}

@@ -9,12 +9,12 @@ from epochal.snapshots.store import SnapshotStore
 
 
 def manifest_paths(store: SnapshotStore, key: EpochKey) -> list[str]:
-    """The whole manifests of an epoch, decided or not."""
+    """References to the complete manifests of an epoch, decided or not."""
     paths = layout.by_epoch(store.list(layout.manifests(key.branch))).get(key.epoch, [])
     return [path for path in paths if not path.endswith(layout.TEMPORARY)]
 
 
 def manifests_of(store: SnapshotStore, key: EpochKey) -> list[Manifest]:
-    """The same, read. Raises ``SnapshotError``, or ``ValueError`` for what is no manifest."""
+    """The manifests of :func:`references`. Raises ``SnapshotError``, or ``ValueError`` for an invalid manifest."""
     found = [(store.read(path, f"snapshot {key}"), store.location(path)) for path in manifest_paths(store, key)]
     return [Manifest.decode(data, path) for data, path in found]

@@ -1,7 +1,5 @@
-"""Views of local stores that keep rows as the bytes of :mod:`epochal.state.row_codec`: columns outside, bytes inside.
-
-Key groups are worked through one after another: the rows of each stay in the processor's cache meanwhile.
-"""
+"""Views of local stores that keep rows as the bytes of :mod:`epochal.state.row_codec`: columns at the interface, bytes
+in the store. Key groups are processed one after another, so that the rows of each stay in the processor's cache."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ Bound = bytes | None
 
 
 class FoundRows(NamedTuple):
-    """Rows of some ranges after one another, of each in the order of its keys: how many of each, keys, values."""
+    """Rows of ranges, concatenated, each range in key order: number of rows per range, keys, values."""
 
     counts: Sequence[int]
     keys: Sequence[bytes]
@@ -40,7 +38,7 @@ class EncodedView(OpenView):
 
     @abstractmethod
     def values_in(self, group: int, keys: Sequence[bytes]) -> Iterable[bytes | None]:
-        """The value of each key of one key group, ``None`` where there is none."""
+        """The value of each key of one key group; ``None`` for a missing key."""
 
     @abstractmethod
     def ranges_in(self, group: int, low: Sequence[Bound], high: Sequence[Bound], limit: int | None) -> FoundRows:

@@ -1,4 +1,4 @@
-"""What all sinks that show an epoch as one folder have in common: names, the folder's owner, and what they check.
+"""Common parts of the sinks that publish an epoch as one folder: names, the folder's owner, checks.
 
 Layout, below the sink's own folder::
 
@@ -9,10 +9,9 @@ Layout, below the sink's own folder::
     _staging/{branch}/e0000000012/                    an epoch while it is being committed
 
 A folder belongs to one branch at a time. After a rollback the new branch takes it over from the application's other
-branches: what they staged is removed, which ends what a late driver of theirs could still make visible. What they have
-shown stays, or goes to ``_aside`` when that was asked for; no two branches of an application use the same epoch number,
-so that a folder's name says which branch's it is. Back from ``_aside`` comes what the new branch stands on.
-"""
+branches. Their staged files are deleted, so that a late driver of theirs can no longer publish an epoch. Their visible
+epochs stay, or move to ``_aside`` if requested. No two branches of an application use the same epoch number, so a
+folder's name identifies its branch. Epochs that belong to the new branch's lineage are moved back from ``_aside``."""
 
 from __future__ import annotations
 
@@ -131,9 +130,9 @@ def check_owner(where: str, owner: FolderOwner, mine: FolderOwner) -> None:
     if owner.application == mine.application and owner.branch != mine.branch:
         raise SinkError(
             f"{where} belongs to application {owner.application!r}, branch {owner.branch}, and this is branch "
-            f"{mine.branch}: another run wrote it. To continue that run, give its directory (`epochal run "
-            "--directory`, or directory= of pipeline.run()); a run without a directory always begins with empty state. "
-            "To begin again, delete the folder; to keep it, name another one."
+            f"{mine.branch}: another run wrote it. To continue that run, set its directory (`epochal run "
+            "--directory`, or directory= of pipeline.run()); a run without a directory always begins with empty "
+            "state. To start over, delete the folder; to keep it, choose another one."
         )
     if not owner.is_same(mine):
         raise SinkError(
@@ -146,7 +145,7 @@ def check_unowned(where: str, names: Iterable[str]) -> None:
     """Raises ``SinkError`` when a folder without an owner already holds visible files."""
     foreign = next((name for name in sorted(names) if is_visible(name)), None)
     if foreign is not None:
-        raise SinkError(f"{where} already holds other files ({foreign}). Name an empty or new folder.")
+        raise SinkError(f"{where} already holds other files ({foreign}). Use an empty or a new folder.")
 
 
 def check_not_ahead(where: str, names: Iterable[str], epoch: EpochScope, owner: FolderOwner) -> None:
@@ -180,8 +179,8 @@ def check_complete(folder: str, there: Mapping[str, int], expected: Mapping[str,
     if visible != expected:
         odd = sorted(set(visible.items()) ^ set(expected.items()))
         raise SinkError(
-            f"{folder} does not hold what its epoch wrote: {odd[0][0]} is not as it should be. Something else has "
-            "written there: move that folder away and put the epoch's own files back."
+            f"{folder} does not contain exactly the files of its epoch: {odd[0][0]} is missing, unexpected or "
+            "changed. Another program has written there: move that folder away, and restore the epoch's own files."
         )
 
 

@@ -30,15 +30,14 @@ class Writer(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Write what is still held back. The file stays open."""
+        """Write the buffered rows. The file stays open."""
 
 
 class ParquetWriter(Writer):
-    """Row groups of :data:`ROW_GROUP` rows, or :data:`ROW_GROUP_BYTES` where rows are wide, compressed with zstd.
+    """Writes row groups of :data:`ROW_GROUP` rows, or :data:`ROW_GROUP_BYTES` if rows are wide, compressed with zstd.
 
-    Columns of bytes that zstd does not make smaller, such as pictures, are stored as they are: what the first row group
-    has decides. To try it on all of them would be half of what such a file costs.
-    """
+    Binary columns that zstd does not reduce, such as pictures, are stored uncompressed. The first row group decides,
+    since compressing every row group would account for half of the cost of such a file."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
         self._file = file
@@ -68,7 +67,7 @@ class ParquetWriter(Writer):
 
 
 class CsvWriter(Writer):
-    """With a header line, in Spark's own dialect of CSV (:mod:`epochal.backends.csv_lines`)."""
+    """Writes a header line, and Spark's dialect of CSV (:mod:`epochal.backends.csv_lines`)."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
         self._file = file

@@ -7,17 +7,17 @@ Spark, Hive and others skip names that start with ``_``, and read the folder's n
 step   what
 =====  ======================================================================================
 T1     nothing; the file is opened with the first row
-T2     rows go to a staged file of this task attempt's own
+T2     rows go to a staged file of this task attempt
 T3     file closed, fsynced, folder fsynced; handle: staged name, final name, length, sha256
-E5     1 is the epoch's folder there? then it must hold exactly the handles' files: done
-       2 gather the staged files in ``e{epoch}``; what is there already stays
-       3 rename ``e{epoch}`` to ``epoch={epoch}``: the epoch appears at once
+E5     1 if the epoch's folder exists, it must hold exactly the handles' files: done
+       2 gather the staged files in ``e{epoch}``; existing files stay 3 rename ``e{epoch}`` to ``epoch={epoch}``: the
+       whole epoch becomes visible
 E7     remove staged files of the epoch that no handle names
-R1     after a rollback: the folder passes to the new branch; what other branches have staged is
-       removed; what they show stays, or is moved aside
+R1     after a rollback: the folder passes to the new branch; staged files of other branches are
+       removed; their visible epochs stay, or are moved aside
 =====  ======================================================================================
 
-After an error the state of the folders decides, never the error: a step that turns out to be done is done.
+After an error the state of the folders decides, never the error: a completed step is not repeated.
 """
 
 from __future__ import annotations
@@ -60,12 +60,14 @@ from epochal.errors import OptionError, SinkError
 from epochal.faults import declare
 from epochal.pipeline.definitions import local_path
 
-GATHERING = declare("E5.files.gathering", "the epoch's folder is not there; its staged files are about to be gathered")
+GATHERING = declare(
+    "E5.files.gathering", "the epoch's folder does not exist; its staged files are about to be gathered"
+)
 GATHERED_ONE = declare("E5.files.gathered-one", "one staged file of the epoch has been gathered")
 GATHERED = declare("E5.files.gathered", "all files of the epoch are gathered and durable, none is visible")
 RENAMED = declare("E5.files.renamed", "the epoch's folder is visible, its rename perhaps not durable")
 INHERITED = declare("R1.files.inherited", "the folder has passed to the branch of a rollback")
-MOVED_ASIDE = declare("R1.files.moved-aside", "one epoch that a rollback left behind is not visible any more")
+MOVED_ASIDE = declare("R1.files.moved-aside", "one epoch that a rollback left behind is no longer visible")
 MOVED_BACK = declare("R1.files.moved-back", "one epoch that an earlier rollback moved aside is visible again")
 
 
@@ -94,7 +96,7 @@ class FilesBackend(SinkBackend):
             if not self._inherit(epoch, succession):
                 return
             for branch in succession.branches:
-                # What is decided is committed: the rest of another branch must not become visible any more.
+                # Decided epochs are committed; other staged files of another branch must not become visible.
                 shutil.rmtree(self._staging(branch), ignore_errors=True)
             self._rearrange(succession)
 
@@ -163,7 +165,7 @@ class FilesBackend(SinkBackend):
                     return
                 raise SinkError(
                     f"The files sink {self._path} has lost {staged}, a part of epoch {epoch.epoch}: it is missing, or "
-                    f"not {file.length} bytes long. Put it back from a copy; the commit is tried again."
+                    f"its length is not {file.length} bytes. Restore it from a copy; the commit is retried."
                 )
             GATHERED_ONE.hit(epoch.epoch)
         synchronise(gathered)

@@ -50,7 +50,7 @@ _KNOWN: Final = 256
 _RESTORED_BYTES: Final = 128 << 20
 """Bytes of base files that are combined into one run."""
 _FAR: Final = 2
-"""Epochs. A subtask further behind first searches for runs of subtasks of another parallelism."""
+"""In epochs. A subtask that is further behind first searches for runs of subtasks of another parallelism."""
 
 
 class HeapBackend(DeltaBackend):
@@ -134,7 +134,7 @@ class _CatchUp:
         return None, 0
 
     def _rescaled(self, least: int) -> tuple[Runs, int] | None:
-        """As :meth:`_begin`, from local runs of subtasks of another parallelism; at least ``least`` links."""
+        """Like :meth:`_begin`, from local runs of subtasks of another parallelism; at least ``least`` links."""
         if not self._table.durable:
             return None  # a rescale empties the table
         return rescaled(self.lists, self.groups, self._marks, least, self._expiry)

@@ -1,4 +1,4 @@
-"""Arrow to JSON lines, column by column, in the form that Spark's JSON reader takes back with the same types."""
+"""Arrow to JSON lines, column by column, in the form that Spark's JSON reader reads as the same types."""
 
 from __future__ import annotations
 

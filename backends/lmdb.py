@@ -48,7 +48,7 @@ class LmdbBackend(DeltaBackend):
                     return {table.id: LmdbView(table, reads) for table in scope.tables}
         raise SnapshotError(
             f"The local store of {self.owner!r} below {self.cache_directory} cannot be brought to {scope.view_at}: "
-            "other tasks keep moving or damaging it. The epoch is run again."
+            "other tasks repeatedly change or damage it. The epoch is rerun."
         )
 
     def _try_reads(self, scope: StateTaskScope) -> dict[int, Read] | None:
@@ -110,7 +110,7 @@ class LmdbView(EncodedView):
             for read in self._reads.values():
                 read.throw_away()
             raise CacheDamaged(
-                f"The local store of {self._table!r} was damaged ({error}) and has been thrown away; it is rebuilt."
+                f"The local store of {self._table!r} was damaged ({error}) and has been deleted; it is rebuilt."
             ) from error
 
 

@@ -42,7 +42,7 @@ _DAMAGED = (
 
 
 class CacheDamaged(SnapshotError):
-    """A local store on an executor was damaged and has been thrown away; it is rebuilt from the snapshot."""
+    """A local store on an executor was damaged and has been deleted; it is rebuilt from the snapshot."""
 
     slug = "cache-damaged"
 
@@ -102,13 +102,13 @@ class Environment:
         except _DAMAGED as error:
             self.throw_away()
             raise CacheDamaged(
-                f"The local store {self.folder} was damaged ({error}) and has been thrown away; it is rebuilt."
+                f"The local store {self.folder} was damaged ({error}) and has been deleted; it is rebuilt."
             ) from error
         except (lmdb.Error, OSError) as error:
             if isinstance(error, lmdb.DiskError) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
                 raise StorageFull(
-                    f"There is no space left for the local store {self.folder}. Nothing is lost: free some space, "
-                    "and the epoch is run again."
+                    f"There is no space left for the local store {self.folder}. No data is lost: free some space; the "
+                    "epoch is rerun."
                 ) from error
             raise SnapshotError(f"The local store {self.folder} cannot be used: {error}.") from error
 
@@ -163,7 +163,7 @@ class Environment:
     def _resize(self, map_bytes: int) -> None:
         if self.open_reads:  # LMDB would unmap the memory under open reads
             raise SnapshotError(
-                f"The local store {self.folder} has to grow, but is being read; the epoch is run again."
+                f"The local store {self.folder} must grow, but is in use by readers; the epoch is rerun."
             )
         self._environment.set_mapsize(map_bytes)
 

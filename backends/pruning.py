@@ -1,7 +1,7 @@
 """Pruning of local stores: removal of rows that have expired at the store's epoch.
 
 Clocks never move back along a lineage, and a store serves its own epoch or is rebuilt: no view needs these rows. An
-open view of an older epoch is unaffected: it has a copy, or a transaction of its own.
+open view of an older epoch is unaffected: it has a copy, or a separate transaction.
 
 In a time-ordered table that expires by its time, expired rows lie first in each key group and are removed at each
 epoch. Rows that expire by a value are searched for when a store has twice the rows that the last search left. The cost

@@ -1,7 +1,5 @@
-"""Deltas that this process wrote or read lately, decoded: the next view need not read them back.
-
-Paths are unique and files never change, so what is kept is never stale. Bounded by bytes; per process, not shared.
-"""
+"""Cache of recently written or read deltas, decoded, so that the next view need not read them. Paths are unique and
+files never change, so entries are never stale. Bounded by bytes; per process, not shared."""
 
 from __future__ import annotations
 

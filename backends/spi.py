@@ -5,7 +5,7 @@ numbered steps of the epoch protocol. With every backend, an epoch is either ent
 
 **A sink** is a :class:`SinkBackend` and a :class:`SinkTransaction`:
 
-1. ``check(schema)``: when a pipeline is submitted and when a driver starts. Reject here what could only fail later.
+1. ``check(schema)``: when a pipeline is submitted and when a driver starts. Reject schemas here that would fail later.
 2. ``recover(epoch)``: once per attempt of the driver, before any other call. Fence earlier attempts if the target can.
 3. ``start(task)``: in an executor, for each task attempt. Open a resource that belongs to this transaction only and is
    invisible to readers. Spark may run two copies of a subtask concurrently, run it again, or kill it. Transactions must

@@ -74,7 +74,7 @@ class FilesTransaction(SinkTransaction):
         )
 
     def discard(self) -> None:
-        # What cannot be closed or removed now is found by the sweep.
+        # The sweep finds files that cannot be closed or removed now.
         with suppress(OSError, ValueError, pa.ArrowException):
             if self._writer is not None:
                 self._writer.finish()
@@ -103,7 +103,7 @@ def translated(folder: Path, what: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageFull(
-                f"The files sink could not {what}: no space is left at {folder}. Free space; it is tried again."
+                f"The files sink could not {what}: no space is left at {folder}. Free space; the step is retried."
             ) from error
         reason = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
         raise SinkError(

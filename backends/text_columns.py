@@ -50,8 +50,7 @@ def check_utf8(
     """Raises ``SinkError`` that names the first row and column with text that is not UTF-8.
 
     Spark's casts of binary to string, and lone surrogates, make such text. ``what`` cannot represent it. ``columns``:
-    those to look at; without it all.
-    """
+    the columns to check; default: all."""
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if not has_text(column.type) or (columns is not None and name not in columns):
             continue
@@ -71,8 +70,7 @@ def refused(
     row = row_at(rows, position)
     named = {name: row[name] for name in keys if row.get(name) is not None} or row
     return SinkError(
-        f"Row {described(named)} cannot be written: column {column!r} {why}. Correct it, or leave the row out, in the "
-        "pipeline."
+        f"Row {described(named)} cannot be written: column {column!r} {why}. Correct or filter the row in the pipeline."
     )
 
 

@@ -1,12 +1,10 @@
-"""The write-ahead log (WAL) of a sink: what a task wrote, durable in the snapshot store, applied when it is committed.
-
-For targets in which nothing can be both durable and invisible: pre-commit writes the log, and commit applies it in one
-transaction of the target, together with a marker that says so. Shared by the Kafka and the DBMS sinks.
+"""The write-ahead log (WAL) of a sink: rows of a task, durable in the snapshot store, applied at the commit. For
+targets that cannot store rows durably and invisibly: pre-commit writes the log, and commit applies it in one
+transaction of the target, together with a marker that records the epoch. Shared by the Kafka and the DBMS sinks.
 
 A log is one task attempt's batches in order, in *segments* (Arrow IPC streams of at most about ``SEGMENT_BYTES``) so
-that neither writer nor reader holds more than one. It is deleted once its commit is known to have landed: whether an
-epoch has been applied is what the target's marker says, so a later repetition needs no log.
-"""
+that neither writer nor reader holds more than one. It is deleted once its commit has succeeded: the target's marker
+shows whether an epoch has been applied, so a repetition needs no log."""
 
 from __future__ import annotations
 
@@ -71,7 +69,7 @@ class LogWriter:
         )
 
     def discard(self) -> None:
-        """Remove what was stored so far; what cannot be removed is left to the sweep."""
+        """Remove the stored segments; the sweep removes those that cannot be removed now."""
         self._stream = self._buffer = None
         for segment in self._segments:
             try:
@@ -100,7 +98,9 @@ class WriteAheadLog:
     def store(self) -> SnapshotStore:
         """The store. Raises ``SinkError`` for a sink that was created only for analysis."""
         if self._place.store is None:
-            raise SinkError(f"Sink {self._place.sink!r} was made without a snapshot store: it can be checked, not run.")
+            raise SinkError(
+                f"Sink {self._place.sink!r} was created without a snapshot store: it can be checked, but not run."
+            )
         return self._place.store
 
     def open(self, task: TaskScope, schema: pa.Schema) -> LogWriter:
@@ -110,7 +110,7 @@ class WriteAheadLog:
     def read(self, epoch: EpochScope, handles: Sequence[Handle]) -> Iterator[pa.RecordBatch]:
         """The epoch's batches: by subtask, each subtask's in the order it wrote them.
 
-        Raises ``FileMissing`` or ``FileCorrupt`` naming the segment, before any of its rows is given.
+        Raises ``FileMissing`` or ``FileCorrupt`` naming the segment, before yielding any of its rows.
         """
         of = f"the log of sink {self._place.sink!r}, epoch {epoch.key}"
         for handle in sorted(handles, key=lambda handle: handle.subtask):
@@ -125,7 +125,7 @@ class WriteAheadLog:
                     raise FileCorrupt(f"{self.store.location(segment.path)}, of {of}, holds {rows} rows.")
 
     def remove(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        """Delete the handles' logs: the epoch has been applied, or never will be. Absent is done."""
+        """Delete the handles' logs: the epoch has been applied, or never will be. Missing files are ignored."""
         for handle in handles:
             for segment in _segments(handle):
                 self.store.delete(segment.path)
@@ -133,7 +133,8 @@ class WriteAheadLog:
         self.store.remove_empty_folder(layout.logs(epoch.key, self._place.sink))
 
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
-        """Delete what attempts up to ``epoch.attempt`` left of exactly this epoch and ``keep`` does not name."""
+        """Delete files of exactly this epoch that attempts up to ``epoch.attempt`` left, except those that ``keep``
+        names."""
         kept = {segment.path for handle in keep for segment in _segments(handle)}
         folder = layout.logs(epoch.key, self._place.sink)
         removed = 0
@@ -144,7 +145,7 @@ class WriteAheadLog:
         return removed
 
     def leftovers(self) -> list[str]:
-        """Every log of the sink that lies in the store, in any branch and epoch."""
+        """Every log of the sink in the store, in any branch and epoch."""
         return [path for path in self.store.list("") if f"/{layout.LOGS}/{self._place.sink}/" in f"/{path}"]
 
 

@@ -189,4 +189,4 @@ def _remote_record(path: str, info: dict[str, Any]) -> FileRecord:
 
 
 def _missing(path: str) -> SourceError:
-    return SourceError(f"There is no file or folder {path}. Create it, or correct the path; an empty folder will do.")
+    return SourceError(f"There is no file or folder {path}. Create it (it may be empty), or correct the path.")

@@ -335,8 +335,8 @@ def check_distinct(what: str, names: Iterable[str]) -> None:
         other = seen.setdefault(name.casefold(), name)
         if other is not name:
             raise SchemaError(
-                f"{what} has the columns {other!r} and {name!r}; names that are equal or differ only by case cannot be "
-                "told apart. Rename one."
+                f"{what} has the columns {other!r} and {name!r}; names that are equal or differ only by case are "
+                "ambiguous. Rename one."
             )
 
 

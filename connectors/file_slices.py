@@ -115,9 +115,8 @@ class TakenFiles:
         if self._missing == "skip":
             return SliceOutdated(f"{named}: missing since the epoch's slice was planned. The next epoch skips it.")
         return FilesMissing(
-            f"{named}: listed by the source, and missing before an epoch has read it. Put it back with its "
-            "modification time, and start again; or declare missing='skip', with which the epoch's slice records the "
-            "file as skipped."
+            f"{named}: listed by the source, and missing before an epoch has read it. Restore it with its "
+            "modification time, and start again; or set missing='skip', which records the file as skipped."
         )
 
     def next_slice(self, chosen: Sequence[FileRecord], rows: int | None, punctuated: bool) -> Slice | None:
@@ -184,11 +183,11 @@ def check_punctuation(what: str, punctuation: str | None, max_files: int | None)
         return
     if not punctuation or "/" in punctuation or punctuation[0] in "_.":
         raise OptionError(
-            f"{what}: punctuation is {punctuation!r}; it is a pattern of file names, such as '*.end'. Names that begin "
-            "with _ or . are not looked at."
+            f"{what}: punctuation is {punctuation!r}; it must be a pattern of file names, such as '*.end'. Names that "
+            "begin with _ or . are ignored."
         )
     if max_files is not None:
-        raise OptionError(f"{what}: max_files cuts epochs elsewhere than punctuation. Leave one of them out.")
+        raise OptionError(f"{what}: max_files and punctuation exclude each other. Remove one of them.")
 
 
 @dataclass(frozen=True)
@@ -227,9 +226,9 @@ def changed(recorded: FileRecord, now: FileRecord | None) -> SourceChanged:
 def changed_after_commit(committed: FileRecord, now: FileRecord) -> SourceChanged:
     """The error for a file that has changed since an epoch committed its rows."""
     return SourceChanged(
-        f"{committed.path} {_what(committed, now)} since an epoch committed its rows: state and sinks have what it "
-        f"held then. {_remedy(committed)} To read it as it is now, begin anew: a new application, or "
-        "another --directory of `epochal run`."
+        f"{committed.path} {_what(committed, now)} since an epoch committed its rows: state and sinks contain its "
+        f"earlier content. {_remedy(committed)} To read its current content, start with empty state: a new "
+        "application, or another --directory of `epochal run`."
     )
 
 
@@ -244,14 +243,11 @@ def _what(recorded: FileRecord, now: FileRecord | None) -> str:
     times = f"it was modified at {_time(now)}, and had been at {_time(recorded)}"
     if now.size != recorded.size:
         return f"has {now.size} bytes instead of {recorded.size} ({times})"
-    return f"was written again, with as many bytes ({times}),"
+    return f"was rewritten with the same size ({times}),"
 
 
 def _remedy(recorded: FileRecord) -> str:
-    return (
-        "New data belongs in a new file: put this one back as it was, also its modification time "
-        f"(touch -d '{_time(recorded)}')."
-    )
+    return f"Write new data to a new file. Restore this file with its modification time (touch -d '{_time(recorded)}')."
 
 
 def _time(record: FileRecord) -> str:

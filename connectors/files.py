@@ -254,7 +254,7 @@ def read_schema(location: str, reader: Reader, spark: SparkSession) -> StructTyp
     files = list_first(location, reader.recursive)
     if not files:
         raise SourceError(
-            f"There is no file at {location} to learn the columns from. Add one, or give schema='column type, ..'."
+            f"There is no file at {location} to infer the columns from. Add one, or set schema='column type, ..'."
         )
     try:
         return reader.infer(spark, [files[-1].path])
@@ -310,7 +310,7 @@ def _parquet_rows(record: FileRecord) -> int:
             return int(pyarrow.parquet.read_metadata(file).num_rows)
     except (pa.ArrowException, OSError) as error:
         raise SourceError(
-            f"{record.path} is not a whole Parquet file: {error}. Move it away, or write it again under a new name."
+            f"{record.path} is not a complete Parquet file: {error}. Move it away, or rewrite it under a new name."
         ) from error
 
 

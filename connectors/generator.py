@@ -57,8 +57,8 @@ def source(
         varying = _VARYING.search(str(expression))
         if varying:
             raise OptionError(
-                f"generator.source: column {name!r} uses {varying[1] or varying[2]}, which gives other rows each time. "
-                "Use expressions over id and noise."
+                f"generator.source: column {name!r} uses {varying[1] or varying[2]}, which returns other rows at each "
+                "evaluation. Use expressions over id and noise."
             )
     return SourceDefinition(
         kind="generator",
@@ -111,5 +111,5 @@ class GeneratorSource(NumberedSource):
         except PySparkException as error:
             reason = str(error).strip().splitlines()[0]
             raise SchemaError(
-                f"The generator's columns cannot be made: {reason} Use expressions over id and noise."
+                f"The generator's columns cannot be computed: {reason} Use expressions over id and noise."
             ) from error

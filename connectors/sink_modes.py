@@ -48,9 +48,9 @@ def _taken(what: str, mode: Mode, fix: partial[str], keys: tuple[str, ...] = ())
 
 def _as_rows(stream: StreamKind) -> str:
     return (
-        "A row as it was and the row as it is have the same keys, so that one would replace the other. Leave "
-        "changes=True out where the stream comes from, to have new values alone; or name no keys and say "
-        "mode='updates', to write all of these rows."
+        "The old and the new version of a row have the same keys, so that one would replace the other. Remove "
+        "changes=True where the stream is created, to write new values only; or set mode='updates' without keys, to "
+        "write all rows."
     )
 
 
@@ -66,10 +66,10 @@ def _keyed_fix(what: str, option: str, stream: StreamKind) -> str:
     if stream.kind is Kind.CHANGES:
         return _as_rows(stream)
     if stream.kind is Kind.UPSERT:
-        return f"Name the keys, {what}(.., {option}={list(stream.keys)}), to have one row for each; or {changed}."
+        return f"Set the keys, {what}(.., {option}={list(stream.keys)}), to have one row for each; or {changed}."
     if option == "keys":
         return (
-            "What is to be deleted a column can say, in place of a filter: with_columns(change=\"IF(.., 'upsert', "
+            "A column can mark the rows to delete, instead of a filter: with_columns(change=\"IF(.., 'upsert', "
             f"'delete')\") and {what}(.., operation='change'); or {changed}."
         )
     return changed[0].upper() + changed[1:] + "."
@@ -87,7 +87,7 @@ def check_delivery(what: str, delivery: Delivery | None, can: tuple[Delivery, ..
         return
     check_choice(what, "delivery", delivery, get_args(Delivery))
     if delivery not in can:
-        raise OptionError(f"{what} cannot deliver {delivery}: {why}. It can do {', '.join(can)}.")
+        raise OptionError(f"{what} does not support delivery={delivery!r}: {why}. Supported: {', '.join(can)}.")
 
 
 def described_delivery(delivery: Delivery | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The internal API in a process of its own, which answers only drivers.
+"""The internal API in a separate process, which answers only drivers.
 
 ``python -m epochal.service.internal_app``: see :mod:`epochal.service.runtime.kept_process`. It loads no Spark, no
 builder and no replica, and other load does not affect drivers.
@@ -28,7 +28,7 @@ from epochal.service.runtime.certificates import encrypted_by
 from epochal.service.runtime.drivers import DriverService
 from epochal.service.runtime.events.hints import hints_of
 from epochal.service.runtime.internal_server import InternalOrders
-from epochal.service.runtime.kept_process import Keeper
+from epochal.service.runtime.kept_process import ParentConnection
 from epochal.service.runtime.kept_server import KeptServer
 from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.undumpable import close_process
@@ -83,10 +83,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def main() -> None:
-    keeper = Keeper()
+    parent = ParentConnection()
     close_process()
     configure_logs()
-    line = keeper.orders()
+    line = parent.orders()
     if not line:
         return
     orders = InternalOrders.model_validate_json(line)
@@ -100,7 +100,7 @@ def main() -> None:
         timeout_graceful_shutdown=GRACE_SECONDS,
         **encrypted_by(orders.settings.internal_tls),
     )
-    server = KeptServer(config, keeper, orders.settings.internal_tls)
+    server = KeptServer(config, parent, orders.settings.internal_tls)
     gc.collect()
     gc.freeze()
     server.run(sockets=[socket.socket(fileno=orders.descriptor)])

@@ -49,7 +49,7 @@ from epochal.service.queries.standing_queries import StandingQueryDirectory
 from epochal.service.query_composition import QueryOrders
 from epochal.service.runtime.authenticator import Authenticator
 from epochal.service.runtime.certificates import encrypted_by
-from epochal.service.runtime.kept_process import Keeper
+from epochal.service.runtime.kept_process import ParentConnection
 from epochal.service.runtime.kept_server import KeptServer
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.metrics import Node as NodeMetrics
@@ -165,10 +165,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def main() -> None:
-    keeper = Keeper()
+    parent = ParentConnection()
     close_process()
     access_log = configure_logs()
-    line = keeper.orders()
+    line = parent.orders()
     if not line:
         return
     orders = QueryOrders.model_validate_json(line)
@@ -177,7 +177,7 @@ def main() -> None:
         app = create_query_app(node)
         listener = _listen(orders.settings.host, orders.settings.port)
     except EpochalError as error:
-        keeper.failed(error)
+        parent.failed(error)
         return
     config = uvicorn.Config(
         app,
@@ -188,7 +188,7 @@ def main() -> None:
         timeout_graceful_shutdown=GRACE_SECONDS,
         **encrypted_by(orders.settings.tls),
     )
-    server = KeptServer(config, keeper, orders.settings.tls)
+    server = KeptServer(config, parent, orders.settings.tls)
     BackgroundService("index", lambda: _look_after(replicas, server), _LOOK_SECONDS, delay=_LOOK_SECONDS).start()
     server.run(sockets=[listener])
 

@@ -10,32 +10,32 @@ import threading
 
 from epochal.errors import EpochalError
 from epochal.service.query_composition import QueryOrders, compose_applier
-from epochal.service.runtime.kept_process import BEAT_SECONDS, Keeper
+from epochal.service.runtime.kept_process import BEAT_SECONDS, ParentConnection
 from epochal.service.runtime.service_logs import configure_logs
 from epochal.service.runtime.undumpable import close_process
 
 
 def main() -> None:
-    keeper = Keeper()
+    parent = ParentConnection()
     close_process()
     configure_logs()
-    line = keeper.orders()
+    line = parent.orders()
     if not line:
         return
     orders = QueryOrders.model_validate_json(line)
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
-    keeper.when_over(over.set)
+    parent.when_over(over.set)
     database, replicas, hints = compose_applier(orders)
     try:
         replicas.open()
     except EpochalError as error:
-        keeper.failed(error)
+        parent.failed(error)
         return
     hints.open(replicas.heard)
-    keeper.ready()
+    parent.ready()
     while not over.wait(BEAT_SECONDS):
-        keeper.beat()
+        parent.beat()
     hints.close()
     replicas.close()
     database.close()

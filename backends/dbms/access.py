@@ -21,7 +21,7 @@ class TableAccess:
     """Access to one table. Serialisable: connections stay in the process. :meth:`prepare` sets ``target``."""
 
     def __init__(self, sink: str, address: DatabaseAddress, writing: Writing) -> None:
-        self.who = f"Sink {sink!r}"
+        self.subject = f"Sink {sink!r}"
         self.address = address
         self.writing = writing
         self.target: Target | None = None
@@ -70,7 +70,7 @@ class TableAccess:
     def transaction(self, doing: str, reading: bool = False) -> Iterator[Connection]:
         """Run a transaction, committed at the end unless the block has committed it; translate the database's
         errors."""
-        with translated(self.who, doing, self.address):
+        with translated(self.subject, doing, self.address):
             if self._engine is None:
                 self._engine = self.address.engine()
             with self._engine.connect().execution_options(epochal_reading=reading) as connection:
@@ -90,4 +90,4 @@ class TableAccess:
         try:
             yield
         except SchemaError as error:
-            raise SchemaError(f"{self.who} at {self.address.place}: {error.message}") from None
+            raise SchemaError(f"{self.subject} at {self.address.place}: {error.message}") from None

@@ -49,11 +49,11 @@ class DatabaseAddress:
             ) from None
         if parsed.password:
             raise OptionError(
-                f"{what}: the URL holds a password, which would end up in manifests and logs. Leave it out, and give "
+                f"{what}: the URL holds a password, which manifests and logs would contain. Remove it, and set "
                 "password=secret('env:NAME') or secret('file:/path')."
             )
         if password is not None and not isinstance(password, Secret):
-            raise OptionError(f"{what}: password is given as a secret: password=secret('env:NAME').")
+            raise OptionError(f"{what}: password must be a secret: password=secret('env:NAME').")
         if parsed.host:
             check_servers(what, parsed.host)
         dialect = _dialect(what, parsed)
@@ -133,13 +133,13 @@ def _dialect(what: str, url: URL) -> str:
     name, _, driver = url.drivername.partition("+")
     if name not in DIALECTS:
         raise OptionError(
-            f"{what} cannot speak to {name!r}; it speaks to postgresql, sqlite, mysql and mariadb."
+            f"{what} does not support {name!r}. Supported are postgresql, sqlite, mysql and mariadb."
             f"{closest(name, DIALECTS)}"
         )
     dialect = DIALECTS[name]
     known = DRIVERS[dialect].partition("+")[2]
     if driver and driver != known:
-        raise OptionError(f"{what} reaches {name} through {known}, not {driver}; write {name}://..")
+        raise OptionError(f"{what} uses the driver {known} for {name}, not {driver}; write {name}://..")
     return dialect
 
 
@@ -152,12 +152,12 @@ def _check_options(what: str, dialect: str, options: Mapping[str, Any]) -> None:
                 f"Options of the client are {', '.join(sorted(allowed))}."
             )
         if isinstance(value, Secret):
-            raise OptionError(f"{what}: option {name!r} is no secret; give it as it is.")
+            raise OptionError(f"{what}: option {name!r} cannot be a secret; give its value.")
 
 
 def _sqlite_file(what: str, database: str | None) -> str:
     if not database or database == ":memory:" or database.startswith("file:"):
-        raise OptionError(f"{what}: an SQLite database is a file here; write sqlite:///path/to/file.")
+        raise OptionError(f"{what}: an SQLite database must be a file; write sqlite:///path/to/file.")
     return os.path.abspath(os.path.expanduser(database))
 
 

@@ -22,11 +22,11 @@ from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import RowRefused, SinkError
 from epochal.faults import declare
 
-PREPARED = declare("R1.dbms.fence-ready", "table and fence table are there, the fence is still an earlier attempt's")
-TAKEN_OVER = declare("R1.dbms.taken-over", "the fence is this attempt's")
+PREPARED = declare("R1.dbms.fence-ready", "table and fence table exist, the fence still belongs to an earlier attempt")
+TAKEN_OVER = declare("R1.dbms.taken-over", "the fence belongs to this attempt")
 FENCE_MOVED = declare("E5.dbms.fence-moved", "the fence has moved within the transaction, no row is applied")
 APPLIED = declare("E5.dbms.applied", "fence and rows are applied within the transaction, which is not committed")
-COMMITTED = declare("E5.dbms.committed", "the transaction is committed, the log is still there")
+COMMITTED = declare("E5.dbms.committed", "the transaction is committed, the log still exists")
 
 CHUNK_ROWS = 64 * 1024
 """Number of rows sent to the database in one chunk; the next chunk is prepared meanwhile."""
@@ -90,7 +90,7 @@ class DbmsBackend(SinkBackend):
             row = self._refused_row(epoch, handles, refused)
             if row is None:
                 raise
-            raise refusal(f"{self._access.who}, epoch {epoch.epoch}: ", row, cause) from cause
+            raise refusal(f"{self._access.subject}, epoch {epoch.epoch}: ", row, cause) from cause
         COMMITTED.hit(epoch.epoch)
         self._log.remove(epoch, handles)
 
@@ -100,7 +100,7 @@ class DbmsBackend(SinkBackend):
                 FENCE_MOVED.hit(epoch.epoch)
                 apply(connection, self._writing, heard(self._chunks(epoch, handles)))
                 APPLIED.hit(epoch.epoch)
-                with commit_outcome(self._access.who, self._address):
+                with commit_outcome(self._access.subject, self._address):
                     connection.commit()
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
@@ -128,8 +128,8 @@ class DbmsBackend(SinkBackend):
         return self._refused[1]
 
     def _take_over(self, epoch: EpochScope) -> None:
-        """R1.2. Terminates a transaction of an earlier attempt that holds the fence: a stopped one would hold it for
-        ever."""
+        """R1.2. Terminates a transaction of an earlier attempt that holds the fence: a suspended one would hold it
+        indefinitely."""
         for left in reversed(range(_TAKE_OVERS)):
             try:
                 with self._access.transaction("take over its fence") as connection:
@@ -139,8 +139,8 @@ class DbmsBackend(SinkBackend):
             except Busy as busy:
                 if not left:
                     raise SinkError(
-                        f"{busy.message} A driver of an earlier attempt may hold the fence in a transaction that it "
-                        "does not end: end that process."
+                        f"{busy.message} A driver of an earlier attempt may hold the fence in an open transaction; "
+                        "terminate that process."
                     ) from busy
                 self._end_holder(epoch)
             else:

@@ -31,12 +31,11 @@ _MYSQL_BYTES = {f"{size}{kind}": limit for size, limit in _BYTES.items() for kin
 
 @dataclass(frozen=True)
 class ColumnType:
-    """Type of a column. ``size``: bits of a number, characters of a text. ``precision``, ``scale``: of a decimal.
+    """Type of a column. ``size``: bits of a number, characters of a text. ``precision``, ``scale``: those of a decimal.
 
-    ``None``: no limit. ``bytes``: of a text in UTF-8, or of binary. ``labels``: of an enum. ``digits``: decimals of a
-    second. ``strict_json``: JSON without zero characters and single surrogates. ``narrow``: MySQL's ``TIMESTAMP``.
-    ``inexact``: decimals that SQLite stores as floating-point numbers.
-    """
+    ``None``: no limit. ``bytes``: length of a text in UTF-8, or of binary. ``labels``: labels of an enum. ``digits``:
+    decimals of a second. ``strict_json``: JSON without zero characters and single surrogates. ``narrow``: MySQL's
+    ``TIMESTAMP``. ``inexact``: decimals that SQLite stores as floating-point numbers."""
 
     family: Family
     shown: str

@@ -31,7 +31,7 @@ class Busy(SinkError):
 
 @contextmanager
 def translated(
-    who: str, doing: str, address: DatabaseAddress, problem: type[EpochalError] = SinkError
+    subject: str, doing: str, address: DatabaseAddress, problem: type[EpochalError] = SinkError
 ) -> Iterator[None]:
     """Translate the database's errors in the block into Epochal's, with the caller, the action, and the fix.
 
@@ -44,11 +44,11 @@ def translated(
     except Exception as error:
         if not is_database_error(error):
             raise
-        raise _translation(who, doing, address, problem, error) from error
+        raise _translation(subject, doing, address, problem, error) from error
 
 
 @contextmanager
-def commit_outcome(who: str, address: DatabaseAddress) -> Iterator[None]:
+def commit_outcome(subject: str, address: DatabaseAddress) -> Iterator[None]:
     """Translate errors of a COMMIT: without an answer, its outcome is unknown."""
     try:
         yield
@@ -56,7 +56,8 @@ def commit_outcome(who: str, address: DatabaseAddress) -> Iterator[None]:
         if not is_database_error(error) or is_refusal(error) or state(error).startswith((*_BUSY, _FULL)):
             raise
         raise OutcomeUnknown(
-            f"{who}: {address.place} did not answer a COMMIT: {reason(error, address)}. It is looked up, then redone."
+            f"{subject}: {address.place} did not answer a COMMIT: {reason(error, address)}. The outcome is checked, "
+            "then the transaction is repeated if necessary."
         ) from error
 
 
@@ -107,7 +108,7 @@ def refusal(what: str, row: str, error: BaseException) -> RowRefused:
     """Return the error of a refused row. ``what`` begins the sentence; ``row``: the row and the reason, if known."""
     return RowRefused(
         f"{what}the database refuses {row.rstrip('.')} ({_particulars(error)}). Correct the row's cause or the "
-        "constraint; until then nothing of its epoch is visible, and it is tried again."
+        "constraint; until then no row of its epoch is visible, and the commit is retried."
     )
 
 
@@ -154,20 +155,24 @@ def reason(error: BaseException, address: DatabaseAddress) -> str:
 
 
 def _translation(
-    who: str, doing: str, address: DatabaseAddress, problem: type[EpochalError], error: BaseException
+    subject: str, doing: str, address: DatabaseAddress, problem: type[EpochalError], error: BaseException
 ) -> EpochalError:
-    what = f"{who} could not {doing} at {address.place}"
+    what = f"{subject} could not {doing} at {address.place}"
     said, code = reason(error, address), state(error)
     if is_refusal(error):
         return refusal(f"{what}: ", f"a row: {said}", error)
     if code.startswith(_BUSY):
-        return Busy(f"{what}: something else holds it: {said}. It is tried again.")
+        return Busy(f"{what}: another transaction holds a lock: {said}. The step is retried.")
     if code == _FULL:
-        return problem(f"{what}: no space is left on the database's disk: {said}. Free some space; it is tried again.")
+        return problem(
+            f"{what}: no space is left on the database's disk: {said}. Free some space; the step is retried."
+        )
     if code.startswith(_UNREACHABLE):
-        return problem(f"{what}: it cannot be reached: {said}. Start it, or correct the URL; it is tried again.")
+        return problem(
+            f"{what}: the database cannot be reached: {said}. Start it, or correct the URL; the step is retried."
+        )
     if code.startswith("42501"):
-        return problem(f"{what}: {said}. Grant the user that right, or let an administrator do it once.")
+        return problem(f"{what}: {said}. Grant the user this privilege, or let an administrator run the statement.")
     if code.startswith("28"):
         return problem(f"{what}: {said}. Correct the user or its password (password=secret('env:NAME')).")
     if code.startswith("3D"):

@@ -112,8 +112,8 @@ class Fence:
         if at >= epoch.epoch:
             return False
         raise SinkError(
-            f"Sink {self._sink!r}: its fence at {self._place} stands at epoch {at}, attempt {attempt}; epoch "
-            f"{epoch.epoch} of attempt {epoch.attempt} follows on epoch {expected}. The database was put back to an "
+            f"Sink {self._sink!r}: its fence at {self._place} is at epoch {at}, attempt {attempt}; epoch "
+            f"{epoch.epoch} of attempt {epoch.attempt} follows epoch {expected}. The database was restored to an "
             f"older state, or row ({epoch.branch}, {self._sink}) of {TABLE} was changed. Restore both together."
         )
 
@@ -131,7 +131,8 @@ class Fence:
             raise self._fenced(epoch, found.attempt)
         if found.epoch >= epoch.epoch:
             raise SinkError(
-                f"Sink {self._sink!r}: a task of epoch {epoch.epoch} was late: {self._place} is at epoch {found.epoch}."
+                f"Sink {self._sink!r}: a task of epoch {epoch.epoch} is obsolete: {self._place} is already at epoch "
+                f"{found.epoch}."
             )
 
     def others(self, connection: Connection, epoch: EpochScope) -> list[Marker]:
@@ -184,15 +185,15 @@ class Fence:
     def _lost(self, key: EpochKey) -> SinkError:
         return SinkError(
             f"Sink {self._sink!r}: {TABLE} at {self._place} has lost the row of branch {key.branch}: the database was "
-            "made anew, or the row was deleted. Restore the database, or name another sink, which begins with what "
-            "comes from now on."
+            "recreated, or the row was deleted. Restore the database, or give the sink another name; it then receives "
+            "only the epochs that follow."
         )
 
 
 def check_not_repeated(
     connection: Connection, epoch: EpochScope, sink: str, writing: Writing, others: Sequence[Marker], table: str
 ) -> None:
-    """Check that a run with empty initial state does not append the rows of an earlier run again.
+    """Check that a run with empty initial state does not append the rows of an earlier run twice.
 
     ``others``: the markers of other branches for this table, in ``table``; ``epoch``: as in R1. Raises ``SinkError``
     with the remedies for an earlier run of the same application, and warns of other applications, which may have read

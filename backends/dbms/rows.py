@@ -86,7 +86,7 @@ def _operations(batch: pa.RecordBatch, writing: Writing) -> pa.Array:
         row = batch.filter(pc.is_null(found)).slice(0, 1).to_pylist()[0]
         raise SinkError(
             f"Operation {row[writing.operation]!r} of row {described(row)} is unknown; column {writing.operation!r} "
-            "says insert, upsert or delete."
+            "must contain insert, upsert or delete."
         )
     return found.cast(pa.int8())
 
@@ -97,8 +97,8 @@ def _check_order(batch: pa.RecordBatch, writing: Writing) -> None:
     if pa.types.is_floating(order.type) and pc.any(pc.is_nan(order)).as_py():
         row = batch.filter(pc.is_nan(order)).slice(0, 1).to_pylist()[0]
         raise SinkError(
-            f"Row {described(row)} has no place in the order: column {writing.order_by!r}, which order_by names, is "
-            "NaN. Replace NaN by null, which is older than every number, or leave the row out."
+            f"Row {described(row)} cannot be ordered: column {writing.order_by!r}, which order_by names, is "
+            "NaN. Replace NaN by null, which sorts before every number, or filter the row."
         )
 
 
@@ -122,8 +122,8 @@ def _with_net_operations(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
         position = int(doubled.to_numpy().argmax())
         row = described(rows.select(list(keys)).slice(position, 1).to_pylist()[0])
         raise SinkError(
-            f"Row {row} is inserted although an operation before it, in the same epoch, has put it there. "
-            "Say upsert, or leave out one of the two."
+            f"Row {row} is inserted, but an earlier operation of the same epoch has already inserted it. Use upsert, "
+            "or remove one of the two."
         )
     first = grouped.transform("first")
     net = frame[OPERATION].where(

@@ -86,7 +86,9 @@ def planned(connection: Connection, writing: Writing, schema: pa.Schema) -> Tabl
         try:
             type = sql_type(field.type, dialect, key)
         except SchemaError as error:
-            raise SchemaError(f"Table {writing.table} cannot be made: column {field.name!r}: {error.message}") from None
+            raise SchemaError(
+                f"Table {writing.table} cannot be created: column {field.name!r}: {error.message}"
+            ) from None
         columns.append(Column(field.name, type, primary_key=key, nullable=not key, autoincrement=False))
     return Table(writing.table_name, MetaData(), *columns, schema=writing.schema_name, mysql_engine="InnoDB")
 
@@ -106,15 +108,15 @@ def check(target: Target, writing: Writing, schema: pa.Schema, dialect: str) -> 
             raise SchemaError(f"{where} computes column {column.name!r} itself. Map the stream's column to None.")
         if not column.type.takes(field.type):
             raise SchemaError(
-                f"{where}: column {column.name!r} is {column.type.shown}, which does not take every "
+                f"{where}: column {column.name!r} is {column.type.shown}, which does not accept every "
                 f"{shown_type(field.type)}. Cast it in the pipeline, or change the table's column."
             )
     written = set(writing.written(schema).values())
     for column in target.columns:
         if column.required and column.name not in written:
             raise SchemaError(
-                f"{where}: column {column.name!r} takes no null and has no default, and the stream does not write it. "
-                "Add it to the stream, or give the column a default."
+                f"{where}: column {column.name!r} accepts no null and has no default, and the stream does not write "
+                "it. Add it to the stream, or give the column a default."
             )
     _check_keys(target, writing)
     _check_order(writing, schema, dialect, target)
@@ -122,7 +124,7 @@ def check(target: Target, writing: Writing, schema: pa.Schema, dialect: str) -> 
 
 def missing(writing: Writing) -> SchemaError:
     return SchemaError(
-        f"There is no table {writing.table}. Create it, correct the name, or let the sink make it: create=True."
+        f"There is no table {writing.table}. Create it, correct the name, or let the sink create it: create=True."
     )
 
 
@@ -143,7 +145,7 @@ def _check_order(writing: Writing, schema: pa.Schema, dialect: str, target: Targ
     if not any(ordered(type) for ordered in _ORDERED):
         raise SchemaError(
             f"Table {writing.table}: order_by names column {writing.order_by!r}, whose type {shown_type(type)} has no "
-            "order. Name a number, a date, a timestamp or a string."
+            "order. Use a column of numbers, dates, timestamps or strings."
         )
     column = None if target is None or writing.guard is None else target.column(writing.guard)
     why = None
@@ -188,6 +190,6 @@ def _check_engine(inspector: Inspector, writing: Writing) -> None:
     engine = inspector.get_table_options(writing.table_name, schema=writing.schema_name).get("mysql_engine", "InnoDB")
     if engine.lower() != "innodb":
         raise SinkError(
-            f"Table {writing.table} is kept by {engine}, which has no transactions. "
-            f"Change it: ALTER TABLE {writing.table} ENGINE=InnoDB."
+            f"Table {writing.table} uses the storage engine {engine}, which has no transactions. Change it: ALTER "
+            f"TABLE {writing.table} ENGINE=InnoDB."
         )

@@ -29,8 +29,8 @@ LOGGED_CHUNK_ROWS = 256 * 1024
 """Rows held in memory until they are reduced to the last operation of each key and logged."""
 LOG_BATCH_ROWS = 32 * 1024
 
-CHECKED = declare("T2.dbms.checked", "a batch has been checked against the table, nothing of it is stored")
-COMPACTED = declare("T3.dbms.compacted", "only the last operation of each key is left, not yet durable")
+CHECKED = declare("T2.dbms.checked", "a batch has been checked against the table, but not stored")
+COMPACTED = declare("T3.dbms.compacted", "rows are reduced to the last operation of each key, not yet durable")
 
 
 class DbmsTransaction(SinkTransaction):
@@ -142,7 +142,7 @@ class DirectTransaction(SinkTransaction):
             apply(connection, access.writing, heard(chunks))
             self._fence.check(connection, epoch)
             APPLIED.hit(epoch.epoch)
-            with commit_outcome(access.who, access.address):
+            with commit_outcome(access.subject, access.address):
                 connection.commit()
         COMMITTED.hit(epoch.epoch)
 
@@ -153,6 +153,6 @@ class DirectTransaction(SinkTransaction):
         if inserts.num_rows:
             row = row_rules.described(inserts.slice(0, 1).to_pylist()[0])
             raise SinkError(
-                f"Row {row} is to be inserted, but delivery {self._delivery} may write it again, and then it is there. "
-                "Say upsert, or deliver exactly_once."
+                f"Row {row} is inserted, but delivery {self._delivery} may write it twice, and the second "
+                "insert would fail. Use upsert, or deliver exactly_once."
             )

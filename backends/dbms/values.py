@@ -28,7 +28,7 @@ _NAMES = {"postgresql": "PostgreSQL", "mysql": "MySQL", "sqlite": "SQLite"}
 _DAY = 86_400_000_000
 _TIMES = "the years 1 to 9999", -719_162 * _DAY, 2_932_897 * _DAY - 1
 _TIMESTAMPS_OF_MYSQL = "1970-01-01 00:00:01 to 2038-01-19 03:14:07", 1_000_000, 2_147_483_647_999_999
-"""In microseconds since 1970."""
+"""Microseconds since 1970."""
 _MICROSECOND_DIGITS = 6
 _UUID = "[0-9a-fA-F]{4}(-?[0-9a-fA-F]{4}){7}"
 _NUL_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -195,5 +195,5 @@ def _refuse(rows: pa.Table, wrong: Any, keys: tuple[str, ...], why: str) -> None
     named = {name: row[name] for name in keys if row[name] is not None} or row
     raise SinkError(
         f"Row {described(named, (OPERATION, ORDER))} does not fit the table: {why}. "
-        "Correct it, or leave it out, in the pipeline."
+        "Correct or filter it in the pipeline."
     )

@@ -97,4 +97,4 @@ class Writing:
             if key in renamed and renamed[key] is None:
                 raise SchemaError(f"Key column {key!r} is mapped to None; a key has to be written.")
         if self.operation and not pa.types.is_string(schema.field(self.operation).type):
-            raise SchemaError(f"The operation column {self.operation!r} is to be a string: insert, upsert or delete.")
+            raise SchemaError(f"The operation column {self.operation!r} must be a string: insert, upsert or delete.")

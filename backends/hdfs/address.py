@@ -24,9 +24,8 @@ CONNECT_SECONDS = 10.0
 class HdfsAddress:
     """The NameNodes' WebHDFS addresses, and the identity to show. Serialisable; holds no connection.
 
-    ``user`` is believed by a cluster without security; ``token`` is a delegation token; ``kerberos`` asks with the
-    ticket of the process. At most one of the three. ``timeout_seconds`` is how long an answer may take.
-    """
+    ``user``: accepted by a cluster without security; ``token``: a delegation token; ``kerberos``: use the ticket of the
+    process. At most one of the three is set. ``timeout_seconds``: timeout for a response."""
 
     urls: tuple[str, ...]
     user: str | None = None
@@ -40,14 +39,12 @@ class HdfsAddress:
         return ",".join(sorted(urlsplit(url).netloc for url in self.urls))
 
     def connect(self) -> Client:
-        """A client of the ``hdfs`` package, which asks the next NameNode when one is down or on standby.
-
-        Raises ``EnvironmentProblem`` when Kerberos is asked for and its package is missing, ``OptionError`` for a token
-        that cannot be found.
-        """
+        """Return a client of the ``hdfs`` package, which tries the next NameNode if one is down or on standby. Raises
+        ``EnvironmentProblem`` if the package for Kerberos is required and missing, ``OptionError`` for a token that
+        cannot be found."""
         package = logging.getLogger("hdfs")
         if package.level == logging.NOTSET:
-            package.setLevel(logging.WARNING)  # it says every request, which is many times an epoch
+            package.setLevel(logging.WARNING)  # it logs every request, many per epoch
         options: dict[str, Any] = {"url": ";".join(self.urls), "timeout": (CONNECT_SECONDS, self.timeout_seconds)}
         options["session"] = session = Session()
         for scheme in ("http://", "https://"):
@@ -60,7 +57,7 @@ class HdfsAddress:
 
 
 class _CheckedAdapter(HTTPAdapter):
-    """Checks the server of each request. A NameNode redirects to DataNodes, and the server chooses the address."""
+    """Checks the server of each request, since a NameNode redirects to addresses of its choice."""
 
     def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
         """Raises ``OptionError`` in addition to the errors of requests."""
@@ -91,7 +88,7 @@ class ExactOperations:
         return found
 
     def check_access(self, path: str, permission: str) -> None:
-        """Raises the server's error unless the caller may do ``permission`` (``rwx``) there."""
+        """Raises the server's error unless the caller has ``permission`` (``rwx``) on the path."""
         self._check_access(path, fsaction=permission)
 
 
@@ -125,7 +122,7 @@ def address(
     kerberos: bool = False,
     timeout_seconds: float = 60.0,
 ) -> HdfsAddress:
-    """An address from what an author gives. ``url``: one NameNode, several with ``;`` between them, or a list.
+    """Create an address from an author's options. ``url``: one NameNode, several separated by ``;``, or a list.
 
     Raises ``OptionError``, beginning with ``what`` (``hdfs.sink``).
     """
@@ -137,7 +134,7 @@ def address(
             raise OptionError(f"{what}: {part!r} is not a URL: {error}.") from None
         if pieces.scheme not in ("http", "https") or not pieces.hostname:
             raise OptionError(
-                f"{what}: {part!r} is not a NameNode's WebHDFS address. It is the HTTP one: 'http://namenode:9870'."
+                f"{what}: {part!r} is not a NameNode's WebHDFS address. Use the HTTP address: 'http://namenode:9870'."
             )
         check_server(what, pieces.hostname)
         if pieces.username or pieces.password:
@@ -145,16 +142,18 @@ def address(
     if not urls:
         raise OptionError(f"{what} needs the NameNode's WebHDFS address: 'http://namenode:9870'.")
     if token is not None and not isinstance(token, Secret):
-        raise OptionError(f"{what}: token is a secret by reference: token=secret('env:HDFS_TOKEN').")
+        raise OptionError(f"{what}: token must be a secret: token=secret('env:HDFS_TOKEN').")
     if sum((user is not None, token is not None, bool(kerberos))) > 1:
-        raise OptionError(f"{what}: give one of user, token and kerberos; a token and a ticket say whose they are.")
+        raise OptionError(
+            f"{what}: user, token and kerberos exclude each other; a token and a ticket already identify the user."
+        )
     return HdfsAddress(tuple(urls), user, token, bool(kerberos), timeout_seconds)
 
 
 def folder(what: str, path: str) -> str:
     """An absolute path of HDFS, without a slash at its end. Raises ``OptionError``, beginning with ``what``."""
     if path.startswith("hdfs://"):
-        raise OptionError(f"{what}: give the path alone, such as '/data/out'; which HDFS it is, its url says.")
+        raise OptionError(f"{what}: path must not contain an address; write '/data/out', and set the NameNode in url.")
     if not path.startswith("/") or "#LATEST" in path or ":" in path:
         raise OptionError(f"{what}: {path!r} is not a path of HDFS. Give an absolute one, such as '/data/out'.")
     return posixpath.normpath(path)

@@ -25,7 +25,7 @@ ANSWERS = (HdfsError, requests.RequestException)
 
 @dataclass(frozen=True)
 class FileStatus:
-    """A file or folder as the NameNode has it. ``file_id`` stays through renames; ``modified_ms`` is since 1970."""
+    """Status of a file or folder at the NameNode. Renames preserve ``file_id``; ``modified_ms`` is since 1970."""
 
     path: str
     is_folder: bool
@@ -62,7 +62,7 @@ class WebHdfs:
         return self._client
 
     def connect(self) -> Any:
-        """A new client: a test makes its own, whose answers get lost."""
+        """Create a client; tests replace it by one that loses responses."""
         return self.address.connect()
 
     def status(self, path: str) -> FileStatus | None:
@@ -90,7 +90,7 @@ class WebHdfs:
         self.client.makedirs(path)
 
     def create(self, path: str, data: bytes | Iterator[bytes | memoryview]) -> None:
-        """A new file. Refused when it exists. Returning says nothing of its length: look at its status."""
+        """Create a file; fails if it exists. Success does not guarantee its length: check its status."""
         self.client.write(path, data=data, overwrite=False)
 
     def move(self, source: str, destination: str) -> None:
@@ -98,7 +98,7 @@ class WebHdfs:
         self.client.move(source, destination)
 
     def replace(self, source: str, destination: str) -> None:
-        """Rename a file over another one, or to where none is. Atomic."""
+        """Rename a file, replacing an existing one. Atomic."""
         self.client.replace(source, destination)
 
     def delete_folder(self, path: str) -> None:
@@ -120,7 +120,7 @@ class WebHdfs:
             yield from pieces
 
     def check_access(self, path: str, permission: str) -> None:
-        """Raises the server's error unless the caller may do ``permission`` (``rwx``) there."""
+        """Raises the server's error unless the caller has ``permission`` (``rwx``) on the path."""
         self.client.check_access(path, permission)
 
 
@@ -131,21 +131,20 @@ def is_missing(error: HdfsError) -> bool:
 
 @contextmanager
 def translated(
-    who: str, what: str, kind: type[EpochalError] = SinkError, waits: type[EpochalError] = SinkUnavailable
+    subject: str, what: str, kind: type[EpochalError] = SinkError, waits: type[EpochalError] = SinkUnavailable
 ) -> Iterator[None]:
     """Inside the block, errors of HDFS become ``kind`` or ``StorageFull``; lost answers of a commit ``OutcomeUnknown``.
 
-    What passes by waiting becomes ``waits``. ``who``: ``Sink 'out' (hdfs:namenode:9870/out)``; ``what``: ``commit epoch
-    7``.
+    Transient errors become ``waits``. ``subject``: such as ``Sink 'out' (hdfs:nn:9870/out)``; ``what``: the step.
     """
     try:
         yield
     except HdfsError as error:
         text, chosen = _refusal(error, kind, waits)
-        raise chosen(f"{who} could not {what}: {text}") from error
+        raise chosen(f"{subject} could not {what}: {text}") from error
     except requests.RequestException as error:
         chosen = OutcomeUnknown if what.startswith("commit") else waits
-        raise chosen(f"{who} could not {what}: {_silence(error)}") from error
+        raise chosen(f"{subject} could not {what}: {_silence(error)}") from error
 
 
 def _refusal(error: HdfsError, kind: type[EpochalError], waits: type[EpochalError]) -> tuple[str, type[EpochalError]]:
@@ -155,38 +154,38 @@ def _refusal(error: HdfsError, kind: type[EpochalError], waits: type[EpochalErro
     said = next((line.strip() for line in message.splitlines() if line.strip()), "").rstrip(".")
     if "SafeMode" in name or "safe mode" in message:
         text = (
-            "the NameNode is in safe mode and takes no changes. It is tried again; if it does not leave safe mode by "
-            "itself, see 'hdfs dfsadmin -safemode get' and its log."
+            "the NameNode is in safe mode and accepts no changes. The step is retried; if safe mode does not end, see "
+            "'hdfs dfsadmin -safemode get' and the NameNode's log."
         )
         return text, waits
     if "QuotaExceeded" in name:
-        return f"a quota is exceeded: {said}. Raise it, or free some space; it is tried again.", StorageFull
+        return f"a quota is exceeded: {said}. Raise it, or free some space; the step is retried.", StorageFull
     if name in ("AccessControlException", "SecurityException"):
-        return f"{said}. Give that user the right, or name another with user=.", kind
+        return f"{said}. Grant the user this permission, or set another user with user=.", kind
     if name in ("StandbyException", "RetriableException"):
-        return f"no NameNode is active ({said}). Name all of them in url, with ';' between them.", waits
+        return f"no NameNode is active ({said}). List all NameNodes in url, separated by ';'.", waits
     if "Failed to find datanode" in message or "could only be written to" in message:
-        return f"no DataNode takes the file ({said}). Check that DataNodes are up, and have space.", waits
+        return f"no DataNode accepts the file ({said}). Check that DataNodes are running and have space.", waits
     if "Token" in name or "Authentication" in message:
-        return f"HDFS does not accept who asks ({said}). Renew the token, or log in (kinit).", kind
+        return f"HDFS rejects the credentials ({said}). Renew the token, or log in (kinit).", kind
     if is_missing(error):
         return f"{said}. Create it, or correct the path.", kind
     if not name and not said.startswith("'"):
-        return "what answers is no WebHDFS. url is the NameNode's HTTP address: 'http://namenode:9870'.", kind
+        return "the server is not WebHDFS. Set url to the NameNode's HTTP address: 'http://namenode:9870'.", kind
     return f"{said}.", kind
 
 
 def _silence(error: requests.RequestException) -> str:
-    """An answer that did not come. The error's own text is left out: it holds the address with the token."""
+    """Message for a missing response. It omits the error's own text, which contains the address with the token."""
     request = error.request
     server = urlsplit(str(request.url)).netloc if request is not None else "the server"
     if isinstance(error, requests.Timeout):
-        return f"{server} does not answer in time. Check that it is up; it is tried again."
-    return f"{server} cannot be reached ({_innermost(error)}). Check that it is up and that url names it."
+        return f"{server} does not answer in time. Check that it is running; the step is retried."
+    return f"{server} cannot be reached ({_innermost(error)}). Check that it is running and that url names it."
 
 
 def _innermost(error: BaseException) -> str:
-    """The operating system's words, if it had some: ``Connection refused``."""
+    """The operating system's message, if any: ``Connection refused``."""
     seen: list[BaseException] = []
     pending: list[object] = [error]
     while pending:

@@ -6,26 +6,24 @@ column ``epoch``, and skip names that start with ``_``.
 =====  ======================================================================================
 step   what
 =====  ======================================================================================
-T1     nothing; the file is made when there is a piece to send
-T2     rows go to a staged file of this task attempt's own
+T1     nothing; the file is created with the first piece
+T2     rows go to a staged file of this task attempt
 T3     the upload ends, the file's status has the length that was written; handle: staged
        name, final name, length, sha256, file id
-E5     1 is the epoch's folder there? then it must hold exactly the handles' files: done
-       2 move the staged files to ``e{epoch}``; what is there already stays; then it must
+E5     1 if the epoch's folder exists, it must hold exactly the handles' files: done
+       2 move the staged files to ``e{epoch}``; existing files stay; then it must
          hold exactly the handles' files
-       3 rename ``e{epoch}`` to ``epoch={epoch}``: the epoch appears at once; look again
+       3 rename ``e{epoch}`` to ``epoch={epoch}``: the whole epoch becomes visible; check again
 E7     remove staged files of the epoch that no handle names
-R1     after a rollback: the folder passes to the new branch; what other branches have staged is
-       removed; what they show stays, or is moved aside
+R1     after a rollback: the folder passes to the new branch; staged files of other branches are
+       removed; their visible epochs stay, or are moved aside
 =====  ======================================================================================
 
-What cannot be trusted, and is not: that an upload which returned is whole, and that one which failed left nothing (a
-broken one leaves a closed, shorter file that looks well); that a rename which reported an error did not happen (its
-answer may have been lost, and a repetition then finds nothing to rename). The state of the namespace decides.
-
-A file is known by its file id, which stays through renames, and its length; a file that an operator has put back from a
-copy has another id, and is known by its bytes.
-"""
+The sink does not trust the result of a call. A successful upload may be incomplete, and a failed one may leave a
+closed, shorter file that appears intact. A rename that reported an error may have succeeded: its response may have been
+lost, and a repetition then finds no file to rename. The state of the namespace decides. A file is identified by its
+length and its file id, which renames preserve. A file that an administrator has restored from a copy has another id,
+and is identified by its content."""
 
 from __future__ import annotations
 
@@ -66,13 +64,13 @@ from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.errors import OptionError, SinkError
 from epochal.faults import declare
 
-GATHERING = declare("E5.hdfs.gathering", "the epoch's folder is not there; its staged files are about to be gathered")
+GATHERING = declare("E5.hdfs.gathering", "the epoch's folder does not exist; its staged files are about to be gathered")
 GATHERED_ONE = declare("E5.hdfs.gathered-one", "one staged file of the epoch has been moved to its gathering folder")
 GATHERED = declare("E5.hdfs.gathered", "all files of the epoch are gathered and checked, none is visible")
-RENAMED = declare("E5.hdfs.renamed", "the epoch's folder is visible, not yet looked at")
+RENAMED = declare("E5.hdfs.renamed", "the epoch's folder is visible, not yet verified")
 CLAIMED = declare("R1.hdfs.claimed", "the folder's owner is written")
 INHERITED = declare("R1.hdfs.inherited", "the folder has passed to the branch of a rollback")
-MOVED_ASIDE = declare("R1.hdfs.moved-aside", "one epoch that a rollback left behind is not visible any more")
+MOVED_ASIDE = declare("R1.hdfs.moved-aside", "one epoch that a rollback left behind is no longer visible")
 MOVED_BACK = declare("R1.hdfs.moved-back", "one epoch that an earlier rollback moved aside is visible again")
 
 _PIECE = 4 * 1024 * 1024
@@ -87,7 +85,7 @@ class HdfsBackend(SinkBackend):
         self._hdfs = hdfs
         self._path = path
         self._format = format
-        self._who = f"Sink {place.sink!r} ({self.target})"
+        self._subject = f"Sink {place.sink!r} ({self.target})"
 
     @property
     def kind(self) -> str:
@@ -98,14 +96,14 @@ class HdfsBackend(SinkBackend):
         return f"hdfs:{self._hdfs.address.authority}{self._path}"
 
     def check(self, schema: pa.Schema) -> None:
-        check_columns(self._who, self._format, schema)
+        check_columns(self._subject, self._format, schema)
 
     def succeed(self, epoch: EpochScope, succession: Succession) -> None:
         with self._translated("take over"):
             if not self._inherit(epoch, succession):
                 return
             for branch in succession.branches:
-                # What is decided is committed: the rest of another branch must not become visible any more.
+                # Decided epochs are committed; other staged files of another branch must not become visible.
                 self._hdfs.delete_folder(self._staging(branch))
             self._rearrange(succession)
 
@@ -115,12 +113,12 @@ class HdfsBackend(SinkBackend):
             if found is None:
                 self._hdfs.make_folder(self._path)
             elif not found.is_folder:
-                raise SinkError(f"{self._who}: {self._path} is a file. Name a folder.")
+                raise SinkError(f"{self._subject}: {self._path} is a file. Use a folder.")
             self._hdfs.check_access(self._path, "rwx")
             names = self._hdfs.list(self._path)
             owner = self._claim(epoch, names)
             CLAIMED.hit(epoch.epoch)
-            check_not_ahead(self._who, names, epoch, owner)
+            check_not_ahead(self._subject, names, epoch, owner)
 
     def shown(self, epoch: EpochScope) -> int | None:
         with self._translated("look what is shown"):
@@ -128,7 +126,7 @@ class HdfsBackend(SinkBackend):
             return 0 if there is None else max(shown_epochs(self._hdfs.list(self._path)), default=0)
 
     def start(self, task: TaskScope) -> HdfsTransaction:
-        return HdfsTransaction(self._hdfs, self._staging(task.epoch.branch), self._format, task, self._who)
+        return HdfsTransaction(self._hdfs, self._staging(task.epoch.branch), self._format, task, self._subject)
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         files = hdfs_files(handles)
@@ -164,7 +162,7 @@ class HdfsBackend(SinkBackend):
             for name in there:
                 if is_swept(name, epoch) and name not in kept:
                     removed += self._hdfs.delete(posixpath.join(staging, name))
-            # A zombie may have made it again after its epoch was renamed. One with files is an epoch half-way.
+            # A fenced driver may have recreated the folder after its epoch was renamed. With files, it is incomplete.
             gathered = posixpath.join(staging, gathering_folder(epoch.epoch))
             if gathering_folder(epoch.epoch) in there and not self._hdfs.list(gathered):
                 self._hdfs.delete(gathered)
@@ -198,7 +196,7 @@ class HdfsBackend(SinkBackend):
         )
 
     def _move(self, source: str, destination: str) -> None:
-        """Rename; after an error, what is there decides. What is there is looked at by the caller in any case."""
+        """Rename. After an error the namespace decides; the caller checks it in any case."""
         try:
             self._hdfs.move(source, destination)
         except ANSWERS:
@@ -215,13 +213,13 @@ class HdfsBackend(SinkBackend):
                     break
             else:
                 raise SinkError(
-                    f"{self._who} has lost {posixpath.join(staging, file.staged)}, a part of epoch {epoch.epoch}: "
-                    f"it is missing, or not what was written ({file.length} bytes, sha256 {file.sha256}). Put it back "
-                    "from a copy; the commit is tried again."
+                    f"{self._subject} has lost {posixpath.join(staging, file.staged)}, a part of epoch {epoch.epoch}: "
+                    f"it is missing or has changed ({file.length} bytes, sha256 {file.sha256}). Restore it from a "
+                    "copy; the commit is retried."
                 )
         raise SinkError(
-            f"{self._who}: {gathered} holds files that are not of epoch {epoch.epoch}. Something else has written "
-            "there: move those away; the commit is tried again."
+            f"{self._subject}: {gathered} holds files that are not of epoch {epoch.epoch}. Another program has "
+            "written there: move those files away; the commit is retried."
         )
 
     def _check(self, folder: str, there: Mapping[str, FileStatus], files: Sequence[HdfsFile]) -> None:
@@ -232,7 +230,7 @@ class HdfsBackend(SinkBackend):
             for name, found in there.items()
             if is_visible(name)
         }
-        check_complete(f"{self._who}: {folder}", lengths, {file.final: file.length for file in files})
+        check_complete(f"{self._subject}: {folder}", lengths, {file.final: file.length for file in files})
 
     def _is_same(self, found: FileStatus, file: HdfsFile) -> bool:
         if found.is_folder or found.length != file.length:
@@ -274,11 +272,11 @@ class HdfsBackend(SinkBackend):
 
     def _claim(self, epoch: EpochScope, names: Mapping[str, FileStatus]) -> FolderOwner:
         """Write the owner's file, or check that it names this application and branch."""
-        where, mine = f"{self._who}: its folder", FolderOwner.of(epoch)
+        where, mine = f"{self._subject}: its folder", FolderOwner.of(epoch)
         path = posixpath.join(self._path, OWNER_FILE)
         if OWNER_FILE not in names:
             check_unowned(where, names)
-            # Whole, and only if nobody else has: a draft, and a rename that replaces nothing.
+            # Atomic, and only if no other sink has created it: a draft, and a rename that does not overwrite.
             draft = f"{path}.{uuid.uuid4().hex}"
             self._hdfs.create(draft, mine.encode().encode())
             try:
@@ -296,4 +294,4 @@ class HdfsBackend(SinkBackend):
         return posixpath.join(self._path, STAGING, branch)
 
     def _translated(self, what: str) -> AbstractContextManager[None]:
-        return translated(self._who, what)
+        return translated(self._subject, what)

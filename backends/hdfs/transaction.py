@@ -23,8 +23,8 @@ from epochal.contracts.identity import TaskScope
 from epochal.errors import SinkError
 from epochal.faults import declare
 
-FILE_SENT = declare("T3.hdfs.sent", "the server has answered the upload; how long the file is, is not yet known")
-FILE_CHECKED = declare("T3.hdfs.checked", "the staged file is there, whole")
+FILE_SENT = declare("T3.hdfs.sent", "the server has confirmed the upload; the file's length is not verified yet")
+FILE_CHECKED = declare("T3.hdfs.checked", "the staged file is complete")
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ def hdfs_files(handles: Sequence[Handle]) -> list[HdfsFile]:
 class HdfsTransaction(SinkTransaction):
     """One task attempt's staged file; none when the task has no rows."""
 
-    def __init__(self, hdfs: WebHdfs, staging: str, format: str, task: TaskScope, who: str) -> None:
+    def __init__(self, hdfs: WebHdfs, staging: str, format: str, task: TaskScope, subject: str) -> None:
         self._names = new_names(task, format)
         self._task = task
         self._format = format
         self._hdfs = hdfs
         self._path = posixpath.join(staging, self._names.staged)
-        self._who = who
+        self._subject = subject
         self._upload: Upload | None = None
         self._writer: Writer | None = None
         self._rows = 0
@@ -62,7 +62,7 @@ class HdfsTransaction(SinkTransaction):
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
             return
-        with translated(self._who, f"write {self._path}"):
+        with translated(self._subject, f"write {self._path}"):
             if self._writer is None:
                 self._upload = Upload(self._hdfs, self._path)
                 self._writer = WRITERS[self._format](cast(BinaryIO, self._upload), batch.schema)
@@ -72,7 +72,7 @@ class HdfsTransaction(SinkTransaction):
     def pre_commit(self) -> Handle:
         if self._writer is None or self._upload is None:
             return Handle(owner=self._task.owner, subtask=self._task.subtask, rows=0, bytes=0, payload={})
-        with translated(self._who, f"write {self._path}"):
+        with translated(self._subject, f"write {self._path}"):
             self._writer.finish()
             self._upload.finish()
             FILE_SENT.hit(self._task.epoch.epoch)
@@ -80,8 +80,8 @@ class HdfsTransaction(SinkTransaction):
         if status is None or status.length != self._upload.length:
             there = "it is not there" if status is None else f"it has {status.length}"
             raise SinkError(
-                f"{self._who}: of {self._path}, {self._upload.length} bytes were sent, and {there}. The upload was cut "
-                "short; the epoch is run again."
+                f"{self._subject}: of {self._path}, {self._upload.length} bytes were sent, and {there}. The upload "
+                "was cut short; the epoch is rerun."
             )
         FILE_CHECKED.hit(self._task.epoch.epoch)
         payload = {
@@ -113,11 +113,8 @@ _LOOK_SECONDS = 0.2
 
 
 class Upload(io.RawIOBase):
-    """A file that a format's writer can write to. Nothing is at ``path`` before the first piece is full.
-
-    Whether the whole file arrived is not known from here, whatever the server answers: compare :attr:`length` with the
-    file's status.
-    """
+    """A file that a format's writer can write to. The file at ``path`` is created when the first piece is full. The
+    server's response does not prove that the whole file arrived: compare :attr:`length` with the file's status."""
 
     def __init__(self, hdfs: WebHdfs, path: str) -> None:
         super().__init__()
@@ -153,7 +150,7 @@ class Upload(io.RawIOBase):
         return len(piece)
 
     def finish(self) -> None:
-        """Send what is held back, and wait for the server's answer. Raises what it refused or did not answer."""
+        """Send the buffered bytes, and wait for the server's response. Raises the error of the request."""
         if self._stream is None:
             self._hdfs.create(self._path, b"".join(self._take()))
         else:
@@ -161,7 +158,7 @@ class Upload(io.RawIOBase):
             self._stream.end()
 
     def discard(self) -> None:
-        """Remove what was sent. Never raises: what cannot be removed now is found by the sweep."""
+        """Remove the file. Never raises: the sweep finds files that cannot be removed now."""
         self._discarded = True
         with suppress(*ANSWERS):
             if self._stream is not None:
@@ -184,11 +181,11 @@ class _Stream:
         self._task = BackgroundTask("epochal-hdfs-upload", lambda: self._run(hdfs, path))
 
     def send(self, pieces: list[bytes]) -> None:
-        """Hand over what comes next, waiting while enough waits. Raises what ended the request."""
+        """Queue the next piece; blocks while the queue is full. Raises the error that ended the request."""
         self._put(pieces)
 
     def end(self) -> None:
-        """Raises what ended the request, if it was not this. May be called again."""
+        """Raises the error that ended the request, unless this call ended it. May be called again."""
         if self._task.is_running:
             self._put(None)
             self._task.wait()
@@ -211,7 +208,7 @@ class _Stream:
 
 
 def _cut(blocks: Iterable[list[bytes]]) -> Iterator[bytes | memoryview]:
-    """The same bytes, in pieces of a good size: small ones joined, large ones cut without a copy."""
+    """The same bytes in pieces of suitable size: small pieces are joined, large ones split without a copy."""
     for pieces in blocks:
         small: list[bytes] = []
         for piece in pieces:

@@ -67,7 +67,7 @@ class AvroEncoder(Encoder):
             if _loses(field.type, avro):
                 raise SchemaError(
                     f"{sink}: column {field.name!r} is {spark_type(field.type)}, and the Avro schema's field is "
-                    f"{spark_type(avro)}, which does not hold every value of it. Cast the column, or widen the field."
+                    f"{spark_type(avro)}, which cannot represent every value. Cast the column, or widen the field."
                 )
 
     def values(self, sink: str, columns: pa.RecordBatch) -> pa.Array:
@@ -159,11 +159,11 @@ def _type(name: str, type: Any) -> tuple[pa.DataType, bool]:
     if isinstance(type, list):
         others = [inner for inner in type if inner != "null"]
         if len(others) != 1:
-            raise SchemaError(f"Avro field {name!r} is a union of several types, which no column can be.")
+            raise SchemaError(f"Avro field {name!r} is a union of several types, which a column cannot represent.")
         return _type(name, others[0])[0], "null" in type
     if isinstance(type, str):
         if type not in _PRIMITIVES:
-            raise SchemaError(f"Avro field {name!r} has type {type!r}, which no column can be.")
+            raise SchemaError(f"Avro field {name!r} has type {type!r}, which a column cannot represent.")
         return _PRIMITIVES[type], False
     return _complex(name, type), False
 

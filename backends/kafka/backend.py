@@ -46,7 +46,7 @@ class KafkaBackend(SinkBackend):
 
     def __init__(self, place: SinkPlace, settings: KafkaSinkSettings) -> None:
         self._place = place
-        named = replace(settings.connection, who=f"Kafka sink {place.sink!r}")
+        named = replace(settings.connection, subject=f"Kafka sink {place.sink!r}")
         self._settings = replace(settings, connection=named)
         self._log = WriteAheadLog(place)
         self._largest: dict[str, int] = {}
@@ -147,7 +147,7 @@ class KafkaBackend(SinkBackend):
             if self._settings.create is None:
                 raise SinkError(
                     f"{self._name}: Kafka at {self._settings.connection.servers} has no topic {name!r}. Create it, "
-                    "correct the name, or let the sink make it: create=<number of partitions>."
+                    "correct the name, or let the sink create it: create=<number of partitions>."
                 )
             topics.create(name, self._settings.create)
         self._largest = {name: topics.largest_record(name)}
@@ -166,7 +166,7 @@ class KafkaBackend(SinkBackend):
     def _shard_place(self, transactional_id: str, epoch: EpochScope) -> ShardPlace:
         settings = self._settings
         return ShardPlace(
-            connection=replace(settings.connection, who=f"Kafka sink {transactional_id}"),
+            connection=replace(settings.connection, subject=f"Kafka sink {transactional_id}"),
             transactional_id=transactional_id,
             marker_topic=self._marker_topic(epoch),
             application=epoch.application,

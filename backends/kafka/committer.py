@@ -22,9 +22,9 @@ from epochal.errors import EpochalError, Fenced, FileMissing, OutcomeUnknown, Si
 from epochal.faults import declare
 
 FENCING = declare("E5.kafka.fencing", "there is no producer: earlier ones are about to be fenced")
-FENCED = declare("E5.kafka.fenced", "earlier producers are fenced, what they left open is aborted")
+FENCED = declare("E5.kafka.fenced", "earlier producers are fenced, their open transactions are aborted")
 MARKER_READ = declare("E5.kafka.marker-read", "the marker has been read, after fencing")
-BEGUN = declare("E5.kafka.begun", "the transaction has begun, nothing is in it")
+BEGUN = declare("E5.kafka.begun", "the transaction has begun and is empty")
 PRODUCED = declare("E5.kafka.produced", "all records are produced, the marker is not")
 MARKED = declare("E5.kafka.marked", "records and marker are produced, the transaction is open")
 COMMITTED = declare("E5.kafka.committed", "the broker has committed the transaction")
@@ -67,8 +67,8 @@ class ShardWork:
     topic: str | None
     batches: Callable[[], Iterator[pa.RecordBatch]]
     may_begin: Callable[[], bool] = lambda: False
-    """Called if the marker does not name the parent: returns whether the sink is new, or has so far delivered at
-    least once."""
+    """Called if the marker does not name the parent: returns whether the sink is new, or delivered at least once until
+    now."""
 
 
 class ShardCommitter:
@@ -115,7 +115,7 @@ class ShardCommitter:
                     raise
         raise OutcomeUnknown(
             f"{self._where()}: another producer took the shard over {TRIES_AFTER_FENCING} times while epoch "
-            f"{work.epoch} was being committed. It is tried again; see that no second driver of this branch runs."
+            f"{work.epoch} was being committed. The commit is retried; check that no second driver of this branch runs."
         )
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ class ShardCommitter:
         if marker.shards != self._place.shards:
             raise SinkError(
                 f"{self._where()}: the sink was started with shards={marker.shards}, and now has "
-                f"{self._place.shards}. Keep the number: it says which transaction holds a record."
+                f"{self._place.shards}. Keep the number: it determines which transaction contains a record."
             )
 
     def _check_same(self, marker: Marker, work: ShardWork) -> None:
@@ -181,8 +181,8 @@ class ShardCommitter:
         given_up = work.rows == 0 or (marker.complete and marker.rows == 0)
         if marker.epoch == work.epoch and marker.sha256 != work.sha256 and not given_up:
             raise SinkError(
-                f"{self._where()}: Kafka holds epoch {work.epoch} with other records than the application decided. Two "
-                "stores use the same branch: see which one is right, and start the other on a branch of its own."
+                f"{self._where()}: Kafka holds epoch {work.epoch} with other records than the application decided. "
+                "Two stores use the same branch: determine which one is correct, and start the other on a new branch."
             )
 
     def _rows_done(self, marker: Marker | None, work: ShardWork) -> int:
@@ -200,9 +200,9 @@ class ShardCommitter:
         found = "is missing" if marker is None else f"names epoch {marker.epoch}"
         expected = f"epoch {work.parent}" if work.parent is not None else "no epoch yet"
         raise SinkError(
-            f"{self._where()}: its marker in topic {self._place.marker_topic} {found}, where {expected} should be: "
-            f"records would be lost or doubled by writing epoch {work.epoch}. Restore the marker topic (it must be "
-            "compacted, and never cleared), or give the sink another name, from which on it starts anew."
+            f"{self._where()}: its marker in topic {self._place.marker_topic} {found}, but {expected} is required: "
+            f"writing epoch {work.epoch} would lose or duplicate records. Restore the marker topic (it must be "
+            "compacted, and never cleared), or give the sink another name; it then starts with an empty marker."
         )
 
     def _apply(self, work: ShardWork, done: int) -> None:
@@ -242,7 +242,7 @@ class ShardCommitter:
 
     def _current(self) -> RecordProducer:
         if self._producer is None:
-            raise OutcomeUnknown(f"{self._where()}: there is no producer. The commit is tried again.")
+            raise OutcomeUnknown(f"{self._where()}: there is no producer. The commit is retried.")
         return self._producer
 
     @contextmanager
@@ -266,8 +266,8 @@ class ShardCommitter:
             return _LostProducer(f"{self._where()}: another producer has taken over.")
         if producer is not None and producer.refused and error.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return SinkError(
-                f"{self._where()}: could not {what}: Kafka refused {producer.refused}. Nothing of the epoch is "
-                "visible. Raise the topic's max.message.bytes, or see the broker's log; the commit is tried again."
+                f"{self._where()}: could not {what}: Kafka refused {producer.refused}. No record of the epoch is "
+                "visible. Raise the topic's max.message.bytes, or see the broker's log; the commit is retried."
             )
         return self._place.connection.translate(error, what, producer.complaints.last if producer else None)
 

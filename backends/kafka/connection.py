@@ -99,13 +99,13 @@ class Connection:
     ``.``.
 
     Serialisable; secrets are given by reference. ``error``: class of failures, ``SinkError`` or ``SourceError``.
-    ``who``: prefix of their messages.
+    ``subject``: prefix of their messages.
     """
 
     servers: str
     options: Mapping[str, Any] = field(default_factory=dict)
     error: type[SinkError] | type[SourceError] = SinkError
-    who: str = ""
+    subject: str = ""
 
     def settings(self, **more: Any) -> dict[str, Any]:
         """Return settings for a client of confluent-kafka, with secrets revealed; ``more`` (``_`` for ``.``) takes
@@ -121,7 +121,7 @@ class Connection:
     def watched(self, **more: Any) -> tuple[dict[str, Any], Complaints]:
         """Return settings, and a record of the errors that the client reports in the background while it retries."""
         complaints = Complaints()
-        return self.settings(error_cb=complaints.hear, **more), complaints
+        return self.settings(error_cb=complaints.record, **more), complaints
 
     def translate(self, error: KafkaError, what: str, complaint: KafkaError | None = None) -> EpochalError:
         """Translate ``error``, raised by an attempt to ``what`` (``commit epoch 7``), into Epochal's error."""
@@ -143,8 +143,8 @@ class Connection:
         kind = self.error
         if code in PASSING:
             kind = SinkUnavailable if self.error is SinkError else BrokersAway
-        who = f"{self.who}: " if self.who else ""
-        return kind(f"{who}Kafka at {self.servers}: could not {what}: {text}. {fix}")
+        prefix = f"{self.subject}: " if self.subject else ""
+        return kind(f"{prefix}Kafka at {self.servers}: could not {what}: {text}. {fix}")
 
     @contextmanager
     def translated(self, what: str, complaints: Complaints | None = None) -> Iterator[None]:
@@ -156,7 +156,7 @@ class Connection:
 
 
 class BrokersAway(SourceError):
-    """No broker answers a source. The application is not at fault, and waiting loses no data."""
+    """No broker answers a source. The cause is not the application, and waiting loses no data."""
 
 
 class Complaints:
@@ -166,7 +166,7 @@ class Complaints:
         self._lock = threading.Lock()
         self._last: KafkaError | None = None
 
-    def hear(self, error: KafkaError) -> None:
+    def record(self, error: KafkaError) -> None:
         with self._lock:
             # Keep the error that explains later broken connections: refused credentials, or no broker left.
             explained = self._last is not None and self._last.code() in _CREDENTIALS | {KafkaError._ALL_BROKERS_DOWN}
@@ -180,7 +180,7 @@ class Complaints:
 
     @property
     def hopeless(self) -> bool:
-        """Return whether waiting is futile: no broker is reachable, or all refuse the client."""
+        """Return whether the client should stop waiting: no broker is reachable, or all refuse the client."""
         last = self.last
         return last is not None and (last.code() == KafkaError._ALL_BROKERS_DOWN or last.code() in _CREDENTIALS)
 
@@ -195,7 +195,7 @@ def connection(
     check_options(what, options, allowed)
     for name, value in options.items():
         if name in SECRET_OPTIONS and not isinstance(value, Secret):
-            raise OptionError(f"{what}: {name} is given by reference: {name}=secret('env:NAME').")
+            raise OptionError(f"{what}: {name} must be a secret: {name}=secret('env:NAME').")
     return Connection(servers, dict(options), error)
 
 

@@ -51,8 +51,8 @@ class ColumnEncoder(Encoder):
         format = "string" if self.text else "raw"
         if len(schema.names) != 1:
             raise SchemaError(
-                f"{sink}: with format={format!r} the value is one column; name it: value='..'. "
-                f"There are {', '.join(schema.names) or 'none'}."
+                f"{sink}: with format={format!r} the value is one column; name it: value='..'. Columns: "
+                f"{', '.join(schema.names) or 'none'}."
             )
         type = schema.field(0).type
         fits = is_binary(type) or (is_text(type) or not pa.types.is_nested(type) if self.text else is_text(type))

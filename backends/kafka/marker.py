@@ -29,8 +29,8 @@ SETTINGS = {
 class Marker(BaseModel):
     """The first ``rows`` records of ``epoch`` are committed; with ``complete``, all (a large epoch is cut in chunks).
 
-    ``sha256``: of the epoch's handles. ``shards`` must not change: it determines the transaction that holds a record.
-    """
+    ``sha256``: sha256 of the epoch's handles. ``shards`` must not change: it determines the transaction that holds a
+    record."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -52,8 +52,8 @@ def ensure_topic(topics: Topics, name: str) -> None:
     policy = (topics.settings(name) or {}).get("cleanup.policy", "compact")
     if policy != "compact":
         raise SinkError(
-            f"The marker topic {name} has cleanup.policy={policy}: Kafka would delete markers, and then nobody knows "
-            "what has been written. Set cleanup.policy=compact, or name another topic (marker_topic)."
+            f"The marker topic {name} has cleanup.policy={policy}: Kafka would delete markers, and with them the "
+            "record of what has been written. Set cleanup.policy=compact, or name another topic (marker_topic)."
         )
 
 
@@ -102,7 +102,7 @@ def _last_value(connection: Connection, topic: str, key: bytes, end: int) -> byt
             if time.monotonic() > deadline:
                 raise StillOpen(
                     f"The marker topic {topic} cannot be read to its end: a transaction of another producer is open in "
-                    "it. It ends by itself with that producer's transaction timeout; reading is tried again."
+                    "it. It ends at the latest with that producer's transaction timeout; the read is retried."
                 )
     finally:
         consumer.close()
@@ -131,8 +131,8 @@ def _decode(topic: str, key: str, value: bytes | None) -> Marker | None:
         return Marker.model_validate_json(value)
     except ValidationError as error:
         raise SinkError(
-            f"The marker {key} in topic {topic} cannot be read: {error.errors()[0]['msg']}. Something else writes to "
-            "that topic; give the sink one of its own (marker_topic)."
+            f"The marker {key} in topic {topic} cannot be read: {error.errors()[0]['msg']}. Another program writes to "
+            "that topic; give the sink a separate one (marker_topic)."
         ) from None
 
 

@@ -53,7 +53,7 @@ class RecordProducer:
         )
         settings["delivery.report.only.error"] = True
         self._refusals = _Refusals()
-        settings["on_delivery"] = self._refusals.hear
+        settings["on_delivery"] = self._refusals.record
         self.client = Producer(settings)
 
     @property
@@ -132,7 +132,7 @@ class _Refusals:
     def __init__(self) -> None:
         self.first: str | None = None
 
-    def hear(self, error: KafkaError | None, message: Message[Any, Any]) -> None:
+    def record(self, error: KafkaError | None, message: Message[Any, Any]) -> None:
         if error is not None and self.first is None and error.code() in _REFUSED:
             self.first = f"the record with key {key_text(message.key())} for topic {message.topic()}: {error.str()}"
 

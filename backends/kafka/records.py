@@ -112,7 +112,7 @@ class RecordShape:
     def _field(self, sink: str, schema: pa.Schema, option: str, column: str) -> pa.Field:
         if column not in schema.names:
             raise SchemaError(
-                f"{sink}: {option} names column {column!r}, which there is not. Columns are {', '.join(schema.names)}."
+                f"{sink}: {option} names column {column!r}, which does not exist. Columns: {', '.join(schema.names)}."
             )
         return schema.field(column)
 

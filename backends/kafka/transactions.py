@@ -32,7 +32,7 @@ _direct_producers: dict[tuple[str, str], RecordProducer] = {}
 
 @dataclass(frozen=True)
 class RecordCheck:
-    """Refuses, before pre-commit, what the broker would refuse after the decision.
+    """Rejects, before pre-commit, records that the broker would reject after the decision.
 
     ``largest``: limits that the driver has read for the sink's own topic; those of other topics are read on first use.
     """
@@ -55,7 +55,8 @@ class RecordCheck:
                 row = pc.index(mine, largest).as_py()
                 raise SinkError(
                     f"{self.sink}: the record with key {key_text(records.column('key')[row].as_py())} has {largest} "
-                    f"bytes; topic {topic} takes {limit}. Make it smaller, or raise the topic's max.message.bytes."
+                    f"bytes; the maximum of topic {topic} is {limit}. Reduce it, or raise the topic's "
+                    "max.message.bytes."
                 )
 
     def _by_topic(self, records: pa.RecordBatch) -> list[tuple[str, Any]]:
@@ -126,10 +127,10 @@ class DirectTransaction(SinkTransaction):
             if self._producer is not None and not self._producer.flush(self._seconds):
                 raise SinkError(
                     f"{self._check.sink}: Kafka at {self._check.connection.servers} did not take all records within "
-                    f"{self._seconds:g} s. The epoch is run again; its records may then be there twice."
+                    f"{self._seconds:g} s. The epoch is rerun; its records may then be duplicated."
                 )
             if self._producer is not None and self._producer.refused:
-                raise SinkError(f"{self._check.sink}: Kafka refused {self._producer.refused}. The epoch is run again.")
+                raise SinkError(f"{self._check.sink}: Kafka refused {self._producer.refused}. The epoch is rerun.")
         return Handle(
             owner=self._task.owner,
             subtask=self._task.subtask,

@@ -3,11 +3,11 @@
 =====  ======================================================================================================
 step   what
 =====  ======================================================================================================
-R1     table and ledger are there; prepared transactions that no manifest can name are rolled back
+R1     table and ledger exist; prepared transactions that no manifest can name are rolled back
 T1     nothing; a connection is made, and ``BEGIN`` sent, with the first row
 T2     rows go into the table, within the open transaction
 T3     a row in the ledger, then ``PREPARE TRANSACTION``: checked by the database, durable, invisible
-E5     ``COMMIT PREPARED``, one subtask after the other; what is unknown to the server is looked up in the ledger
+E5     ``COMMIT PREPARED``, one subtask after the other; those unknown to the server are looked up in the ledger
 abort  ``ROLLBACK PREPARED``
 =====  ======================================================================================================
 """

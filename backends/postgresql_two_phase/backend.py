@@ -28,7 +28,7 @@ from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import OptionError, OutcomeUnknown, SinkAhead, SinkError
 from epochal.faults import declare
 
-SWEPT = declare("R1.postgresql.swept", "table and ledger are there, transactions of no manifest are rolled back")
+SWEPT = declare("R1.postgresql.swept", "table and ledger exist, transactions of no manifest are rolled back")
 SWEPT_BRANCH = declare("R1.postgresql.swept-branch", "transactions of a branch that a rollback left are rolled back")
 BEFORE_COMMIT = declare("E5.postgresql.before-commit", "the subtasks' transactions are prepared, none is committed")
 COMMITTED_ONE = declare("E5.postgresql.committed-one", "one subtask's transaction is committed, others may not be")
@@ -40,7 +40,9 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
 
     def __init__(self, place: SinkPlace, address: DatabaseAddress, writing: Writing) -> None:
         if address.dialect != "postgresql":
-            raise OptionError(f"Two-phase commit is PostgreSQL's; {address.place} is not. Use dbms.sink there.")
+            raise OptionError(
+                f"Two-phase commit requires PostgreSQL; {address.place} is another database. Use dbms.sink."
+            )
         self._place = place
         self._address = address
         self._writing = writing
@@ -68,7 +70,7 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
             self._probe(connection)
 
     def succeed(self, epoch: EpochScope, succession: Succession) -> None:
-        # What another branch decided is committed; what it left prepared would hold its locks for ever.
+        # Decided transactions of another branch are committed; its other prepared ones would hold their locks forever.
         for branch in succession.branches:
             self._roll_back(self._prepared(branch))
             SWEPT_BRANCH.hit(epoch.epoch)
@@ -123,7 +125,9 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
 
     def _check_not_ahead(self, latest: int, epoch: EpochScope) -> None:
         if latest > epoch.epoch:
-            raise SinkAhead.of(f"{self._access.who} at {self._address.place}", latest, epoch.application, epoch.epoch)
+            raise SinkAhead.of(
+                f"{self._access.subject} at {self._address.place}", latest, epoch.application, epoch.epoch
+            )
 
     def _commit(self, session: psycopg.Connection[Any], name: TransactionName) -> None:
         try:
@@ -131,9 +135,9 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
         except errors.UndefinedObject:
             if not self._ledger.has(session, name):
                 raise SinkError(
-                    f"{self._access.who}: prepared transaction {name.gid}, a part of epoch {name.epoch}, is lost: "
-                    f"neither prepared nor committed at {self._address.place}. Somebody rolled it back, or put the "
-                    "database back to an older state. Restore the database; the commit is tried again."
+                    f"{self._access.subject}: prepared transaction {name.gid}, a part of epoch {name.epoch}, is lost: "
+                    f"neither prepared nor committed at {self._address.place}. It was rolled back, or the "
+                    "database was restored to an older state. Restore the current database; the commit is retried."
                 ) from None
 
     def _roll_back(self, names: Iterable[TransactionName]) -> int:
@@ -156,7 +160,8 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
         return [name for name in names if name is not None]
 
     def _may_be_named(self, name: TransactionName, epoch: EpochScope) -> bool:
-        """R1: whether a manifest names it. Of an epoch without any manifest in the store nothing is said here."""
+        """R1: return whether a manifest names the transaction. An epoch without any manifest in the store is not
+        judged."""
         if name.epoch > epoch.epoch:
             return False
         store = self._place.store
@@ -169,16 +174,16 @@ class PostgresqlTwoPhaseBackend(SinkBackend):
         allowed = int(connection.exec_driver_sql("SHOW max_prepared_transactions").scalar_one())
         if allowed == 0:
             raise SinkError(
-                f"{self._access.who}: {self._address.place} prepares no transactions: max_prepared_transactions is 0, "
-                "as PostgreSQL comes. Set it to at least four times the number of subtasks and restart the server, or "
-                "use dbms.sink, which needs no such setting."
+                f"{self._access.subject}: {self._address.place} prepares no transactions: max_prepared_transactions "
+                "is 0, PostgreSQL's default. Set it to at least four times the number of subtasks and restart the "
+                "server, or use dbms.sink, which needs no such setting."
             )
 
     @contextmanager
     def _connected(self, doing: str, problem: type[SinkError] | type[OutcomeUnknown] = SinkError) -> Iterator[Any]:
-        """The driver's own session, opened again after an error that breaks it."""
+        """The driver's session, reopened after an error that breaks it."""
         try:
-            with translated(self._access.who, doing, self._address, problem):
+            with translated(self._access.subject, doing, self._address, problem):
                 if self._session is None or self._session.closed:
                     self._session = psycopg.connect(**self._address.libpq(), autocommit=True)
                 with patience(self._session):

@@ -1,6 +1,6 @@
 """The ledger: a row inside each prepared transaction, which shows later whether it was committed.
 
-docs/reference/sinks/postgresql-two-phase.md says what a database administrator sees of it.
+docs/reference/sinks/postgresql-two-phase.md describes the table for database administrators.
 """
 
 from __future__ import annotations

@@ -27,13 +27,13 @@ LOCK_SECONDS = 20
 
 STATEMENT_ROWS = 5_000
 
-BEGUN = declare("T1.postgresql.begun", "a task's transaction is open at the server, with no row in it")
+BEGUN = declare("T1.postgresql.begun", "a task's transaction is open at the server and has no row")
 IN_LEDGER = declare("T3.postgresql.in-ledger", "rows and ledger row are in the open transaction, which is not prepared")
 PREPARED = declare("T3.postgresql.prepared", "the transaction is prepared, no handle names it yet")
 
 
 class TwoPhaseTransaction(SinkTransaction):
-    """A connection is made with the first row; a task without rows makes none."""
+    """The first row opens a connection; a task without rows opens none."""
 
     def __init__(self, access: TableAccess, ledger: Ledger, task: TaskScope) -> None:
         self._access = access
@@ -88,7 +88,7 @@ class TwoPhaseTransaction(SinkTransaction):
         return self._connection
 
     def _merge(self, connection: psycopg.Connection[Any], watching: Patience) -> None:
-        """By statements: a transaction that has used a temporary table cannot be prepared."""
+        """Use statements: a transaction that has used a temporary table cannot be prepared."""
         if not self._held:
             return
         writing = self._access.writing
@@ -105,7 +105,7 @@ class TwoPhaseTransaction(SinkTransaction):
         return Handle(owner=task.owner, subtask=task.subtask, rows=self._rows, bytes=self._bytes, payload=payload)
 
     def _close(self) -> None:
-        """The server rolls back what was not prepared."""
+        """The server rolls back a transaction that was not prepared."""
         if self._connection is not None:
             with suppress(Exception):
                 self._connection.close()
@@ -113,7 +113,7 @@ class TwoPhaseTransaction(SinkTransaction):
 
     @contextmanager
     def _translated(self, doing: str) -> Iterator[None]:
-        with translated(f"{self._access.who}, subtask {self._task.subtask},", doing, self._access.address):
+        with translated(f"{self._access.subject}, subtask {self._task.subtask},", doing, self._access.address):
             yield
 
 

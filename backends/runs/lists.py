@@ -69,7 +69,7 @@ class Lists:
         return self._known.get(mark)
 
     def stored_at(self, mark: EpochKey) -> Runs | None:
-        """As :meth:`known_at`, from the files that any worker has written."""
+        """Like :meth:`known_at`, from the files that any worker has written."""
         found = self.shelf.at(mark)
         return None if found is None else tuple(found)
 
@@ -99,7 +99,7 @@ class Lists:
         try:
             return make()
         except EpochalError as error:
-            logger.warning("A run of state below %s is made later. %s", self.shelf.folder, error)
+            logger.warning("A run of state below %s is created later. %s", self.shelf.folder, error)
             return None
 
     def compacted(self, runs: Runs, expiry: Expiry) -> Runs:
@@ -174,7 +174,7 @@ class Lists:
                         if mark in self._known and mark is not None and all(run.name for run in self._known[mark]):
                             self.shelf.keep(mark, self._known[mark])
         except EpochalError as error:
-            logger.warning("Runs of state below %s were not merged; they will be. %s", self.shelf.folder, error)
+            logger.warning("Runs of state below %s were not merged; merging is retried. %s", self.shelf.folder, error)
 
     def _one(self, part: Runs, expiry: Expiry | None) -> Run:
         """Merge ``part`` into one run. ``expiry``: set when ``part`` includes the oldest run."""

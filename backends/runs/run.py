@@ -130,7 +130,7 @@ class Run:
             asked, places = asked[~same], places[~same] + 1
 
     def find_one(self, key: bytes, hash: np.uint64) -> int:
-        """As :meth:`find`, for one key."""
+        """Like :meth:`find`, for one key."""
         place = int(np.searchsorted(self.hashes, hash))
         while place < len(self) and self.hashes[place] == hash:
             row = place if self.at is None else int(self.at[place])

@@ -105,7 +105,7 @@ def mapped(path: Path, check: bool = True) -> Run:
     magic, crc32, written_length = _TRAILER.unpack(content.slice(length))
     content = content.slice(0, length)
     if (magic, written_length) != (_MAGIC, length) or (check and zlib.crc32(content) != crc32):
-        raise RunDamaged(f"{path} is not what was written")
+        raise RunDamaged(f"{path} does not match its checksum")
     file = pa.ipc.open_file(content)
     return _of(file.get_batch(0), json.loads(file.schema.metadata[_NAMES]), path.name)
 

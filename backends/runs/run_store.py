@@ -100,7 +100,7 @@ class Shelf:
                 beside.write_text(json.dumps(names))
                 os.replace(beside, self._lists / list_name)
             with suppress(OSError, ValueError, TypeError):
-                self._remove_what_nobody_needs()
+                self._remove_unneeded_runs()
 
     def others(self) -> list[list[tuple[range, Shelf]]]:
         """Return the stores of subtasks of other parallelisms, one list per parallelism, with their key groups."""
@@ -129,7 +129,7 @@ class Shelf:
             if lock is not None:
                 lock.release()
 
-    def _remove_what_nobody_needs(self) -> None:
+    def _remove_unneeded_runs(self) -> None:
         lists = sorted(self._lists.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
         for path in lists[:-KEPT_LISTS]:
             path.unlink(missing_ok=True)

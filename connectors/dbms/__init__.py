@@ -73,7 +73,7 @@ def sink(
     """
     what = "dbms.sink"
     deliveries: tuple[Delivery, ...] = ("exactly_once", "at_least_once", *(("idempotent",) if keys else ()))
-    check_delivery(what, delivery, deliveries, "without keys a row that is there again is one more")
+    check_delivery(what, delivery, deliveries, "without keys a repeated row is inserted twice")
     address, writing = _arguments(
         what, url, table, keys, operation, order_by, keep_newer, columns, create, password, options
     )
@@ -114,7 +114,7 @@ def two_phase_sink(
         what, url, table, keys, operation, order_by, keep_newer, columns, create, password, options
     )
     if address.dialect != "postgresql":
-        raise OptionError(f"{what} is PostgreSQL's; {address.place} is not. Use dbms.sink there.")
+        raise OptionError(f"{what} supports only PostgreSQL, not {address.place}. Use dbms.sink.")
     return SinkDefinition(
         kind="postgresql-two-phase",
         make=partial(_two_phase_backend, address, writing),
@@ -158,13 +158,13 @@ def source(
     address = DatabaseAddress.parse(what, url, password, options)
     _check_table(what, table)
     if not column:
-        raise OptionError(f"{what} needs the column that increases, such as column='id'.")
+        raise OptionError(f"{what} requires an increasing column, such as column='id'.")
     if settle_seconds != 0:
         check_positive(what, "settle_seconds", settle_seconds, whole=False)
     check_positive(what, "partitions", partitions, whole=True)
     check_flag(what, "bounded", bounded)
     if punctuation is not None and not punctuation.strip():
-        raise OptionError(f"{what}: punctuation is a condition of SQL, such as \"kind = 'end of day'\".")
+        raise OptionError(f"{what}: punctuation must be an SQL condition, such as \"kind = 'end of day'\".")
     reading = Reading(address, table, tuple(columns) if columns is not None else None)
     return SourceDefinition(
         kind="dbms",
@@ -234,7 +234,7 @@ def _arguments(
     named = (keys,) if isinstance(keys, str) else tuple(keys)
     for option, value in (("operation", operation), ("order_by", order_by)):
         if value is not None and not named:
-            raise OptionError(f"{what}: {option} needs keys, which say what row is meant: keys='id'.")
+            raise OptionError(f"{what}: {option} requires keys, which identify a row: keys='id'.")
     check_flag(what, "keep_newer", keep_newer)
     if not keep_newer and order_by is None:
         raise OptionError(f"{what}: keep_newer=False needs order_by, whose order it limits to one epoch.")

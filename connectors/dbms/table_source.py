@@ -167,7 +167,7 @@ class DbmsSource(Source):
             connection.execute(sa.select(layout.column).where(_condition(condition)).limit(0))
         except sa.exc.DBAPIError as error:
             raise SchemaError(
-                f"{self._reading.name}: punctuation {condition!r} is no condition over its columns: {error.orig}"
+                f"{self._reading.name}: punctuation {condition!r} is not a valid condition on its columns: {error.orig}"
             ) from None
 
     def _settled(self, greatest: Value | None) -> Value | None:
@@ -303,8 +303,8 @@ def _changed(
     above = "" if after["value"] is None else f"above {after['value']} and "
     return SourceChanged(
         f"{reading.name} has {now} rows with {column} {above}up to {upto['value']}; its slice recorded {recorded}. "
-        "Rows were removed, or added late with a value that was already past. Put the rows back as they were; for "
-        "writers that commit late, raise settle_seconds."
+        "Rows were removed, or added late with a value of an earlier slice. Restore the rows; if writers commit late, "
+        "raise settle_seconds."
     )
 
 

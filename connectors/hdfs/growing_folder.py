@@ -46,7 +46,7 @@ class HdfsSource(Source):
         self._path = path
         self._reader = reader
         self._taking = taking
-        self._who = f"Source hdfs:{hdfs.address.authority}{path}"
+        self._subject = f"Source hdfs:{hdfs.address.authority}{path}"
         self._taken = TakenFiles(taking.missing)
         self._schema: StructType | None = None
         self._dropped = DroppedRecords(path)
@@ -71,7 +71,7 @@ class HdfsSource(Source):
 
     def schema(self, spark: SparkSession) -> StructType:
         if self._schema is None:
-            self._schema = _schema(self._hdfs, self._who, self._path, self._reader)
+            self._schema = _schema(self._hdfs, self._subject, self._path, self._reader)
         return self._schema
 
     def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
@@ -81,7 +81,7 @@ class HdfsSource(Source):
         return self._taken.checkpoint()
 
     def limit_to_available(self) -> None:
-        with _translated(self._who, "be listed"):
+        with _translated(self._subject, "be listed"):
             self._taken.limit_to(self._list())
 
     def plan(self, limits: SliceLimits) -> Slice | None:
@@ -92,14 +92,14 @@ class HdfsSource(Source):
             if self._answered is None:
                 raise
             if self._answered:
-                _log.warning("%s Until it is back, nothing new is read.", error.message)
+                _log.warning("%s No new files are read until a NameNode responds.", error.message)
             self._answered = False
             return None
         self._answered = True
         return slice
 
     def _plan(self, limits: SliceLimits) -> Slice | None:
-        with _translated(self._who, "be listed"):
+        with _translated(self._subject, "be listed"):
             taking = self._taking
             new = self._taken.new_among(self._list())[: taking.max_files]
             rows = None
@@ -122,7 +122,7 @@ class HdfsSource(Source):
 
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
         records = records_of(slice)
-        with _translated(self._who, "be read"):
+        with _translated(self._subject, "be read"):
             there = current(self._hdfs, records)
         missing = [record for record in records if record.path not in there]
         for record in records:
@@ -138,7 +138,7 @@ class HdfsSource(Source):
 
     def unreadable(self, slice: Slice) -> EpochalError | None:
         records = records_of(slice)
-        with _translated(self._who, "be read"):
+        with _translated(self._subject, "be read"):
             there = current(self._hdfs, records)
         missing = [record for record in records if record.path not in there]
         return self._taken.missing(missing) if missing else None
@@ -154,9 +154,9 @@ class HdfsSource(Source):
 
 def read_table(hdfs: WebHdfs, path: str, reader: Reader, spark: SparkSession) -> DataFrame:
     """Read all records of the existing files."""
-    who = f"Table hdfs:{hdfs.address.authority}{path}"
-    schema = _schema(hdfs, who, path, reader)
-    with _translated(who, "be listed"):
+    subject = f"Table hdfs:{hdfs.address.authority}{path}"
+    schema = _schema(hdfs, subject, path, reader)
+    with _translated(subject, "be listed"):
         records = list_first(hdfs, path, reader.recursive)
     return frame_of(hdfs, reader, spark, schema, path, records, None, _headers(hdfs, reader))
 
@@ -165,23 +165,23 @@ def _headers(hdfs: WebHdfs, reader: Reader) -> CsvHeaders:
     return CsvHeaders(reader.options, partial(header_pieces, hdfs), is_remote=lambda path: True)
 
 
-def _translated(who: str, what: str) -> AbstractContextManager[None]:
-    return translated(who, what, SourceError, NameNodesAway)
+def _translated(subject: str, what: str) -> AbstractContextManager[None]:
+    return translated(subject, what, SourceError, NameNodesAway)
 
 
-def _schema(hdfs: WebHdfs, who: str, path: str, reader: Reader) -> StructType:
+def _schema(hdfs: WebHdfs, subject: str, path: str, reader: Reader) -> StructType:
     """The declared schema, or the schema of the newest Parquet file. Raises ``SchemaError`` and ``SourceError``."""
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
     if reader.schema is not None:
         return declared_schema(path, reader.schema)
-    with _translated(who, "be looked at"):
+    with _translated(subject, "be read"):
         files = list_first(hdfs, path, reader.recursive)
         if not files:
             raise SourceError(
-                f"There is no file at {path} in HDFS to learn the columns from. "
-                "Add one, or give schema='column type, ..'."
+                f"There is no file at {path} in HDFS to infer the columns from. Add one, or set schema='column type, "
+                "..'."
             )
         found = from_arrow_schema(parquet_schema(hdfs, files[-1]).remove_metadata())
     return StructType([StructField(field.name, field.dataType, nullable=True) for field in found.fields])

@@ -78,6 +78,4 @@ def _matching(hdfs: WebHdfs, pattern: str, recursive: bool) -> Iterator[FileStat
 
 
 def _missing(path: str) -> SourceError:
-    return SourceError(
-        f"There is no file or folder {path} in HDFS. Create it, or correct the path; an empty folder will do."
-    )
+    return SourceError(f"There is no file or folder {path} in HDFS. Create it (it may be empty), or correct the path.")

@@ -98,8 +98,8 @@ def _columns_of(record: FileRecord, there: pa.Schema, schema: pa.Schema) -> list
         if len(same) > 1:
             names = " and ".join(repr(each.name) for each in same)
             raise SchemaError(
-                f"{record.path} has the columns {names}, which differ only by case: column {field.name!r} cannot be "
-                "told apart. Write the file again under other names."
+                f"{record.path} has the columns {names}, which differ only by case: column {field.name!r} is "
+                "ambiguous. Rewrite the file with other names."
             )
         for each in same:
             if not _is_readable(each.type, field.type):
@@ -159,8 +159,8 @@ def _conformed(record: FileRecord, field: pa.Field, column: pa.Array | None, row
     except pa.ArrowException as error:
         raise SourceError(
             f"Column {field.name!r} of {record.path} is {shown_type(column.type)}, which cannot be read as "
-            f"{shown_type(field.type)}: {with_spark_types(error)}. "
-            "Declare the type that the files have, and cast in the pipeline."
+            f"{shown_type(field.type)}: {with_spark_types(error)}. Declare the type that the files have, and cast in "
+            "the pipeline."
         ) from error
 
 
@@ -174,5 +174,5 @@ def _opened(hdfs: WebHdfs, record: FileRecord) -> pq.ParquetFile:
 
 def _damaged(record: FileRecord, error: Exception) -> SourceError:
     return SourceError(
-        f"{record.path} is not a whole Parquet file: {error}. Move it away, or write it again under a new name."
+        f"{record.path} is not a complete Parquet file: {error}. Move it away, or rewrite it under a new name."
     )

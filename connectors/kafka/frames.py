@@ -102,7 +102,7 @@ class RecordFormat:
         dropped: Observation | None,
         unread: frozenset[str] = frozenset(),
     ) -> DataFrame:
-        """As :meth:`frame`, with an additional column: topic and number of each record's partition."""
+        """Like :meth:`frame`, with an additional column: topic and number of each record's partition."""
         located = replace(self, metadata=(*self.metadata, (_OF_TOPIC, "topic"), (_OF_PARTITION, "partition")))
         frame = located.frame(spark, connection, ranges, dropped, unread)
         partition = f"concat_ws('/', {_OF_TOPIC}, {_OF_PARTITION}) AS {SOURCE_PARTITION}"

@@ -78,8 +78,8 @@ class Library:
                 function = getattr(found, name, None)
                 if function is None:
                     raise SourceError(
-                        f"confluent-kafka {version()[0]} in {file} does not show {name} of librdkafka, which the Kafka "
-                        "source reads by. Install one of its wheels: pip install --force-reinstall "
+                        f"confluent-kafka {version()[0]} in {file} does not export {name} of librdkafka, which the "
+                        "Kafka source requires. Install one of its wheels: pip install --force-reinstall "
                         "--only-binary confluent-kafka confluent-kafka"
                     )
                 function.restype, function.argtypes = result, arguments

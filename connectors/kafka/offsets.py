@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 Offsets = dict[str, dict[int, int]]
-"""By topic and partition."""
+"""Keyed by topic and partition."""
 
 
 @dataclass(frozen=True, order=True)

@@ -18,7 +18,7 @@ def selection(what: str, topics: str | Sequence[str] | None, pattern: str | None
     """Check the options for topics, by name or by pattern. Raises ``OptionError``."""
     names = (topics,) if isinstance(topics, str) else tuple(topics or ())
     if bool(names) == (pattern is not None):
-        raise OptionError(f"{what} needs topics, or a pattern of their names: one of the two.")
+        raise OptionError(f"{what} requires either topics or a pattern of their names.")
     if pattern is not None:
         try:
             re.compile(pattern)

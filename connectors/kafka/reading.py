@@ -95,8 +95,8 @@ class RangeReader:
             elif time.monotonic() - heard > SILENCE_SECONDS:
                 waiting = next(iter(self._open.values()))
                 raise SourceError(
-                    f"Kafka at {self._connection.servers} gave nothing for {SILENCE_SECONDS:g} s, while {waiting} was "
-                    "being read. See that its brokers run; the epoch is run again."
+                    f"Kafka at {self._connection.servers} returned no data for {SILENCE_SECONDS:g} s, while {waiting} "
+                    "was being read. Check that its brokers run; the epoch is rerun."
                 )
 
     def _taken(self, records: Records) -> Records:
@@ -140,11 +140,11 @@ class RangeReader:
             first, end = self._consumer.bounds((range.topic, range.partition), ANSWER_SECONDS)
             there = f"Kafka has offsets {first} to {end} now"
         except Exception as error:  # noqa: BLE001  any failure: the range is lost in any case
-            there = f"there is no such partition any more ({translated(error).message.splitlines()[0]})"
+            there = f"the partition no longer exists ({translated(error).message.splitlines()[0]})"
         return SourceChanged(
             f"Kafka at {self._connection.servers} has lost a part of {range}, which was not read yet: {there}. "
-            "Retention was too short, or the topic was made again. Records are missing: start a new application or "
-            "fork, which begins with what is there."
+            "Retention was too short, or the topic was recreated. Records are lost: start a new application or a "
+            "fork, which begins with the existing records."
         )
 
 

@@ -68,12 +68,12 @@ def sink(
     """
     what = "kafka.sink"
     check_choice(what, "format", format, FORMATS)
-    check_delivery(what, delivery, DELIVERIES, "a topic keeps every record, also one that is there again")
+    check_delivery(what, delivery, DELIVERIES, "a topic keeps every record, also a repeated one")
     for name, number in {"shards": shards, "create": create, "transaction_records": transaction_records}.items():
         check_positive(what, name, number, whole=True)
     check_positive(what, "transaction_timeout_seconds", transaction_timeout_seconds, whole=False)
     if transaction_timeout_seconds < SHORTEST_TIMEOUT:
-        raise OptionError(f"{what}: transaction_timeout_seconds is less than {SHORTEST_TIMEOUT:g}. Give it more.")
+        raise OptionError(f"{what}: transaction_timeout_seconds is less than {SHORTEST_TIMEOUT:g}. Raise it.")
     if topic is None and topic_column is None:
         raise OptionError(f"{what} needs a topic, or a column that names it: topic_column='..'.")
     settings = KafkaSinkSettings(
@@ -124,7 +124,7 @@ def _encoder(what: str, format: str, schema: str | None) -> Encoder:
         parsed(schema)
         return AvroEncoder(schema)
     if schema is not None:
-        raise OptionError(f"{what}: schema is for format='avro'; with {format!r} the columns say it all.")
+        raise OptionError(f"{what}: schema is for format='avro'; with {format!r} the columns determine it.")
     return JsonEncoder() if format == "json" else ColumnEncoder(text=format == "string")
 
 

@@ -323,12 +323,12 @@ class KafkaSource(Source):
         for name, identity in known.items():
             if not self._selection.includes(name) or (name in topics and topics[name].identity == identity):
                 continue
-            what = "was deleted and made again" if name in topics else "is not there any more"
+            what = "was deleted and made again" if name in topics else "no longer exists"
             read = ", ".join(f"{number}: {offset}" for number, offset in self._positions.get(name, {}).items())
             raise SourceChanged(
                 f"Topic {name} of Kafka at {self._connection.servers} {what}. It was read up to these offsets "
-                f"(partition: offset): {read}; whether records came after them cannot be known. To go on without it, "
-                "leave it out of the source's topics; to read the new topic, start a new application or fork."
+                f"(partition: offset): {read}; later records may have been lost. To continue without it, remove it "
+                "from the source's topics; to read the new topic, start a new application or a fork."
             )
 
     def _check_kept(self, ends: Offsets) -> None:
@@ -344,11 +344,11 @@ class KafkaSource(Source):
             first = firsts.get(topic, {}).get(number, 0)
             if not first <= position <= end:
                 lost = OffsetRange(topic, number, position, first) if position < first else None
-                gone = f"offsets {position} to {lost.end} are gone" if lost else f"it ends at {end}"
+                gone = f"offsets {position} to {lost.end} are missing" if lost else f"it ends at {end}"
                 raise SourceChanged(
                     f"Topic {topic}, partition {number}, of Kafka at {self._connection.servers} was read up to offset "
-                    f"{position}, but {gone}: retention was too short, or the topic was cut. Records are missing: "
-                    "start a new application or fork, which begins with what is there."
+                    f"{position}, but {gone}: retention was too short, or the topic was truncated. Records "
+                    "are lost: start a new application or a fork, which begins with the existing records."
                 )
         self._beginnings_checked = True
 

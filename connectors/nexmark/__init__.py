@@ -81,11 +81,11 @@ def source(
         read.whole("events", events, 1, 1 << 40)
     if (read.share("late_share", late_share) > 0) != (late_by is not None):
         raise OptionError(
-            f"nexmark.source: late_share is {late_share!r} and late_by {late_by!r}; events that come late need both, "
-            "such as late_share=0.05, late_by='1 minute'."
+            f"nexmark.source: late_share is {late_share!r} and late_by {late_by!r}; late events require both, such as "
+            "late_share=0.05, late_by='1 minute'."
         )
     if skew is not None and partitions == 1:
-        raise OptionError("nexmark.source: skew is between partitions, and there is one. Give partitions=.. as well.")
+        raise OptionError("nexmark.source: skew requires several partitions. Set partitions=.. as well.")
     if paced not in (None, True, False):
         raise OptionError(f"nexmark.source: paced is {paced!r}; it must be True or False.")
     model = Model(
@@ -155,16 +155,16 @@ def _side_input(rows: int, spark: SparkSession) -> DataFrame:
 class Parameters(BaseModel, extra="forbid"):
     """Parameters of the queries in ``examples/nexmark``."""
 
-    events: int | None = Field(default=100_000, description="number of events; null is without end")
-    events_per_second: int = Field(default=10_000, description="how many happen in a second of their time")
-    seed: int = Field(default=0, description="another seed, other events")
-    partitions: int = Field(default=1, description="partitions of the stream of events")
-    first_event_at: str = Field(default=FIRST_EVENT_AT, description="when the first one happens, ISO 8601")
-    late_share: float = Field(default=0.0, description="share of events that come late")
-    late_by: str | None = Field(default=None, description="how late: '10 seconds'")
-    skew: str | None = Field(default=None, description="how far the last partition is behind the first: '2 seconds'")
-    delay: str = Field(default="1 second", description="how far watermarks are behind; what is later than that is late")
-    output: str | None = Field(default=None, description="folder for what comes out; printed if there is none")
+    events: int | None = Field(default=100_000, description="number of events; null: unbounded")
+    events_per_second: int = Field(default=10_000, description="events per second of event time")
+    seed: int = Field(default=0, description="seed of the events")
+    partitions: int = Field(default=1, description="number of partitions of the stream")
+    first_event_at: str = Field(default=FIRST_EVENT_AT, description="event time of the first event, ISO 8601")
+    late_share: float = Field(default=0.0, description="share of late events")
+    late_by: str | None = Field(default=None, description="delay of late events: '10 seconds'")
+    skew: str | None = Field(default=None, description="delay of the last partition behind the first: '2 seconds'")
+    delay: str = Field(default="1 second", description="delay of watermarks; older events are late")
+    output: str | None = Field(default=None, description="output folder; results are printed if it is empty")
 
     def source(self) -> SourceDefinition:
         """The source of events with these parameters."""

@@ -106,7 +106,7 @@ def length(name: str, value: object) -> int:
             found = None
     if found is None or not _MICROSECOND <= found <= timedelta(days=_LONGEST_DAYS):
         raise OptionError(
-            f"nexmark.source: {name} is {value!r}; it is a length of time above 0, such as '10 seconds', in "
+            f"nexmark.source: {name} is {value!r}; it must be a duration above 0, such as '10 seconds', in "
             f"{', '.join(_UNITS[:-1])} or {_UNITS[-1]}, and at most {_LONGEST_DAYS:,} days."
         )
     return found // _MICROSECOND
@@ -125,20 +125,21 @@ def event_time(name: str, value: object) -> int:
             found = None
     if found is None or not 1900 <= found.year <= 2999:
         raise OptionError(
-            f"nexmark.source: {name} is {value!r}; it is a time such as '2015-07-15T00:00:00Z', between 1900 and 2999."
+            f"nexmark.source: {name} is {value!r}; it must be a time such as '2015-07-15T00:00:00Z', between 1900 and "
+            "2999."
         )
     return ((found if found.tzinfo else found.replace(tzinfo=UTC)) - _START) // _MICROSECOND
 
 
 def whole(name: str, value: object, least: int, most: int) -> int:
-    """Check an integer option. Raises ``OptionError`` for a value that is no integer from ``least`` to ``most``."""
+    """Check an integer option. Raises ``OptionError`` for a value that is not an integer from ``least`` to ``most``."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise OptionError(f"nexmark.source: {name} is {value!r}; it is a whole number from {least} to {most}.")
+        raise OptionError(f"nexmark.source: {name} is {value!r}; it must be an integer from {least} to {most}.")
     return value
 
 
 def share(name: str, value: object) -> float:
     """Check a share. Raises ``OptionError`` for a value that is not a number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise OptionError(f"nexmark.source: {name} is {value!r}; it is a share, a number from 0 to 1.")
+        raise OptionError(f"nexmark.source: {name} is {value!r}; it must be a number from 0 to 1.")
     return float(value)

@@ -174,7 +174,7 @@ _RANKS = f"{_WHOLE}: use percentile_approx(x, 0.5), or process() with a MapState
 _MODE = f"{_WHOLE}: use process() with a MapState of how often each value was seen"
 _LIST = "grows with every row: use process() with a ListState"
 _ORDER = (
-    "depends on the order of rows, which neither Spark nor the cut into epochs fixes. Say by what: "
+    "depends on the order of rows, which neither Spark nor the division into epochs determines. Specify the order: "
     "F.first('v', order_by='time') and F.last('v', order_by='time'), in SQL min_by(v, time) and max_by(v, time)"
 )
 _POWERS = "is not kept: aggregate count(x), sum(x), sum(x * x), .. as decimals, and compute it from these downstream"

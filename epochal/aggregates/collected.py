@@ -29,7 +29,7 @@ LARGEST_LIMIT = 100_000_000
 
 _KEPT = (
     "in the state of their key, and writes them again in every epoch that has rows of the key; "
-    f"more than {USUAL_LIMIT} of one key fail the epoch, unless limit=.. says another number."
+    f"more than {USUAL_LIMIT} of one key fail the epoch, unless limit=.. sets another number."
 )
 
 

@@ -37,7 +37,7 @@ def located(
         if _OVERFLOW.search(before):
             return ComputationFailed(
                 f"A number leaves its type in the columns that operator {plan.operator!r} reads. "
-                "Cast what they are computed from: integers to decimal(38,0), decimals to more digits, or both to "
+                "Cast their inputs: integers to decimal(38,0), decimals to more digits, or both to "
                 "double."
             )
         return ComputationFailed(

@@ -149,8 +149,8 @@ class LeastOrGreatest(MergeableAggregate):
     largest: bool
     always_merged: ClassVar[bool] = True
     cost: ClassVar[str | None] = (
-        "over changes keeps every distinct value of a key, with how often it is there, as a row of state of its own: "
-        "the next one counts when it is taken back."
+        "over changes stores every distinct value of a key, with its count, as a separate row of state: the next "
+        "value counts when one is retracted."
     )
 
     def resolved(self, type_of: TypeOf) -> LeastOrGreatest:

@@ -104,8 +104,8 @@ class Percentile(_Sketch):
     type: str = "double"
 
     cost = (
-        "keeps a sketch of up to 70 bytes * accuracy per key (accuracy 10000 if not said), which every epoch that has "
-        "rows of the key writes again. Say an accuracy of 100 or 1000 where that is enough."
+        "keeps a sketch of up to 70 bytes * accuracy per key (default accuracy: 10000), which every epoch with rows "
+        "of the key rewrites. Set an accuracy of 100 or 1000 if that suffices."
     )
 
     def resolved(self, type_of: TypeOf) -> Percentile:

@@ -1,4 +1,4 @@
-"""A background service: a step that a thread of its own repeats, with one life cycle and one format of its log."""
+"""A background service: a step that a separate thread repeats, with one life cycle and one format of its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A background task: one function call in a thread of its own."""
+"""A background task: one function call in a separate thread."""
 
 from __future__ import annotations
 

@@ -26,7 +26,9 @@ def create(
         Role,
         typer.Option("--role", help="viewer < operator (start, stop, roll back) < author (submit code) < admin."),
     ] = Role.VIEWER,
-    days: Annotated[float | None, typer.Option("--days", min=0, help="Lifetime in days.  [default: unlimited]")] = None,
+    days: Annotated[
+        float | None, typer.Option("--days", min=0, help="Lifetime in days.  \\[default: unlimited]")
+    ] = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -58,7 +60,9 @@ def rotate(
     id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as `epochal tokens list` shows it.")],
     days: Annotated[
         float | None,
-        typer.Option("--days", min=0, help="Lifetime of the new token in days.  [default: the expiry of the old one]"),
+        typer.Option(
+            "--days", min=0, help="Lifetime of the new token in days.  \\[default: the expiry of the old one]"
+        ),
     ] = None,
     url: Url = None,
     as_json: Json = False,

@@ -74,7 +74,7 @@ def apply(
         typer.echo(encode(schema()))
         return
     if not file:
-        raise typer.BadParameter("Give a file, or - for standard input.", param_hint="--file")
+        raise typer.BadParameter("Specify a file, or - for standard input.", param_hint="--file")
     desired, accepted = read_desired(file), acceptance(accept_changed, accept_partial)
     if any(accepted.values()) and len(desired) > 1:
         raise typer.BadParameter(

@@ -24,7 +24,7 @@ app = typer.Typer(
 )
 
 From = Annotated[str, typer.Option("--from", metavar="URL", help="Location of backups: a folder, or any fsspec URL.")]
-Id = Annotated[str | None, typer.Option("--backup", metavar="ID", help="Id of the backup.  [default: the newest]")]
+Id = Annotated[str | None, typer.Option("--backup", metavar="ID", help="Id of the backup.  \\[default: the newest]")]
 
 
 @app.command()
@@ -87,7 +87,7 @@ def prune(
     """Remove old backups and the files that only they reference. With both --keep and --older-than, a backup is removed
     if both apply. The newest backup is always kept. At least one kept backup must be intact."""
     if keep is None and older_than is None:
-        raise typer.BadParameter("Give --keep, --older-than, or both.")
+        raise typer.BadParameter("Specify --keep, --older-than, or both.")
     seconds = None if older_than is None else older_than * 86_400
     place = _absolute(source)
     with connected(url, as_json) as session:
@@ -157,9 +157,8 @@ def _absolute(place: str) -> str:
 
 def _created(backed_up: Backup) -> RenderableType:
     said = (
-        f"Backup {backed_up.id} of {backed_up.at:%Y-%m-%d %H:%M:%S} UTC in {backed_up.to}: "
-        f"{backed_up.snapshots} snapshots, "
-        f"{backed_up.files.files} files ({backed_up.files.bytes / 1e6:.1f} MB), {backed_up.copied.files} "
+        f"Backup {backed_up.id} of {backed_up.at:%Y-%m-%d %H:%M:%S} UTC in {backed_up.to}: {backed_up.snapshots} "
+        f"snapshots, {backed_up.files.files} files ({backed_up.files.bytes / 1e6:.1f} MB), {backed_up.copied.files} "
         f"({backed_up.copied.bytes / 1e6:.1f} MB) copied."
     )
     return Text(said)

@@ -39,10 +39,10 @@ app = typer.Typer()
 def export_application(
     name: Name,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file.  [default: APP-EPOCH.epochal]")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file.  \\[default: APP-EPOCH.epochal]")
     ] = None,
     epoch: Annotated[
-        int | None, typer.Option("--epoch", min=0, help="Export this epoch.  [default: the latest]")
+        int | None, typer.Option("--epoch", min=0, help="Export this epoch.  \\[default: the latest]")
     ] = None,
     savepoint: Annotated[str | None, typer.Option("--savepoint", "-s", metavar="NAME")] = None,
     tag: Annotated[str | None, typer.Option("--tag", metavar="NAME")] = None,
@@ -91,7 +91,7 @@ def import_bundle(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Bundle written by `epochal export`.")],
     name: Annotated[
         str | None,
-        typer.Option("--name", metavar="APP", help="Name of the application.  [default: its name in the bundle]"),
+        typer.Option("--name", metavar="APP", help="Name of the application.  \\[default: its name in the bundle]"),
     ] = None,
     parameter: Parameter = None,
     parameters: ParametersFile = None,
@@ -108,7 +108,7 @@ def import_bundle(
         typer.Option(
             "--keep",
             metavar="SINK",
-            help="Let this sink write to the same target as the exported application. Repeatable.",
+            help="Keep the target of this sink of the exported application. Repeatable.",
         ),
     ] = None,
     source_at: Annotated[
@@ -116,7 +116,7 @@ def import_bundle(
         typer.Option(
             "--source-at",
             metavar="SOURCE=TIME",
-            help="Continue this source at a time, where brokers differ. Repeatable.",
+            help="Continue this source at a time, for other brokers. Repeatable.",
         ),
     ] = None,
     setting: Setting = None,

@@ -205,7 +205,7 @@ class LineageView:
 
 
 def _in_ascii(text: Text) -> Text:
-    """The same text, its few signs beyond ASCII replaced one by one, so that styles stay where they are."""
+    """The text in ASCII; other characters are replaced one by one, so that styles keep their positions."""
     text.plain = text.plain.translate(_SIGNS).encode("ascii", "replace").decode()
     return text
 

@@ -14,7 +14,7 @@ def listen(host: str, port: int, prefix: str = "--") -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except socket.gaierror as error:
-        raise OptionError(f"{host!r} is no address of this machine; choose another {prefix}host.") from error
+        raise OptionError(f"{host!r} is not an address of this machine; choose another {prefix}host.") from error
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -69,7 +69,7 @@ def restore(
     start: bool,
     quick: bool,
 ) -> None:
-    """Raises what ``Restore.run`` raises. ``settings``: options, by name of the setting; ``None``: not given."""
+    """Raises the errors of ``Restore.run``. ``settings``: options, by name of the setting; ``None``: not given."""
     options = {name: value for name, value in settings.items() if value is not None}
     found = Arguments(options, None).load().settings
     writable(found.data, "--home", 0o700)
@@ -80,10 +80,9 @@ def restore(
         output.warn(f"Not in the backup: {problem}")
     for branch, application in report.unknown_branches:
         output.warn(
-            f"The store contains branch {branch} of {application}, which was created after the backup and is "
-            f"not in the "
-            "restored catalog. If it is the result of a rollback, sinks do not show the output of the restored branch: "
-            "see docs/operations/backup.md."
+            f"The store contains branch {branch} of {application}, which was created after the backup and is not in "
+            "the restored catalog. If it is the result of a rollback, sinks do not show the output of the restored "
+            "branch: see docs/operations/backup.md."
         )
 
 
@@ -121,8 +120,7 @@ def _restored(report: RestoreReport, token_file: Path) -> RenderableType:
         f"All tokens are revoked; the new admin token is in {token_file}.",
         (
             "Next: `epochal up`, then `epochal start APP`. An application whose sinks show later epochs does not "
-            "start; the "
-            "error explains how to continue."
+            "start; the error explains how to continue."
         ),
     ]
     return Group(Text(lines[0]), table, *(Text(line) for line in lines[1:]))
@@ -140,7 +138,7 @@ def verify_store(
     with output.busy("Verifying"):
         discovered = discover(store)
         if not discovered.roots and not discovered.unreadable:
-            raise InvalidInput(f"{url} contains no snapshots. Give the root of a snapshot store.")
+            raise InvalidInput(f"{url} contains no snapshots. Specify the root of a snapshot store.")
         report = Verification(store, discovered.roots, quick=quick).run(repair=repair)
     answer = verification_answer(report).model_dump(mode="json")
     document = {**answer, "unreadable": list(discovered.unreadable), "cut_off": discovered.cut_off}

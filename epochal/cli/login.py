@@ -37,7 +37,7 @@ def login(
         bool, typer.Option("--id-token", help="Send the ID token to the control plane instead of the access token.")
     ] = False,
     name: Annotated[
-        str | None, typer.Option("--name", help="Name of the context.  [default: the control plane's URL]")
+        str | None, typer.Option("--name", help="Name of the context.  \\[default: the control plane's URL]")
     ] = None,
     url: Url = None,
     as_json: Json = False,
@@ -62,7 +62,7 @@ def login(
 @app.command()
 def logout(
     name: Annotated[
-        str | None, typer.Argument(metavar="CONTEXT", help="Name of the context.  [default: the current one]")
+        str | None, typer.Argument(metavar="CONTEXT", help="Name of the context.  \\[default: the current one]")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -103,7 +103,7 @@ def list_contexts(as_json: Json = False) -> None:
 def use(
     name: ContextName,
     project: Annotated[
-        str | None, typer.Option("--project", help="Default project of the context.  [default: unchanged]")
+        str | None, typer.Option("--project", help="Default project of the context.  \\[default: unchanged]")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -52,10 +52,9 @@ HELP = (
     "`epochal run FILE` runs a pipeline without a control plane."
 )
 EPILOG = (
-    "[bold]Exit codes:[/bold] 0 done · 1 failed · 2 wrong usage · 3 not found · 4 conflict · "
-    "5 control plane unavailable · 6 not allowed · 130 interrupted. docs/reference/command-line.md lists the code of "
-    "each error.\n\n"
-    "[bold]Environment:[/bold] EPOCHAL_URL and EPOCHAL_TOKEN (control plane and access token), "
+    "[bold]Exit codes:[/bold] 0 done · 1 failed · 2 wrong usage · 3 not found · 4 conflict · 5 control plane "
+    "unavailable · 6 not allowed · 130 interrupted. docs/reference/command-line.md lists the code of each "
+    "error.\n\n[bold]Environment:[/bold] EPOCHAL_URL and EPOCHAL_TOKEN (control plane and access token), "
     "EPOCHAL_PROJECT (project), EPOCHAL_HOME (data directory of a local control plane, with its admin.token), "
     "EPOCHAL_DEBUG=1 (tracebacks), NO_COLOR."
 )
@@ -120,7 +119,7 @@ def _options(
         typer.Option(
             "--project",
             metavar="PROJECT",
-            help="Project of the applications.  [default: EPOCHAL_PROJECT, the context's project, or default]",
+            help="Project of the applications.  \\[default: EPOCHAL_PROJECT, the context's project, or default]",
         ),
     ] = None,
 ) -> None:

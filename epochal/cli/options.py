@@ -16,22 +16,22 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON
 Url = Annotated[
     str | None,
     typer.Option(
-        "--url", help="URL of the control plane.  [default: EPOCHAL_URL, the current context, or http://127.0.0.1:8765]"
+        "--url",
+        help="URL of the control plane.  \\[default: EPOCHAL_URL, the current context, or http://127.0.0.1:8765]",
     ),
 ]
 Home = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Data directory.  [default: EPOCHAL_HOME]", show_default=False)
+    Path | None, typer.Option(metavar="DIR", help="Data directory.  \\[default: EPOCHAL_HOME]", show_default=False)
 ]
 Store = Annotated[
-    str | None, typer.Option(metavar="URL", help="URL of the snapshot store.  [default: in the data directory]")
+    str | None, typer.Option(metavar="URL", help="URL of the snapshot store.  \\[default: in the data directory]")
 ]
 DatabaseUrl = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="URL of the catalog (SQLite or PostgreSQL), without a password.  [default: EPOCHAL_DATABASE_URL, "
-        "or SQLite in the "
-        "data directory]",
+        help="URL of the catalog (SQLite or PostgreSQL), without a password.  \\[default: EPOCHAL_DATABASE_URL, "
+        "or SQLite in the data directory]",
         show_default=False,
     ),
 ]
@@ -70,8 +70,7 @@ Drain = Annotated[
     typer.Option(
         "--drain/--no-drain",
         help="At the end of bounded input, emit open windows, unmatched rows and timers in a last epoch; or "
-        "stop without "
-        "it, so that the application can be started again.",
+        "stop without it, so that the application can be started again.",
     ),
 ]
 Parameter = Annotated[
@@ -203,4 +202,6 @@ def time_of(text: str, option: str) -> datetime:
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a time: 2030-01-01T00:00:00.", param_hint=option) from None
+        raise typer.BadParameter(
+            f"{text!r} is not a time. Use the format 2030-01-01T00:00:00.", param_hint=option
+        ) from None

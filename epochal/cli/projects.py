@@ -17,14 +17,14 @@ app = typer.Typer(help="Manage projects and their quotas.", no_args_is_help=True
 
 Name = Annotated[str, typer.Argument(metavar="PROJECT", help="The project's name.")]
 Applications = Annotated[
-    int | None, typer.Option("--applications", min=0, help="Maximum number of applications.  [default: unlimited]")
+    int | None, typer.Option("--applications", min=0, help="Maximum number of applications.  \\[default: unlimited]")
 ]
 Running = Annotated[
-    int | None, typer.Option("--running", min=0, help="Maximum number of running executions.  [default: unlimited]")
+    int | None, typer.Option("--running", min=0, help="Maximum number of running executions.  \\[default: unlimited]")
 ]
 Subtasks = Annotated[
     int | None,
-    typer.Option("--subtasks", min=0, help="Maximum total parallelism of running executions.  [default: unlimited]"),
+    typer.Option("--subtasks", min=0, help="Maximum total parallelism of running executions.  \\[default: unlimited]"),
 ]
 
 

@@ -78,9 +78,11 @@ def plan_view(plan: RollbackPlan) -> RenderableType:
         span = f"{plan.epochs} epochs ({plan.first} to {plan.last}){later}"
         lines.append(Text(f"{span} are discarded. They can be read until they expire."))
     if plan.uncounted:
-        lines.append(Text(f"{plan.uncounted} of them are not readable any more. Their output in sinks is not counted."))
+        lines.append(Text(f"{plan.uncounted} of them are no longer readable. Their output in sinks is not counted."))
     if plan.version_then is not None and plan.version_then != plan.version:
-        lines.append(Text(f"Version {plan.version_then} made the snapshot; version {plan.version} continues from it."))
+        lines.append(
+            Text(f"Version {plan.version_then} created the snapshot; version {plan.version} continues from it.")
+        )
     if plan.lost is not None:
         lost = (
             f"Sinks show epochs up to {plan.lost} that are missing in this catalog, which was restored from a backup. "

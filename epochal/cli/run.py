@@ -54,7 +54,7 @@ def run(
         typer.Option(
             "--directory",
             metavar="DIR",
-            help="Directory for state; the next run continues from it.  [default: a temporary directory]",
+            help="Directory for state; the next run continues from it.  \\[default: a temporary directory]",
             show_default=False,
         ),
     ] = None,

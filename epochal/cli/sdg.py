@@ -52,7 +52,7 @@ def explain(
         raise InvalidInput(f"{file.name} has several programs; choose one with --program: {', '.join(found)}.")
     chosen = program or next(iter(found))
     if chosen not in found:
-        raise InvalidInput(f"{file.name} has no program {chosen!r}. There are: {', '.join(found)}.")
+        raise InvalidInput(f"{file.name} has no program {chosen!r}. Programs of the file: {', '.join(found)}.")
     dataflow = translate(found[chosen])
     if format is Format.TEXT or as_json:
         output.result(dataflow_document(dataflow), lambda: dataflow_tree(dataflow, file))

@@ -48,7 +48,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True)
 class Known:
-    """One setting of the model. ``path``: of the field in ``Settings``."""
+    """One setting of the model. ``path``: path of the field in ``Settings``."""
 
     path: tuple[str, ...]
     field: FieldInfo

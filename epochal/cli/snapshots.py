@@ -81,7 +81,7 @@ def tag(
 ) -> None:
     """Tag a snapshot. Tags do not prevent expiry; pins do. Without EPOCH and TAG, list the tags."""
     if (epoch is None) != (tag is None):
-        raise typer.BadParameter("Give both EPOCH and TAG, or neither.", param_hint="TAG")
+        raise typer.BadParameter("Specify both EPOCH and TAG, or neither.", param_hint="TAG")
     with connected(url, as_json) as session:
         annotations = session.client.application(name).annotations
         if epoch is None or tag is None:

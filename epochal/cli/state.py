@@ -115,7 +115,7 @@ def get(
     columns: Sequence[str | None] = key_columns(key[0]) if len(key) == 1 else key
     then: Moment = {"epoch": epoch, "savepoint": savepoint, "tag": tag, "at": moment(at)}
     if history and blame:
-        raise typer.BadParameter("Give only one of them.", param_hint="--history / --blame")
+        raise typer.BadParameter("Specify only one of them.", param_hint="--history / --blame")
     if (history or blame) and (min_epoch is not None or wait_seconds is not None or isolation is not None):
         raise typer.BadParameter(
             "Cannot be combined with --min-epoch, --wait-seconds and --isolation.", param_hint="--history / --blame"

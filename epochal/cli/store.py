@@ -31,7 +31,7 @@ def gc(
     ] = False,
     grace: Annotated[
         float | None,
-        typer.Option("--grace", min=0, metavar="SECONDS", help="Keep files younger than this.  [default: 3600]"),
+        typer.Option("--grace", min=0, metavar="SECONDS", help="Keep files younger than this.  \\[default: 3600]"),
     ] = None,
     foreign: Annotated[
         list[str] | None,
@@ -66,7 +66,7 @@ def gc(
 def verify(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[APP]", help="Verify the snapshots of this application.  [default: all snapshots]"),
+        typer.Argument(metavar="[APP]", help="Verify the snapshots of this application.  \\[default: all snapshots]"),
     ] = None,
     store: Annotated[
         str | None,

@@ -126,7 +126,7 @@ def fork(
     """
     named = {"--epoch": epoch, "--savepoint": savepoint, "--tag": tag, "--at": at}
     if len([each for each in named.values() if each is not None]) > 1:
-        raise typer.BadParameter("Give only one of --epoch, --savepoint, --tag and --at.", param_hint="--epoch")
+        raise typer.BadParameter("Specify only one of --epoch, --savepoint, --tag and --at.", param_hint="--epoch")
     if into is not None and (at is not None or file is not None):
         option = "--at" if at is not None else "--file"
         raise typer.BadParameter(f"A fork into another project does not support {option}.", param_hint=option)

@@ -98,7 +98,7 @@ def _confirm(sure: bool, question: str) -> None:
 
 def _finish(session: Session, operation: Operation, wait: bool, said: str) -> None:
     if not wait:
-        session.output.result(operation, Text(f"The driver is asked to, by operation {operation.id}."))
+        session.output.result(operation, Text(f"Requested from the driver by operation {operation.id}."))
         return
     operation = session.wait(operation, "Waiting for the driver")
     session.output.result(operation, Text(said))

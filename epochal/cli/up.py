@@ -125,7 +125,7 @@ def _announce(output: Output, settings: Settings, servers: Sequence[Companion], 
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_row("control plane", Text(settings.url, style="bold"))
-    grid.add_row("token", Text(document["token_file"] or "none asked for (--no-authentication)"))
+    grid.add_row("token", Text(document["token_file"] or "not required (--no-authentication)"))
     grid.add_row("drivers", Text(settings.internal_url))
     none = f"none: {why_none}" if why_none else "none"
     grid.add_row("warm drivers", Text(str(settings.warm_drivers or none)))

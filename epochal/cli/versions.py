@@ -48,7 +48,7 @@ _STYLES = {
 }
 
 
-OtherFile = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="New code.  [default: unchanged]")]
+OtherFile = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="New code.  \\[default: unchanged]")]
 
 
 @app.command()

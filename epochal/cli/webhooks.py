@@ -34,7 +34,9 @@ def create(
     ] = None,
     secret: Annotated[
         str | None,
-        typer.Option("--secret", envvar="EPOCHAL_WEBHOOK_SECRET", help="Secret for signatures.  [default: a new one]"),
+        typer.Option(
+            "--secret", envvar="EPOCHAL_WEBHOOK_SECRET", help="Secret for signatures.  \\[default: a new one]"
+        ),
     ] = None,
     url: Url = None,
     as_json: Json = False,

@@ -37,7 +37,7 @@ class Projects:
         return read(Project, self._transport.post("/v1/projects", {"name": name, "quotas": dict(quotas or {})}))
 
     def list(self, limit: int | None = None) -> list[Project]:
-        """Projects in which the caller has a role, by name."""
+        """List the projects in which the caller has a role, by name."""
         return self._transport.pages("/v1/projects", Project, limit)
 
     def get(self, name: str) -> Project:
@@ -78,7 +78,7 @@ class Tokens:
         return read(RotatedToken, self._transport.post(path("tokens", id, "rotate"), body))
 
     def delete(self, id: str) -> None:
-        """The token is refused from now on, also after a restart."""
+        """Revoke a token permanently."""
         self._transport.delete(path("tokens", id))
 
 
@@ -89,7 +89,7 @@ class Audit:
         self._transport = transport
 
     def list(self, limit: int | None = 100) -> list[AuditEntry]:
-        """Newest first."""
+        """List entries, newest first."""
         return self._transport.pages("/v1/audit", AuditEntry, limit)
 
 
@@ -116,7 +116,7 @@ class Store:
         return read(CollectionPlan, self._transport.query("/v1/collections/plan", body))
 
     def collect(self, grace_seconds: float | None = None, foreign: Sequence[str] = ()) -> Operation:
-        """Delete what no retained snapshot needs; the operation's result says what went. Raises ``Conflict``."""
+        """Delete files that no retained snapshot needs; the operation's result lists them. Raises ``Conflict``."""
         body = {"grace_seconds": grace_seconds, "foreign": list(foreign)}
         return read(Operation, self._transport.post("/v1/collections", body))
 
@@ -126,23 +126,26 @@ class Store:
         return read(Operation, self._transport.post("/v1/verifications", body))
 
     def back_up(self, to: str) -> Operation:
-        """Copy the catalog and what it names to ``to``: an absolute path on the control plane's machine, or a URL.
+        """Copy the catalog and the files that it references to ``to``: an absolute path on the control plane's machine,
+        or a URL.
 
         The operation's result is a :class:`~epochal.client.models.BackedUp`. Raises ``Conflict`` while files are being
         deleted."""
         return read(Operation, self._transport.post("/v1/backups", {"to": to}))
 
     def plan_pruning(self, place: str, *, keep: int | None = None, older_than_seconds: float | None = None) -> Pruning:
-        """Which backups in ``place`` would go, and how much space that gives. Changes nothing. Raises ``NotFound``;
-        ``Conflict`` where none of those that would stay is whole."""
+        """Plan a pruning of the backups in ``place``: backups that would be removed, and the space freed. Read-only.
+        Raises ``NotFound``, and ``Conflict`` if no remaining backup would be complete."""
         body = {"place": place, "keep": keep, "older_than_seconds": older_than_seconds}
         return read(Pruning, self._transport.query("/v1/backups/prune/plan", body))
 
     def prune_backups(
         self, place: str, *, keep: int | None = None, older_than_seconds: float | None = None
     ) -> Operation:
-        """Remove backups but for the ``keep`` newest and what is younger, and the files that only they name.
+        """Remove all backups except the ``keep`` newest and those below the minimum age, and files that only removed
+        backups reference.
 
-        The operation's result is a :class:`~epochal.client.models.Pruned`. Raises ``Conflict`` while one is made."""
+        The operation's result is a :class:`~epochal.client.models.Pruned`. Raises ``Conflict`` while a backup is
+        created."""
         body = {"place": place, "keep": keep, "older_than_seconds": older_than_seconds}
         return read(Operation, self._transport.post("/v1/backups/prune", body))

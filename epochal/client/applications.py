@@ -1,4 +1,4 @@
-"""Applications: create, start, stop, fork, delete, and access to everything that belongs to one."""
+"""Applications: create, start, stop, fork and delete them, and access their resources."""
 
 from __future__ import annotations
 

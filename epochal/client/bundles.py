@@ -68,7 +68,9 @@ class Exports:
                     raise
         if sha256_of(partial) != sha256:
             partial.unlink()
-            raise FileCorrupt(f"What came as {file} is not what was exported; it is thrown away. Fetch it again.")
+            raise FileCorrupt(
+                f"The checksum of {file} differs from that of the export. The file has been deleted; fetch it again."
+            )
         partial.replace(file)
 
     def _fetch_from(
@@ -93,7 +95,7 @@ class Imports:
         self._transport = transport
 
     def upload(self, file: Path, on_progress: Progress | None = None) -> Upload:
-        """Upload a bundle, going on with what arrived of it before. Raises ``EnvironmentProblem``, ``Conflict``."""
+        """Upload a bundle, resuming an interrupted upload. Raises ``EnvironmentProblem``, ``Conflict``."""
         try:
             size, sha256 = file.stat().st_size, sha256_of(file)
         except OSError as error:
@@ -108,21 +110,21 @@ class Imports:
         return upload
 
     def plan(self, upload: str, **options: Any) -> ImportPlan:
-        """Plan of :meth:`make` with the same options, including missing mappings."""
+        """Plan an import by :meth:`make` with the same options, including missing mappings."""
         return read(ImportPlan, self._transport.query(self._target(upload), {**_options(**options), "dry_run": True}))
 
     def make(self, upload: str, **options: Any) -> Operation:
-        """Make an application of an uploaded bundle: ``name``, ``parameters`` (over the bundle's), ``map`` (old to new
-        values of parameters), ``keep`` (sinks that write where they wrote), ``sources`` (name to the time at which
-        it goes on with other brokers), ``configuration``, ``shadow``, ``start``, ``message``; ``accept_changed`` and
-        ``accept_partial`` as in an upgrade.
+        """Create an application from an uploaded bundle. Options: ``name``, ``parameters`` (merged over the bundle's),
+        ``map`` (old to new parameter values), ``keep`` (sinks that keep their targets), ``sources`` (time by source
+        from which it continues at other brokers), ``configuration``, ``shadow``, ``start``, ``message``;
+        ``accept_changed`` and ``accept_partial`` as in an upgrade.
 
         Raises ``InvalidInput`` (``mapping-needed``, ``invalid-bundle``), ``NameTaken``, ``Conflict``.
         """
         return read(Operation, self._transport.post(self._target(upload), _options(**options)))
 
     def list(self) -> list[Upload]:
-        """Uploads that were not imported yet."""
+        """List uploads that have not been imported yet."""
         return self._transport.pages("/v1/imports", Upload, None)
 
     def delete(self, upload: str) -> None:
@@ -190,11 +192,9 @@ def copied_into(
     accept_changed: Sequence[str] = (),
     accept_partial: Sequence[str] = (),
 ) -> Application:
-    """The new application ``name``, once it is there. ``source`` and ``target`` mean one project each.
-
-    The bundle goes through a temporary folder of this machine, and is deleted. Raises what an export and an import
-    raise, and ``EnvironmentProblem`` where the folder cannot take the bundle.
-    """
+    """Copy an application to another project as ``name``, and wait until it exists. ``source`` and ``target`` are
+    clients for one project each. The bundle is stored temporarily on this machine. Raises the errors of an export and
+    an import, and ``EnvironmentProblem`` if the temporary folder cannot hold the bundle."""
     exports, imports = Exports(source, application), Imports(target)
     export = Operations(source).wait(exports.create(epoch=epoch, savepoint=savepoint, tag=tag, message=message))
     try:
@@ -204,8 +204,8 @@ def copied_into(
             upload = imports.upload(bundle)
     except OSError as error:
         raise EnvironmentProblem(
-            f"The bundle of {application} cannot be kept in {tempfile.gettempdir()} for a while: {error.strerror}. "
-            "Make space there, or set TMPDIR to a folder that has some."
+            f"The bundle of {application} cannot be stored temporarily in {tempfile.gettempdir()}: {error.strerror}. "
+            "Free space there, or set TMPDIR to a folder with enough space."
         ) from error
     try:
         operation = imports.make(

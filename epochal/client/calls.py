@@ -82,8 +82,8 @@ class Entry:
         if waiting and wait_seconds > 0:
             raise NotYetCommitted(
                 f"{len(waiting)} of {len(found)} calls of entry {self._name!r} of {self._application!r} were not "
-                f"answered within {wait_seconds:g} s. They have been accepted: ask again with their request ids, the "
-                f"first of which is {waiting[0]!r}."
+                f"answered within {wait_seconds:g} s. They have been accepted. Request their answers with their "
+                f"request ids, the first of which is {waiting[0]!r}."
             )
         return found
 

@@ -82,7 +82,7 @@ class Webhooks:
     ) -> NewWebhook:
         """Post future events to ``url``. Only this answer contains the ``secret``.
 
-        ``kinds``: of ``epoch.committed``, ``epoch.aborted``, ``attempt.failed``, ``application.failed``.
+        ``kinds``: any of ``epoch.committed``, ``epoch.aborted``, ``attempt.failed``, ``application.failed``.
         """
         body = {
             "url": url,

@@ -128,7 +128,7 @@ def _segment(text: str) -> str:
 def key_segment(columns: tuple[Any, ...]) -> str:
     """The key columns' values in order, comma-separated, each percent-encoded; ``None`` is ``%00``.
 
-    Raises ``InvalidKey`` for a text of one NUL character, which stands for null.
+    Raises ``InvalidKey`` for a text of one NUL character, which represents null.
     """
     return ",".join(quote(_text(value), safe="") for value in columns)
 
@@ -146,7 +146,7 @@ def _text(value: Any) -> str:
         return "\0"
     if value == "\0":
         raise InvalidKey(
-            "A text of one NUL character stands for null in paths and queries. Look up such a key with lookup([..]), "
+            "A text of one NUL character represents null in paths and queries. Look up such a key with lookup([..]), "
             "whose keys are objects."
         )
     if isinstance(value, bool):

@@ -69,8 +69,8 @@ def address_of(url: str | None = None) -> str:
 
 
 def project_at(address: str, project: str | None = None) -> str:
-    """The project that is meant of the control plane at ``address``: the argument first, then EPOCHAL_PROJECT, then
-    what the context of ``epochal login`` for it says, then ``default``. Raises ``OptionError``."""
+    """The project at the control plane ``address``: the argument first, then EPOCHAL_PROJECT, then the project of the
+    context of ``epochal login``, then ``default``. Raises ``OptionError``."""
 
     chosen = project or os.environ.get("EPOCHAL_PROJECT")
     if not chosen:
@@ -78,7 +78,7 @@ def project_at(address: str, project: str | None = None) -> str:
         chosen = DEFAULT_PROJECT if context is None else context[1].project or DEFAULT_PROJECT
     if not is_project(chosen):
         raise OptionError(
-            f"{chosen!r} is not a valid project name: lower-case letters, digits and hyphens, at most "
+            f"{chosen!r} is not a valid project name. Use lower-case letters, digits and hyphens, at most "
             f"{LONGEST_PROJECT}."
         )
     return chosen

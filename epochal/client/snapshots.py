@@ -38,12 +38,12 @@ class Epochs:
         self._path = path("applications", application, "epochs")
 
     def list(self, limit: int | None = 50, state: str | None = None) -> list[Epoch]:
-        """Newest first; only those in ``state`` (started, prepared, committed, aborted) if given. Committed epochs that
-        are long past are in no list but :meth:`folded`."""
+        """Newest first; only those in ``state`` (started, prepared, committed, aborted) if given. Old committed epochs
+        are listed only by :meth:`folded`."""
         return self._transport.pages(self._path, Epoch, limit, {"state": state})
 
     def folded(self) -> builtins.list[FoldedRange]:
-        """Ranges of epochs that were committed, and of which the catalog keeps nothing else; newest first."""
+        """List ranges of committed epochs of which the catalog keeps only a summary, newest first."""
         return self._transport.pages(self._path, FoldedRange, None, {"state": "committed"}, member="folded")
 
     def get(self, epoch: int) -> Epoch:
@@ -58,7 +58,7 @@ class Executions:
         self._application = application
 
     def list(self, limit: int | None = 50) -> list[Execution]:
-        """Newest first."""
+        """Listed newest first."""
         return self._transport.pages(path("applications", self._application, "executions"), Execution, limit)
 
     def get(self, id: str) -> Execution:
@@ -73,7 +73,7 @@ class Savepoints:
         self._application = application
 
     def create(self, name: str, message: str | None = None) -> Operation:
-        """Name the next snapshot. The operation's result is the savepoint."""
+        """Create a savepoint of the next snapshot. The operation's result is the savepoint."""
         target = path("applications", self._application, "savepoints")
         return read(Operation, self._transport.post(target, {"name": name, "message": message}))
 
@@ -95,14 +95,11 @@ class Snapshots:
         self._path = path("applications", application, "snapshots")
 
     def list(self, limit: int | None = 50) -> list[Epoch]:
-        """Newest first."""
+        """Listed newest first."""
         return self._transport.pages(self._path, Epoch, limit)
 
     def get(self, epoch: int | str) -> Snapshot:
-        """One snapshot, with its whole manifest: an epoch, a savepoint, a tag, or ``head``.
-
-        Raises ``SnapshotExpired`` past the retention.
-        """
+        """Read a snapshot with its manifest, by epoch, savepoint, tag, or ``head``. Raises ``SnapshotExpired``."""
         answer = self._transport.get(f"{self._path}/{quote(str(epoch), safe='')}")
         manifest = {name: value for name, value in answer.items() if name not in ("reference", "annotations")}
         return read(Snapshot, {**answer, "manifest": manifest})
@@ -110,15 +107,14 @@ class Snapshots:
     def diff(self, before: int | str, after: int | str) -> SnapshotDiff:
         """Differences between two snapshots: code, parameters, input read between them, keys of each state table.
 
-        A snapshot is an epoch, the name of a savepoint or tag, or ``head``; ``after`` may be another application's,
-        as ``"again:12"``.
-        """
+        A snapshot is an epoch, the name of a savepoint or tag, or ``head``; ``after`` may belong to another
+        application, as in ``"again:12"``."""
         return read(SnapshotDiff, self._transport.get(self._of_diff(before), {"to": after}, DIFF_SECONDS))
 
     def diff_rows(
         self, before: int | str, after: int | str, table: str, *, limit: int | None = None
     ) -> Sequence[DiffRow]:
-        """The rows of one state table that are different, in key order: at most ``limit``, or all."""
+        """The differing rows of one state table, in key order: at most ``limit``, or all."""
         target = f"{self._of_diff(before)}/{quote(table, safe='')}"
         return self._transport.pages(target, DiffRow, limit, {"to": after}, DIFF_SECONDS)
 
@@ -179,20 +175,20 @@ class Transactions:
         self._application = application
 
     def list(self) -> list[Transaction]:
-        """By epoch and sink."""
+        """List open transactions, by epoch and sink."""
         answer = self._transport.get(path("applications", self._application, "transactions"))
         return list(read(TransactionsAnswer, answer).items)
 
     def retry(self, sink: str, epoch: int, message: str | None = None) -> Operation:
-        """Try to commit now, whatever the back-off."""
+        """Retry the commit immediately, regardless of the back-off."""
         return self._decide(sink, epoch, "retry", message)
 
     def commit(self, sink: str, epoch: int, message: str | None = None) -> Operation:
-        """It was applied by hand: this sink goes on without writing it."""
+        """Mark the transaction as applied manually: the sink continues without writing it."""
         return self._decide(sink, epoch, "commit", message)
 
     def abort(self, sink: str, epoch: int, message: str | None = None) -> Operation:
-        """Drop its rows, in this sink alone."""
+        """Discard the transaction's rows in this sink only."""
         return self._decide(sink, epoch, "abort", message)
 
     def _decide(
@@ -211,7 +207,7 @@ def read_lineage(
     slices: bool = False,
     cursor: str | None = None,
 ) -> Lineage:
-    """Pages of a lineage, up to ``limit`` nodes, as one."""
+    """Merge the pages of a lineage, up to ``limit`` nodes."""
     nodes: list[Any] = []
     edges: list[Any] = []
     while True:

@@ -365,7 +365,7 @@ def _moment(epoch: int | None, savepoint: str | None, tag: str | None, at: datet
 
 
 def zoned(at: datetime) -> str:
-    """ISO 8601 with its zone. Raises ``InvalidInput`` for a time without one: which moment would be meant?"""
+    """ISO 8601 with its zone. Raises ``InvalidInput`` for a time without a zone, which is ambiguous."""
     if at.tzinfo is None:
         raise InvalidInput(f"{at} has no time zone; give one, as in datetime.now(timezone.utc).")
     return at.isoformat()

@@ -1,4 +1,4 @@
-"""Calls of people's programs: one control plane, over kept connections, in either flavour."""
+"""Transport of client calls to one control plane over persistent connections, blocking and asynchronous."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ from epochal.wire.problems import error_of_response
 from epochal.wire.projects import path_in
 
 Waiting = Callable[[str], AbstractContextManager[object]]
-"""A context around each request and its repetitions; its argument is the control plane's URL."""
+"""Context manager around each request and its retries; its argument is the control plane's URL."""
 
 
 class Transport:
-    """Requests to one control plane. Thread-safe, as the pool below it is. :class:`~epochal.client.exchanges.Patience`
-    says what is repeated."""
+    """Requests to one control plane. Thread-safe. :class:`~epochal.client.exchanges.Patience` defines the retries."""
 
     def __init__(self, location: Location, timeout_seconds: float, waiting: Waiting = nullcontext) -> None:
         self.location = location
@@ -48,7 +47,7 @@ class Transport:
         )
 
     def of_project(self, project: str) -> Transport:
-        """The same connections, where another project is meant. Close this one only."""
+        """Return a transport for another project over the same connections. Close only the original."""
         other = copy(self)
         other.location = replace(self.location, project=project)
         return other
@@ -57,7 +56,7 @@ class Transport:
         self._calls.close()
 
     def run(self, exchange: Exchange[Result]) -> Result:
-        """Its result, after the requests that it makes."""
+        """Run the exchange's requests, and return its result."""
         try:
             request = next(exchange)
             while True:
@@ -66,7 +65,8 @@ class Transport:
             return cast(Result, end.value)
 
     def send(self, request: Request) -> httpx.Response:
-        """A successful answer. Raises the error that any other one stands for; ``CatalogUnavailable``."""
+        """Send a request, and return a successful answer. Raises the error of any other answer, and
+        ``CatalogUnavailable``."""
         try:
             with self._waiting(self.location.url):
                 response = self._calls.call(
@@ -89,7 +89,7 @@ class Transport:
     def post(
         self, path: str, body: Mapping[str, Any], timeout_seconds: float | None = None, if_match: str | None = None
     ) -> Any:
-        """The JSON answer to a POST of a JSON object; members that are ``None`` are left out."""
+        """The JSON answer to a POST of a JSON object without the members that are ``None``."""
         return document(self.send(posted(path, body, timeout_seconds=timeout_seconds, if_match=if_match)))
 
     def query(
@@ -99,8 +99,8 @@ class Transport:
         timeout_seconds: float | None = None,
         parameters: Query | None = None,
     ) -> Any:
-        """As :meth:`post`, where the call changes nothing, or is repeated by what is in it: without an
-        ``Idempotency-Key``."""
+        """Variant of :meth:`post` without an ``Idempotency-Key``, for calls that change nothing or are idempotent by
+        content."""
         request = posted(path, body, query=parameters, timeout_seconds=timeout_seconds, changes=False)
         return document(self.send(request))
 
@@ -116,7 +116,7 @@ class Transport:
         self.send(Request("DELETE", path, if_match=if_match))
 
     def text(self, path: str, query: Query | None = None) -> str:
-        """The answer to a GET as text, where it is not JSON."""
+        """The answer to a GET as text, for content other than JSON."""
         return self.send(asked(path, query)).text
 
     def pages(
@@ -128,7 +128,7 @@ class Transport:
         timeout_seconds: float | None = None,
         member: str = "items",
     ) -> list[Model]:
-        """The items of a paged list, at most ``limit`` of them, or all; ``member``: what the pages have beside them."""
+        """The items of a paged list, at most ``limit`` or all. ``member``: a further member of the pages to collect."""
         items: list[Model] = []
         cursor: str | None = None
         while limit is None or len(items) < limit:
@@ -144,7 +144,7 @@ class Transport:
     def stream(
         self, path: str, query: Query | None = None, headers: Mapping[str, str] | None = None
     ) -> Iterator[httpx.Response]:
-        """An answer that is read while it comes, without a time limit between its parts."""
+        """A streamed answer, without a timeout between its parts."""
         timeout = httpx.Timeout(self._calls.timeout.connect, read=None)
         try:
             with self._waiting(self.location.url):
@@ -183,7 +183,7 @@ class AsyncTransport:
         await self._calls.close()
 
     async def run(self, exchange: Exchange[Result]) -> Result:
-        """As :meth:`Transport.run`."""
+        """See :meth:`Transport.run`."""
         try:
             request = next(exchange)
             while True:
@@ -192,7 +192,7 @@ class AsyncTransport:
             return cast(Result, end.value)
 
     async def send(self, request: Request) -> httpx.Response:
-        """As :meth:`Transport.send`."""
+        """See :meth:`Transport.send`."""
         try:
             response = await self._calls.call(
                 request.method,

@@ -233,7 +233,7 @@ class Artifacts:
         return read(Artifact, self._transport.get(path("artifacts", sha256)))
 
     def delete(self, sha256: str) -> None:
-        """Delete an artifact that no version of an application is made of. Raises ``Conflict``, which names those."""
+        """Delete an artifact that no version uses. Raises ``Conflict``, which lists the versions that use it."""
         self._transport.delete(path("artifacts", sha256))
 
     def list(self, limit: int | None = None) -> list[Artifact]:

@@ -158,9 +158,10 @@ class SinkBackend(Backend[SinkTransaction]):
 
     @abstractmethod
     def check(self, schema: pa.Schema) -> None:
-        """At submission and start: can rows of this schema be written here? Raises ``SinkError`` or ``SchemaError``."""
+        """Check, at submission and start, that rows of this schema can be written. Raises ``SinkError`` or
+        ``SchemaError``."""
 
     def check_types(self, schema: pa.Schema) -> None:
-        """For tests: the part of :meth:`check` that contacts no server. A sink whose ``check`` contacts its target
+        """Part of :meth:`check` that contacts no server, for tests. A sink whose ``check`` contacts its target
         overrides it. Raises ``SinkError`` or ``SchemaError``."""
         self.check(schema)

@@ -49,7 +49,8 @@ Shown = Annotated[str, AfterValidator(redact)]
 
 
 class Failure(_Record):
-    """Reason why an epoch was aborted or an attempt failed. ``traceback``: of the author's code, if it raised."""
+    """Reason why an epoch was aborted or an attempt failed. ``traceback``: traceback of the author's code, if it
+    raised."""
 
     type: str
     message: Shown
@@ -67,7 +68,7 @@ class Change(_Record):
 
 
 class ShownWatermarks(_Record):
-    """Watermarks for display. ``None``: not known yet, or, if ``ended``, that no more rows will come."""
+    """Watermarks for display. ``None``: not known yet, or, if ``ended``, that no more rows will arrive."""
 
     late: datetime | None = Field(default=None, description="Rows with earlier times were late.")
     fire: datetime | None = Field(
@@ -75,9 +76,9 @@ class ShownWatermarks(_Record):
     )
     idle: bool = Field(
         default=False,
-        description="No rows have come for the idle timeout, so that it does not hold back other watermarks.",
+        description="No rows have arrived within the idle timeout, so that it does not hold back other watermarks.",
     )
-    ended: bool = Field(default=False, description="The sources are exhausted: all rows have come.")
+    ended: bool = Field(default=False, description="The sources are exhausted: all rows have been read.")
 
     @classmethod
     def of(cls, watermarks: Watermarks) -> ShownWatermarks:
@@ -94,8 +95,7 @@ class ShownDue(_Record):
     operator: str = Field(description="The operator that waits.")
     clock: Literal["event", "processing"] = Field(
         description="Clock that it waits for: its watermark, which advances then because sources are idle or because "
-        "rows of "
-        "this epoch advance it in the next one; or epoch time."
+        "rows of this epoch advance it in the next one; or epoch time."
     )
     until: datetime | None = Field(description="The time by that clock; null: beyond the range of dates.")
 
@@ -220,7 +220,7 @@ class Succession(_Record):
     last: int
     """Highest epoch number that any of them used."""
     move_aside: bool = False
-    """True if sinks hide rows of ``left_behind`` from readers, where they can."""
+    """True if sinks hide rows of ``left_behind`` from readers, as far as they can."""
 
     def is_left_behind(self, epoch: int) -> bool:
         return any(epoch in numbers for numbers in self.left_behind)
@@ -301,9 +301,9 @@ QueryCommandKind = Literal["add", "pause", "resume", "drop"]
 
 
 class QueryCommand(_Record):
-    """Command on a standing query. ``number``: of the command, ascending within the application and never reused;
-    ``query``: number of the command that added the query. ``bound``: the bound text, as ``Query.json``. ``bound``,
-    ``operator``, ``text`` and ``expires_at`` (microseconds of epoch time) are set for ``add`` only."""
+    """Command on a standing query. ``number``: number of the command, ascending within the application and never
+    reused; ``query``: number of the command that added the query. ``bound``: the bound text, as ``Query.json``.
+    ``bound``, ``operator``, ``text`` and ``expires_at`` (microseconds of epoch time) are set for ``add`` only."""
 
     number: int
     kind: QueryCommandKind

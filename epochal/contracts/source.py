@@ -142,7 +142,7 @@ class Source(ABC):
     @property
     def punctuated(self) -> bool:
         """True if punctuation records in the input end epochs (thesis 3.4.3.1): every slice ends with the next
-        punctuation, regardless of limits, and ``plan`` returns ``None`` while none has come. The rest of a bounded
+        punctuation, regardless of limits, and ``plan`` returns ``None`` while none is available. The rest of a bounded
         source is its last slice."""
         return False
 
@@ -154,7 +154,7 @@ class Source(ABC):
 
     @property
     def partitioned(self) -> bool:
-        """True if rows come in partitions with separate orders, which then have separate watermarks."""
+        """True if rows are read from partitions with separate orders, which then have separate watermarks."""
         return False
 
     def partitions(self) -> frozenset[str]:
@@ -166,7 +166,7 @@ class Source(ABC):
         return frozenset()
 
     def read_partitioned(self, spark: SparkSession, slice: Slice) -> DataFrame:
-        """As :meth:`read`, with ``PARTITION`` as the last column: the partition's name of :meth:`partitions`."""
+        """Like :meth:`read`, with ``PARTITION`` as the last column: the partition's name of :meth:`partitions`."""
         raise NotImplementedError
 
     def read_some(

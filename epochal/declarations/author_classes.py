@@ -70,7 +70,7 @@ def check_states(author: type, scopes: Collection[StateScope], fix: str) -> None
 
 
 def check_times_to_live(author: type, event_time: str | None) -> None:
-    """Check that states that expire by event time have one. Raises ``PipelineError``."""
+    """Check that the operator has event time if states expire by it. Raises ``PipelineError``."""
     for state in declared_states(author).values():
         check_clock_of_ttl(f"state {state.name!r} of {author.__name__}", state.expires, event_time)
 
@@ -111,9 +111,8 @@ def checked_hold(process: Any, has_timers: bool, event_time: str | None) -> int:
     hold = fixed_interval(f"{process.__name__}.hold", process.hold, least=0)
     if hold and event_time is None:
         raise PipelineError(
-            f"{process.__name__}.hold is {process.hold!r}, but its input has no event time. Call with_watermark(..) on "
-            "the "
-            "input first, or remove hold."
+            f"{process.__name__}.hold is {process.hold!r}, but its input has no event time. Call with_watermark(..) "
+            "on the input first, or remove hold."
         )
     return hold
 

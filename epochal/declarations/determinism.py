@@ -44,7 +44,7 @@ def check_expression(expression: Expression, frame: DataFrame) -> None:
     columns = {name.casefold() for name in frame.columns}
     name = next(varying_names(expression, columns), None)
     if name is None and _is_chance(expression, frame):
-        name = "a function that is not deterministic"
+        name = "a non-deterministic function"
     if name is not None:
         raise PipelineError(_message(str(expression), name))
 
@@ -126,10 +126,10 @@ def _is_chance(expression: Expression, frame: DataFrame) -> bool:
     return False
 
 
-def _message(what: str, name: str) -> str:
+def _message(expression: str, name: str) -> str:
+    place = "" if expression == name else f"{expression}: "
     return (
-        f"{what} contains {name}, whose value changes when an epoch is computed again, so that the state would differ. "
-        "For a time, use epoch_time(), which is the same in each retry, or a column of the input. For random values, "
-        "use "
-        "a hash of a column (xxhash64(id)). Or compute the value after the last operator, before the sink."
+        f"{place}{name} returns another value when an epoch is recomputed, so that the state would differ. For a time, "
+        "use epoch_time(), which is the same in each retry, or a column of the input. For random values, use a hash of "
+        "a column (xxhash64(id)). Or compute the value after the last operator, before the sink."
     )

@@ -141,8 +141,8 @@ def kept_for(entry: str, ttl: str) -> Expiry:
 def _argument(what: str, name: object, type: object) -> Column:
     if not isinstance(name, str) or not _ARGUMENT.fullmatch(name):
         raise PipelineError(
-            f"{what}: {name!r} cannot be the name of an argument: a letter, followed by letters, digits and '_', at "
-            "most 63 characters."
+            f"{what}: {name!r} is not a valid argument name: it must be a letter followed by letters, digits and '_', "
+            "at most 63 characters."
         )
     return Column(name=name, type=_type(f"{what}, argument {name!r}", type))
 

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 KEYED_ONLY = (
     "here, state must be keyed: leave the scope out. Use an UnkeyedProcess, stream.process_any(..), for operator and "
-    "union "
-    "state; a BroadcastProcess, stream.connect(control, ..).key_by(..).process(..), for broadcast state; or a "
+    "union state; a BroadcastProcess, stream.connect(control, ..).key_by(..).process(..), for broadcast state; or a "
     "PartialProcess, stream.process_partial(..), for partial state."
 )
 SCOPES = (StateScope.KEYED, StateScope.BROADCAST)
@@ -73,7 +72,7 @@ class KeyedProcess(Ordered):
     sides: ClassVar[Mapping[str, str | StructType]] = {}
     """The columns of each side output, by its name. ``yield To("alerts", row)`` writes a row to it."""
     hold: ClassVar[str] = "0 seconds"
-    """How far output rows may be behind the watermark. The watermark of the output is this much lower."""
+    """Maximum delay of output rows behind the watermark. The watermark of the output is lower by this duration."""
 
     def process(self, key: Any, rows: Sequence[Any], ctx: Context) -> Iterable[Any] | None:
         """Yield (or return a list of) output rows: tuples in the order of ``output``, named tuples, or dicts by name.

@@ -206,7 +206,7 @@ class StateDeclaration:
         return ()
 
     def reconciling(self) -> tuple[MergedColumns, ...] | Literal["program"] | None:
-        """How two instances are merged, in the form of the state table. Raises ``PipelineError`` with the fix."""
+        """The rule for merging two instances, in the form of the state table. Raises ``PipelineError`` with the fix."""
         return reconciling_of(f"State {self.name!r}", self.value_columns(), self.reconcile)
 
     def table(self, operator: str, key: tuple[Column, ...]) -> StateTable:
@@ -334,7 +334,7 @@ def declared_states(owner: type) -> dict[str, StateDeclaration]:
 
 
 def bind(instance: object, accesses: Mapping[str, StateAccess]) -> None:
-    """For the engine: bind the states of ``instance`` to ``accesses``."""
+    """Bind, for the engine, the states of ``instance`` to ``accesses``."""
     instance.__dict__[_BOUND] = accesses
 
 

@@ -8,10 +8,10 @@ from epochal.driver.orders import FETCH, SPARE, SPARE_POD, ExitCode
 
 
 def _main() -> int:
-    beginning = None
+    early_start = None
     document: bytes | ExitCode
     if sys.argv[1:2] not in ([SPARE], [SPARE_POD]):
-        from epochal.driver.early_start import Beginning
+        from epochal.driver.early_start import EarlyStart
 
         if sys.argv[1:2] == [FETCH]:
             from epochal.driver.pod import begin
@@ -21,11 +21,11 @@ def _main() -> int:
                 return document
         else:
             document = sys.stdin.buffer.read()
-        beginning = Beginning(document)
+        early_start = EarlyStart(document)
     # Import late: the import takes as long as the start of a JVM.
     from epochal.driver.main import main
 
-    return main(sys.argv[1:], beginning)
+    return main(sys.argv[1:], early_start)
 
 
 if __name__ == "__main__":

@@ -37,8 +37,9 @@ class Decided:
     @staticmethod
     def _error(key: EpochKey, now: str) -> CatalogWentBack:
         return CatalogWentBack(
-            f"The catalog has said that epoch {key} is decided, and {now}: its database was put back to an earlier "
-            "state, as by a fail-over without synchronous replication, or from a copy. Sinks may show what it does not "
-            "know, so the application has halted. Make the database that has the epoch the current one, or compare the "
-            "sinks with `epochal epochs`, put them back, and start the application (docs/reference/errors.md)."
+            f"The catalog had confirmed that epoch {key} is decided, but {now}: its database has returned to an "
+            "earlier state, for example by a fail-over without synchronous replication, or from a copy. Sinks may "
+            "contain epochs that the catalog lacks, so the application has halted. Switch to the database that "
+            "contains the epoch, or compare the sinks with `epochal epochs`, reset them, and start the application "
+            "(docs/reference/errors.md)."
         )

@@ -13,7 +13,7 @@ from epochal.engine.session import launch_jvm
 log = logging.getLogger("epochal.driver")
 
 
-class Beginning:
+class EarlyStart:
     """Early start of Spark's JVM. ``document``: the orders as received."""
 
     def __init__(self, document: bytes) -> None:

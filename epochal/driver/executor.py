@@ -49,7 +49,7 @@ def main() -> int:
     try:
         command = executor_command(os.environ, Path(os.environ.get("SPARK_HOME") or Path(found.origin).parent))
     except KeyError as error:
-        print(f"This is no pod of an executor: Spark has not said {error.args[0]}.", file=sys.stderr)
+        print(f"This is not a pod of an executor: Spark has not set {error.args[0]}.", file=sys.stderr)
         return 1
     try:
         os.execvp(command[0], command)

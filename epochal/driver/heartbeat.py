@@ -46,7 +46,7 @@ TOLERATED_FAILURES = 5
 
 
 class HeartbeatsFailed(EpochalError):
-    """A driver's heartbeats failed too often; it has ended, since it cannot know what is wanted of it."""
+    """Too many consecutive heartbeats of a driver have failed. The driver has ended, as it received no directives."""
 
     slug = "heartbeats-failed"
 
@@ -94,7 +94,9 @@ class HeartbeatingCatalog(Catalog):
     def start(self) -> None:
         self._thread.start()
         if self._listen is not None:
-            threading.Thread(target=self._hear, args=(self._listen,), name="directives", daemon=True).start()
+            threading.Thread(
+                target=self._receive_directives, args=(self._listen,), name="directives", daemon=True
+            ).start()
 
     def stop(self) -> None:
         """Stop the heartbeats. Returns immediately, without waiting for a call in progress."""
@@ -102,7 +104,7 @@ class HeartbeatingCatalog(Catalog):
         self._over.set()
         self._wake.set()
 
-    def _hear(self, listen: Callable[[str], str | None]) -> None:
+    def _receive_directives(self, listen: Callable[[str], str | None]) -> None:
         newest = ""
         while not self._ended and self._ended_by is None:
             try:
@@ -134,12 +136,12 @@ class HeartbeatingCatalog(Catalog):
             except Exception as error:
                 # Catch every error: without this thread the driver would send no heartbeats and receive no directives.
                 failures += 1
-                log.exception("heartbeat failed, %d times in a row", failures)
+                log.exception("heartbeat failed (%d consecutive failures)", failures)
                 if failures >= TOLERATED_FAILURES:
                     self._end(
                         HeartbeatsFailed(
-                            f"{failures} heartbeats in a row have failed, so the driver has ended: it could not know "
-                            f"what is wanted of it. The last one: {type(error).__name__}: {error}"
+                            f"{failures} consecutive heartbeats have failed, so the driver has ended: it receives no "
+                            f"directives without them. The last error: {type(error).__name__}: {error}"
                         )
                     )
                     return
@@ -267,4 +269,4 @@ class Reports:
             except EpochalError as error:
                 log.debug("a report was not taken: %s", error)
             except Exception:
-                log.exception("a report could not be made")
+                log.exception("cannot create a report")

@@ -202,7 +202,7 @@ class HttpCatalog(Catalog):
         try:
             response = self._calls.once("GET", f"{self._path}{path}", query=query, timeout=timeout)
         except httpx.TransportError as error:
-            raise CatalogUnavailable(f"Nobody could be listened to: {error}.") from error
+            raise CatalogUnavailable(f"No control plane could be reached: {error}.") from error
         if not response.is_success:
             raise error_by_name(response)
         return response
@@ -330,8 +330,8 @@ def _read(model: type[Model], response: httpx.Response) -> Model:
         answer = response.json()
     except ValueError:
         raise UnreadableAnswer(
-            f"{response.request.url.path} was answered with what is no JSON, as no control plane does: a proxy between "
-            "the driver and its control plane? Let drivers reach it directly, or by another URL."
+            f"{response.request.url.path} was not answered with JSON. A proxy may be between the driver and its "
+            "control plane: let drivers connect directly, or use another URL."
         ) from None
     return read(model, answer)
 

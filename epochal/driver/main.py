@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from epochal.contracts.catalog import Catalog, VersionOrder
 from epochal.contracts.configuration import ExecutionOrders, Parameters
 from epochal.driver import spare
-from epochal.driver.early_start import Beginning
+from epochal.driver.early_start import EarlyStart
 from epochal.driver.heartbeat import DISOWNED, HeartbeatingCatalog, HeartbeatsFailed, Reports
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.inbox import HttpInbox
@@ -49,11 +49,11 @@ Fetch = Callable[[str], bytes]
 """Returns the bytes of the artifact with the given sha256."""
 
 
-def main(arguments: Sequence[str] = (), beginning: Beginning | None = None) -> int:
+def main(arguments: Sequence[str] = (), early_start: EarlyStart | None = None) -> int:
     """Read orders from standard input and carry them out. A spare (``--spare FILE``, or in a pod ``--spare-pod NAME``)
     first waits for orders.
 
-    ``beginning``: the orders, if they were already read.
+    ``early_start``: the orders, if they were already read.
     """
     format = log_format()
     configure(format, logging.INFO, sys.stdout)
@@ -61,10 +61,10 @@ def main(arguments: Sequence[str] = (), beginning: Beginning | None = None) -> i
     for talkative in ("py4j", "hdfs"):
         logging.getLogger(talkative).setLevel(logging.WARNING)
     is_spare = list(arguments[:1]) in ([SPARE], [SPARE_POD])
-    if beginning is None and not is_spare:
-        beginning = Beginning(sys.stdin.buffer.read())
+    if early_start is None and not is_spare:
+        early_start = EarlyStart(sys.stdin.buffer.read())
     try:
-        document = _spares_orders(arguments) if beginning is None else beginning.document
+        document = _spares_orders(arguments) if early_start is None else early_start.document
     except Fenced as error:
         log.error("fenced: %s", error)
         return ExitCode.FENCED
@@ -78,14 +78,14 @@ def main(arguments: Sequence[str] = (), beginning: Beginning | None = None) -> i
         if is_spare:
             spare.become(orders)
     except (ValidationError, EnvironmentProblem) as error:
-        log.error("these are no orders: %s", error)
+        log.error("invalid orders: %s", error)
         return ExitCode.BAD_ORDERS
     always = {"application": orders.application, "execution": orders.execution, "attempt": orders.attempt}
     configure(format, logging.INFO, sys.stdout, **always)
     log.info(
         "driver %d of %s: execution %s, attempt %d", os.getpid(), orders.application, orders.execution, orders.attempt
     )
-    code = _carry_out(orders, beginning)
+    code = _carry_out(orders, early_start)
     log.info("the driver ends: %s", code.name.lower())
     return code
 
@@ -96,7 +96,7 @@ def _spares_orders(arguments: Sequence[str]) -> bytes | None:
     return spare.Spare(warm).orders()
 
 
-def _carry_out(orders: DriverOrders, beginning: Beginning | None) -> ExitCode:
+def _carry_out(orders: DriverOrders, early_start: EarlyStart | None) -> ExitCode:
     http = HttpCatalog(orders.control_planes, orders.token, orders.execution, orders.attempt)
     catalog = HeartbeatingCatalog(
         http, on_end=lambda error: _end_soon(orders, error), on_stopped=_end_now, listen=http.listen
@@ -107,19 +107,19 @@ def _carry_out(orders: DriverOrders, beginning: Beginning | None) -> ExitCode:
         catalog.begin_attempt()
         spare.ANNOUNCED.hit()
         catalog.start()
-        return _run(orders, catalog, http, beginning)
+        return _run(orders, catalog, http, early_start)
     except DISOWNED as error:
         log.error("fenced: %s", error)
         return ExitCode.FENCED
     except (UnreadableAnswer, HeartbeatsFailed) as error:
-        log.error("the driver cannot go on: %s", error)
+        log.error("the driver cannot continue: %s", error)
         _report(orders, error)
         return ExitCode.FAILED
     finally:
         catalog.stop()
 
 
-def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog, beginning: Beginning | None) -> ExitCode:
+def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog, early_start: EarlyStart | None) -> ExitCode:
     """Load the pipeline, start Spark and run the engine. Failures before the engine starts are reported here; the
     engine has already reported its own failures when they are raised."""
     code = orders.work_directory / "code"
@@ -131,12 +131,12 @@ def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog, beginning: B
 
     try:
         graph = fetched_graph(http.artifact, orders.artifact, orders.parameters, code)
-        if beginning is not None:
-            beginning.wait_for_jvm()
+        if early_start is not None:
+            early_start.wait_for_jvm()
         if orders.executor_template is not None:
             check_executor_rights(orders.configuration.spark["spark.kubernetes.namespace"])
         spark = create_session(orders.application, orders.configuration)
-        if beginning is not None:
+        if early_start is not None:
             start_python_workers(spark)
     except Exception as error:
         log.exception("the pipeline could not be started")
@@ -168,8 +168,8 @@ def fetched_graph(fetch: Fetch, artifact: ArtifactOrder, parameters: Parameters,
     found = hashlib.sha256(content).hexdigest()
     if found != artifact.sha256:
         raise ArtifactError(
-            f"What came as artifact {artifact.sha256} ({artifact.filename}) has the sha256 {found}: it was changed on "
-            "its way. Start the application again."
+            f"The artifact {artifact.sha256} ({artifact.filename}) was received with the sha256 {found}: it was "
+            "changed in transit. Restart the application."
         )
     path = folder / artifact.sha256 / artifact.filename
     try:

@@ -76,7 +76,7 @@ def fetched_orders(name: str, environment: Mapping[str, str] = os.environ) -> by
     except (KeyError, ValueError, OSError) as error:
         raise EnvironmentProblem(
             f"A driver that fetches its orders needs {CONTROL_PLANES_VARIABLE}, {TOKEN_FILE_VARIABLE} and the name of "
-            f"its attempt, as the launcher of pods gives them: {error!r}."
+            f"its attempt, which the launcher of pods sets: {error!r}."
         ) from None
     token = new_driver_token(execution, number)
     catalog = HttpCatalog(control_planes, pods_token, execution, number, patience_seconds=PATIENCE_SECONDS)
@@ -129,8 +129,8 @@ def _with_executors(
 
 def _unwritable(error: OSError, path: Path) -> EnvironmentProblem:
     return EnvironmentProblem(
-        f"The driver cannot write to {error.filename or path}: {error.strerror}. Its pod needs a volume there, as the "
-        "launcher gives it one."
+        f"The driver cannot write to {error.filename or path}: {error.strerror}. Its pod needs a volume there, which "
+        "the launcher defines."
     )
 
 
@@ -149,7 +149,7 @@ def check_executor_rights(namespace: str, environment: Mapping[str, str] = os.en
     if refused:
         raise EnvironmentProblem(
             f"The service account of the driver may not {', '.join(refused)} pods in the namespace {namespace!r}, so "
-            "that Spark cannot have executors there. Bind the role of drivers to it, as the chart does for the "
+            "that Spark cannot start executors there. Bind the role of drivers to it, as the chart does for the "
             "namespaces of projects, or let the application run in one pod, with the master local[2]."
         )
 

@@ -26,12 +26,12 @@ _CONNECT_SECONDS = 2.0
 _ENDS: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
-class NotWanted(Exception):
+class PodNotNeeded(Exception):
     """No control plane supervises this pod (any more), or waits for its work."""
 
 
-class Keeper:
-    """The control plane that supervises this pod. Every method raises :class:`NotWanted`. Thread-safe."""
+class PodClient:
+    """Client for the control plane that supervises this pod. Every method raises :class:`PodNotNeeded`. Thread-safe."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class Keeper:
             return cls(environment[CONTROL_PLANES_VARIABLE].split()[0], pod, Path(environment[TOKEN_FILE_VARIABLE]))
         except (KeyError, IndexError) as error:
             raise EnvironmentProblem(
-                f"A pod that is kept for work needs {CONTROL_PLANES_VARIABLE} and {TOKEN_FILE_VARIABLE}, as its "
-                f"control plane gives them: {error!r}."
+                f"The environment of a pooled pod lacks {CONTROL_PLANES_VARIABLE} or {TOKEN_FILE_VARIABLE}, which its "
+                f"control plane sets: {error!r}."
             ) from None
 
     def work(self, ready: bool, seconds: float) -> bytes | None:
@@ -64,8 +64,8 @@ class Keeper:
         answer = self._call("GET", f"work?ready={str(ready).lower()}&seconds={seconds:g}")
         return answer.content if answer.status_code == HTTPStatus.OK else None
 
-    def check_wanted(self) -> None:
-        self._call("GET", "wanted")
+    def check_needed(self) -> None:
+        self._call("GET", "needed")
 
     def artifact(self, sha256: str) -> bytes:
         """The bytes of an artifact, unverified."""
@@ -88,12 +88,12 @@ class Keeper:
                     return answer
                 why = _said(answer)
                 if answer.status_code in _ENDS:
-                    raise NotWanted(f"The control plane does not keep this pod: {why}")
+                    raise PodNotNeeded(f"The control plane does not need this pod: {why}")
                 if answer.status_code == HTTPStatus.NOT_FOUND:
                     patience, pause = self._others_seconds, _OTHER_SECONDS
             self._leave()
             if time.monotonic() - began >= patience:
-                raise NotWanted(f"No control plane that keeps this pod has answered for {patience:g} s: {why}")
+                raise PodNotNeeded(f"No control plane that supervises this pod has answered for {patience:g} s: {why}")
             time.sleep(pause)
 
     def _connection(self) -> httpx.Client:

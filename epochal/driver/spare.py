@@ -37,7 +37,7 @@ from epochal.driver.orders import (
     SpareOrders,
 )
 from epochal.driver.pod import fetched_orders, spark_in_this_pod
-from epochal.driver.pool_client import PATIENCE_SECONDS, Keeper, NotWanted
+from epochal.driver.pool_client import PATIENCE_SECONDS, PodClient, PodNotNeeded
 from epochal.errors import EnvironmentProblem
 from epochal.faults import declare
 from epochal.wire.internal_api import CONTROL_PLANES_HEADER, WAIT_SECONDS, TakenFor
@@ -47,7 +47,7 @@ log = logging.getLogger("epochal.driver")
 
 
 ORPHAN_SECONDS = 20.0
-"""Timeout for the orderly end of a spare whose keeper has terminated."""
+"""Timeout for the orderly end of a spare whose parent has terminated."""
 
 
 _PAUSE_SECONDS = 0.5
@@ -59,7 +59,9 @@ _CALL_SECONDS = 5.0
 _CONNECT_SECONDS = 2.0
 
 
-STARTED = declare("W4.started", "a spare has its orders, and is the driver of an application that has not heard of it")
+STARTED = declare(
+    "W4.started", "a spare has its orders, and is the driver of an application that has not been notified"
+)
 
 
 ANNOUNCED = declare("W5.announced", "a driver has begun its attempt, earlier ones are fenced, nothing is loaded")
@@ -95,7 +97,7 @@ class Spare:
         first = self._lines.readline()
         if not first:
             return None
-        end_with_keeper(self._socket, self._over)
+        end_with_parent(self._socket, self._over)
         began = time.monotonic()
         warmed = self._warm(SpareOrders.model_validate_json(first), self._is_asked)
         with suppress(BrokenPipeError):
@@ -120,24 +122,24 @@ class Spare:
         return bool(select.select([self._socket], [], [], 0)[0])
 
 
-def end_with_keeper(keeper: socket.socket, over: threading.Event) -> None:
-    """Kill this process's group if ``keeper`` is closed and ``over`` is not set within ``ORPHAN_SECONDS``: the start of
+def end_with_parent(parent: socket.socket, over: threading.Event) -> None:
+    """Kill this process's group if ``parent`` is closed and ``over`` is not set within ``ORPHAN_SECONDS``: the start of
     Spark may hang, and a hanging process must not remain."""
-    BackgroundTask("spare", lambda: _watch(keeper, over))
+    BackgroundTask("spare", lambda: _watch(parent, over))
 
 
-def _watch(keeper: socket.socket, over: threading.Event) -> None:
+def _watch(parent: socket.socket, over: threading.Event) -> None:
     ended = select.poll()
-    ended.register(keeper, 0)  # poll reports POLLHUP without registration
+    ended.register(parent, 0)  # poll reports POLLHUP without registration
     ended.poll()
-    if not over.wait(ORPHAN_SECONDS) and _is_at_end(keeper):
+    if not over.wait(ORPHAN_SECONDS) and _is_at_end(parent):
         os.killpg(0, signal.SIGKILL)
 
 
-def _is_at_end(keeper: socket.socket) -> bool:
+def _is_at_end(parent: socket.socket) -> bool:
     """Return true if the socket is closed and has no unread input; unread input may be orders."""
     with suppress(BlockingIOError):
-        return not keeper.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        return not parent.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     return False
 
 
@@ -152,8 +154,8 @@ def become(orders: DriverOrders) -> None:
     STARTED.hit()
 
 
-class Askers:
-    """Client that queries the control planes in turn for this pod's attempt, first the one that supervises the pod."""
+class AttemptClient:
+    """Client that requests this pod's attempt from the control planes in turn, beginning with the supervising one."""
 
     def __init__(self, pod: str, environment: Mapping[str, str], patience_seconds: float = PATIENCE_SECONDS) -> None:
         """Raises ``EnvironmentProblem`` if this is not the pod of a spare."""
@@ -162,7 +164,9 @@ class Askers:
             """URLs according to the last answer."""
             self._token_file = Path(environment[TOKEN_FILE_VARIABLE])
         except KeyError as error:
-            raise EnvironmentProblem(f"A spare's pod needs {error}, as its control plane gives it.") from None
+            raise EnvironmentProblem(
+                f"The environment of a spare's pod lacks {error}, which its control plane sets."
+            ) from None
         self._path = f"/internal/v1/pods/{pod}/attempt"
         self._patience_seconds = patience_seconds
         timeout = httpx.Timeout(WAIT_SECONDS + _CALL_SECONDS, connect=_CONNECT_SECONDS)
@@ -171,7 +175,7 @@ class Askers:
 
     def attempt(self, ready: bool, seconds: float) -> TakenFor | None:
         """The attempt that has taken this pod. ``None``: none yet, and a control plane supervises the pod or did so
-        recently. Raises :class:`NotWanted`."""
+        recently. Raises :class:`PodNotNeeded`."""
         why = ""
         for url in list(self.control_planes):
             try:
@@ -196,7 +200,7 @@ class Askers:
             else:
                 why = f"HTTP status {answer.status_code}"
         if time.monotonic() - self._kept_at > self._patience_seconds:
-            raise NotWanted(f"No control plane has kept this pod for {self._patience_seconds:g} s: {why}")
+            raise PodNotNeeded(f"No control plane has supervised this pod for {self._patience_seconds:g} s: {why}")
         time.sleep(_PAUSE_SECONDS)
         return None
 
@@ -212,7 +216,7 @@ class SparePod:
         self._pod = pod
         self._warm = warm
         self._environment = environment
-        self._askers = Askers(pod, environment)
+        self._attempt_client = AttemptClient(pod, environment)
         self._is_ready = False
         self._taken: TakenFor | None = None
         self._is_asked = threading.Event()
@@ -226,7 +230,7 @@ class SparePod:
         """
         try:
             begun = self._what_to_begin_with()
-        except NotWanted as reason:
+        except PodNotNeeded as reason:
             log.info("this spare ends: %s", reason)
             return None
         BackgroundTask("spare", self._ask)
@@ -237,28 +241,28 @@ class SparePod:
         while not self._is_asked.wait(WAIT_SECONDS):
             warmed.check()
         self._done.set()
-        self._askers.close()
+        self._attempt_client.close()
         if self._taken is None:
             warmed.stop()
             return None
         warmed.check()
-        control_planes = {CONTROL_PLANES_VARIABLE: " ".join(self._askers.control_planes)}
+        control_planes = {CONTROL_PLANES_VARIABLE: " ".join(self._attempt_client.control_planes)}
         name = f"{self._taken.execution}-{self._taken.attempt}"
         orders = fetched_orders(name, {**self._environment, **control_planes})
         STARTED.hit()
         return orders
 
     def _what_to_begin_with(self) -> SpareOrders:
-        keeper = Keeper.of(self._pod, self._environment)
-        while (work := keeper.work(False, WAIT_SECONDS)) is None:
+        client = PodClient.of(self._pod, self._environment)
+        while (work := client.work(False, WAIT_SECONDS)) is None:
             pass
         return spark_in_this_pod(SpareOrders.model_validate_json(work), self._environment)
 
     def _ask(self) -> None:
         try:
             while self._taken is None:
-                self._taken = self._askers.attempt(self._is_ready, WAIT_SECONDS if self._is_ready else 1.0)
-        except NotWanted as reason:
+                self._taken = self._attempt_client.attempt(self._is_ready, WAIT_SECONDS if self._is_ready else 1.0)
+        except PodNotNeeded as reason:
             log.info("this spare ends: %s", reason)
         self._is_asked.set()
         # The start of Spark may hang, and a hanging process must not remain.

@@ -70,7 +70,7 @@ def warm(orders: SpareOrders, is_asked: Callable[[], bool]) -> Warmed:
             spark.stop()
         if not is_asked():
             raise
-        log.warning("this driver was not warm when it was wanted: %s", error)
+        log.warning("this driver was not warm when it was needed: %s", error)
         return Warmed(lambda: None, lambda: None)
     return Warmed(check=spark.catalog.currentDatabase, stop=spark.stop)
 

@@ -117,7 +117,7 @@ class CommitQueue:
         self.hurry()
 
     def was_given_up(self, sink: str, epoch: int) -> bool:
-        """True if a closed epoch was given up in this sink; false if it was committed before the order took effect."""
+        """True if a closed epoch was abandoned in this sink; false if it was committed before the order took effect."""
         self.to_give_up.discard((sink, epoch))
         return (sink, epoch) in self.given_up
 
@@ -205,7 +205,7 @@ class CommitQueue:
         points.E5_GIVEN_UP.hit(epoch.scope.epoch)
         backend.abort(epoch.scope, epoch.handles(sink))
         self.given_up.add((sink, epoch.scope.epoch))
-        log.warning("E5 commit: epoch %s, sink %s was given up by an administrator", epoch.scope.key, sink)
+        log.warning("E5 commit: epoch %s, sink %s was abandoned by an administrator", epoch.scope.key, sink)
 
     def _transaction(self, epoch: PreparedEpoch, sink: str) -> OpenTransaction:
         waiting = self.waiting.get(sink)

@@ -10,7 +10,7 @@ E4        driver                manifest durable, then ``started -> prepared``: 
 E5        driver, background    every sink's commit, in epoch order
 E6        driver, background    ``prepared -> committed``; sources acknowledge
 E7        background            compaction, retention, sweep
-R1..R5    driver                attempt+1; latest prepared; finish E5, E6; abort started; go on at E1
+R1..R5    driver                attempt+1; latest prepared; finish E5, E6; abort started; continue at E1
 ========  ====================  =========================================================================
 
 After E4 a prepared epoch is always committed; its commit is repeated until it succeeds.

@@ -1,4 +1,5 @@
-"""Plan of a graph: operators' plans and sinks' columns, made before the first epoch, and the shape of its jobs."""
+"""Plan of a graph: operators' plans and sinks' columns, determined before the first epoch, and the shape of its
+jobs."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Reconfigurations:
         try:
             commit_all()
         except RowRefused as error:
-            log.warning("E1 reconfigure: version %s is given up: %s", successor.orders.version, error)
+            log.warning("E1 reconfigure: version %s is abandoned: %s", successor.orders.version, error)
             self.catalog.complete(directive, None, failure_of(error))
             return
         points.E1_DRAINED.hit()
@@ -94,7 +94,7 @@ class Reconfigurations:
             raise
         except Exception as error:  # noqa: BLE001 after any error the previous version continues
             failure = failure_of(error.__cause__ if isinstance(error, EpochAborted) and error.__cause__ else error)
-            log.warning("E1 reconfigure: version %s is given up: %s", successor.orders.version, failure.message)
+            log.warning("E1 reconfigure: version %s is abandoned: %s", successor.orders.version, failure.message)
             self.catalog.complete(directive, None, failure)
         else:
             points.E1_DECIDED.hit()

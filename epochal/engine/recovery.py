@@ -61,7 +61,9 @@ class Recovery:
         self._finish(point)
         self._abort_undecided(point)
         points.R5_GO_ON.hit()
-        log.info("R5 go on: attempt %d continues %s at epoch %d", point.attempt, position.parent, position.next_epoch)
+        log.info(
+            "R5 continue: attempt %d continues %s at epoch %d", point.attempt, position.parent, position.next_epoch
+        )
         return position
 
     def _take_over(self) -> RecoveryPoint:

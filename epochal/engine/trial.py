@@ -67,7 +67,7 @@ def run_trial(
     store = SnapshotStore(after.orders.store)
     replayed = list(islice(history(store, head), epochs))[::-1]
     if not replayed:
-        raise InvalidInput("There is no committed epoch to run again.")
+        raise InvalidInput("There is no committed epoch to rerun.")
     base = replayed[0].parent
     folders = trial_folders(name or uuid4().hex[:12])
     try:

@@ -134,9 +134,8 @@ def next_due(
 ) -> NextDue | None:
     """Next due time of ``operators`` that an epoch without input can reach; ``None``: only input can make one due.
 
-    ``clock`` and ``due``: of the last prepared epoch. ``ended``: declarations whose input has ended. A time not after
-    that epoch's own is due immediately.
-    """
+    ``clock`` and ``due``: those of the last prepared epoch. ``ended``: declarations whose input has ended. A time not
+    after that epoch's own is due immediately."""
     found: list[NextDue] = []
     for name in operators:
         waits = due.get(name, Due())

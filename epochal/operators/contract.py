@@ -152,7 +152,7 @@ class OperatorPlan:
     output: pa.Schema
     sides: Mapping[str, pa.Schema] = field(default_factory=dict, kw_only=True)
     reconcile: Mapping[str, Reconcile] = field(default_factory=dict, kw_only=True)
-    """By id of a partial state table, the author's function that reconciles two instances, where there is one."""
+    """By id of a partial state table, the author's function that reconciles two instances, if any."""
 
     @property
     def aggregated_columns(self) -> int:

@@ -130,8 +130,7 @@ def windowed(
         raise PipelineError(
             f"{where}: window(..).process() gets all rows of a window and keeps no other state, but "
             f"{process.__name__} declares {listed(declared_states(process))}. Remove the declaration. For state that "
-            "continues from window to window, add a second operator: "
-            "window(..).process(..).key_by(..).process(..)."
+            "continues from window to window, add a second operator: window(..).process(..).key_by(..).process(..)."
         )
     if has_timers(process):
         raise PipelineError(
@@ -141,7 +140,7 @@ def windowed(
     if windowing.emit == "updates":
         raise PipelineError(
             f"{where}: window(..).process() does not support emit='updates': the function returns any number of rows "
-            "for a window, so that a later call could not replace them. Leave emit out, or use "
+            "for a window, so that a later call could not replace them. Remove emit, or use "
             "window(..).aggregate(..) or .top(..), whose rows have a key."
         )
     return WindowProcessOperator(operator, keys, event_time, windowing, configured)

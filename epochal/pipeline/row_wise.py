@@ -115,7 +115,7 @@ def with_marked_streams(graph: Graph) -> Graph:
 def check_row_wise(graph: Graph, frames: Mapping[NodeId, DataFrame]) -> None:
     """Raises ``PipelineError`` that names the verb, and the operator to use instead.
 
-    ``frames``: of the nodes of :func:`with_marked_streams`; sources, operators and sides are marked as streams.
+    ``frames``: frames of the nodes of :func:`with_marked_streams`; sources, operators and sides are marked as streams.
     """
     tables = _tables(graph)
     for id in dict.fromkeys(id for node in graph.nodes if _is_end(node) for id in inputs(node)):

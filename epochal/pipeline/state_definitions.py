@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 def with_definitions(
     graph: Graph, frames: Mapping[NodeId, DataFrame], plans: Mapping[NodeId, OperatorPlan]
 ) -> tuple[StateTable, ...]:
-    """The state tables of all operators, with definitions. ``frames`` and ``plans``: of an evaluated graph."""
+    """The state tables of all operators, with definitions. ``frames`` and ``plans``: those of an evaluated graph."""
     walk = _Walk(graph, frames, plans)
     return tuple(table for node in graph.operators if node.id in plans for table in walk.tables(node))
 

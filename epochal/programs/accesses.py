@@ -106,7 +106,7 @@ class Accesses:
         return {call.args[0].id for call in calls if isinstance(call, ast.Call) and isinstance(call.args[0], ast.Name)}
 
     def at(self, site: Site, before: Definitions) -> Where:
-        """The place of the access at this point; equal to its own place if the key already has its value."""
+        """The place of the access if it were made at this point; unchanged if the key has the same value here."""
         return Where(site.where.element, site.where.kind, _identity(site.key, before))
 
     def _site(

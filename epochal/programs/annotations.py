@@ -24,7 +24,7 @@ _INSTEAD = {
     dict: "a dict can be changed after it was sent: use a tuple of pairs, or a Vector",
     set: "a set has no order: use a sorted tuple[X, ...]",
     frozenset: "a set has no order: use a sorted tuple[X, ...]",
-    tuple: "say what is in the tuple: tuple[int, ...] or tuple[str, int]",
+    tuple: "declare the element types: tuple[int, ...] or tuple[str, int]",
 }
 VALUE_TYPES = "int, float, str, bool, bytes, tuple[..], Vector[..] and X | None"
 
@@ -48,7 +48,7 @@ def value_type(annotation: Any) -> ValueType:
     kind = origin or annotation
     if kind in _INSTEAD:
         raise NotAValueType(_INSTEAD[kind], mutable=kind is not tuple)
-    raise NotAValueType(f"{getattr(kind, '__name__', kind)} is not a value: values are {VALUE_TYPES}")
+    raise NotAValueType(f"{getattr(kind, '__name__', kind)} is not a value type. Use {VALUE_TYPES}")
 
 
 def answer_type(annotation: Any) -> ValueType:

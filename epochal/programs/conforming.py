@@ -28,7 +28,7 @@ CHECKS = "__checks__"
 
 @dataclass(frozen=True, eq=False)
 class Conforming:
-    """An entry. ``definition``: the author's; ``types``: of parameters and variables that are values."""
+    """An entry. ``definition``: the author's; ``types``: types of parameters and variables that are values."""
 
     function: FunctionType
     definition: ast.FunctionDef

@@ -26,7 +26,7 @@ class Dispatch(Enum):
 
 
 class AccessKind(Enum):
-    """How a task element accesses its state element."""
+    """Access of a task element to its state element."""
 
     PARTITIONED = "partitioned"
     LOCAL = "local"

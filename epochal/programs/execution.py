@@ -215,8 +215,8 @@ class StageRows:
 
 
 class _FanOut:
-    """The function that the code of a fan-out calls: it outputs a row for each write. ``sequence``: of the call;
-    ``index``: the number of its rows."""
+    """The function that the code of a fan-out calls: it outputs a row for each write. ``sequence``: sequence of the
+    call; ``index``: the number of its rows."""
 
     def __init__(self, dataflow: Dataflow, outlet: Outlet) -> None:
         self.sequence = self.index = 0

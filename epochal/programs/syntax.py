@@ -110,7 +110,7 @@ class _Checked:
         elif isinstance(target, ast.Name) and (target.id in FUNCTIONS or target.id.startswith("__")):
             yield from self._refuse("unsupported-syntax", target, f"{target.id} is a name of Python's own")
         elif not isinstance(target, ast.Name | ast.Subscript):
-            yield from self._refuse("unsupported-syntax", target, "an assignment to what is no name")
+            yield from self._refuse("unsupported-syntax", target, "an assignment to an expression other than a name")
 
     def _expression(self, node: ast.expr, inner: str | None, bound: set[str]) -> Iterator[ProgramRefused]:
         """Check an expression. ``bound``: names of enclosing comprehensions and lambdas."""
@@ -172,7 +172,7 @@ class _Checked:
             elif not (isinstance(callee, type) and issubclass(callee, State)) and not _is_allowed(function.id, callee):
                 yield from self._refuse("unknown-call", node, f"{function.id} is not on the list")
         else:
-            yield from self._refuse("unknown-call", node, "what is called has no name")
+            yield from self._refuse("unknown-call", node, "the called expression is not a name")
         for child in (*node.args, *(each.value for each in node.keywords)):
             yield from self._expression(child, inner, bound)
 

@@ -205,7 +205,8 @@ def read_groups(store: SnapshotStore, table: StateTable, base: BaseFile, groups:
         return as_declared(rows, base_schema(table), table)
     except (pa.ArrowException, KeyError, OSError) as error:
         raise FileCorrupt(
-            f"{store.location(base.file.path)} has the right checksums, but is no Parquet of {of}: {error}."
+            f"{store.location(base.file.path)} has matching checksums, but is not a valid Parquet file of {of}: "
+            f"{error}."
         ) from error
 
 

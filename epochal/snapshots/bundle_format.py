@@ -106,8 +106,8 @@ class BundleEpoch(_Model):
 
 class BundleHeader(_Model):
     """Header of a bundle. ``since``: snapshot that the importer must have; files that it needs are left out.
-    ``version``: number of the version that made the snapshot, one of ``versions``. ``applications``: names by id; they
-    may repeat."""
+    ``version``: number of the version that created the snapshot, one of ``versions``. ``applications``: names by id;
+    they may repeat."""
 
     kind: Literal["epochal-bundle"] = "epochal-bundle"
     format: int = Field(default=FORMAT, ge=FORMAT, le=FORMAT)
@@ -132,12 +132,12 @@ class BundleHeader(_Model):
 
     @property
     def made_with(self) -> BundleVersion:
-        """The version that made the snapshot. Raises ``BundleError``."""
+        """The version that created the snapshot. Raises ``BundleError``."""
         makers = {branch.application for branch in self.branches if branch.id == self.snapshot.branch}
         for version in self.versions:
             if version.application in makers and version.number == self.version:
                 return version
-        raise BundleError("The bundle does not have the version that made its snapshot: it was altered.")
+        raise BundleError("The bundle lacks the version that created its snapshot: it was altered.")
 
 
 class BundleEnd(_Model):

@@ -81,7 +81,7 @@ class BundleReader:
         self._folder = folder
         with path.open("rb") as file:
             if file.read(4) != _ZSTD:
-                raise BundleError("This is not a bundle of Epochal. Give what `epochal export` wrote.")
+                raise BundleError("This is not a bundle of Epochal. Use a file written by `epochal export`.")
         self._stream = pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
         self._sizes = 0
         self._most = min(limits.all, max(limits.small, limits.ratio * path.stat().st_size))
@@ -149,7 +149,7 @@ class BundleReader:
         self._header_sha256 = hashlib.sha256(data).hexdigest()
         said = _parsed(_Said, data, form.HEADER)
         if said.kind != form.KIND:
-            raise BundleError("This is not a bundle of Epochal. Give what `epochal export` wrote.")
+            raise BundleError("This is not a bundle of Epochal. Use a file written by `epochal export`.")
         if said.format > FORMAT:
             raise BundleError(newer_format("The bundle", said.format).message)
         header = _parsed(BundleHeader, data, form.HEADER)

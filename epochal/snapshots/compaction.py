@@ -36,7 +36,8 @@ FOLDED_ROWS, FOLDED_BYTES = 1 << 20, 32 << 20
 
 @dataclass(frozen=True)
 class CompactionPolicy:
-    """When a chain gets new bases. Bytes are those of the files; ``epochs`` is the length since the last bases."""
+    """Condition for new bases of a chain. Bytes are those of the files; ``epochs`` is the length since the last
+    bases."""
 
     epochs: int = 50
     share: float = 0.5
@@ -127,7 +128,7 @@ class TableCompaction:
         return write_base(self.store, self.table, self.at, groups, rows) if rows.num_rows or always else None
 
     def _present(self, groups: KeyGroupRange) -> BaseFile | None:
-        """Existing file of a range that can be named again, or ``None``."""
+        """Existing file of a range that can be reused, or ``None``."""
         for base in self.chain.bases:
             if (base.first_group, base.last_group) == (groups.first, groups.last) and self._is_as_declared(base):
                 return base.model_copy(update={"at": self.at})

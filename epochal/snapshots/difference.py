@@ -88,7 +88,8 @@ class _Side:
 
 
 def table_difference(left: SnapshotReader, right: SnapshotReader, route: Route | None, id: str) -> TableDifference:
-    """From ``left`` to ``right``. Raises ``FileMissing``, ``FileCorrupt``; ``NotFound`` when neither has the table."""
+    """Differences from ``left`` to ``right``. Raises ``FileMissing``, ``FileCorrupt``; ``NotFound`` when neither has
+    the table."""
     for side in (left, right):
         check_durable(side.manifest, id)
     before = declared(left.manifest, id) if declares(left.manifest, id) else None

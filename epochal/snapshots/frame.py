@@ -96,7 +96,7 @@ def _in_store(store: SnapshotStore, branch: str | None, epoch: int | None) -> Ma
         reference = manifest.parent
         if manifest.epoch < epoch:
             break
-    raise NotFound(f"Store {store.url} has no epoch {epoch} on the way back from {newest.key}.")
+    raise NotFound(f"Store {store.url} lacks epoch {epoch}, an ancestor of {newest.key}.")
 
 
 def _only_branch(store: SnapshotStore) -> str:
@@ -177,7 +177,7 @@ def _read(
 
 
 def _literal(value: Any, type: str) -> SparkColumn:
-    """A value, as Arrow's ``as_py`` gives it, as a column of a type."""
+    """A value, in the form of Arrow's ``as_py``, as a column of a type."""
     if value is None:
         return F.lit(None).cast(type)
     if type == VARIANT:

@@ -112,12 +112,12 @@ def part_of_upload(upload: str, offset: int) -> str:
 
 
 def part_of_export(operation: str, offset: int) -> str:
-    """A new path for a part of a bundle that an operation has made."""
+    """A new path for a part of a bundle that an operation has created."""
     return f"exports/{operation}/{offset:015}-{uuid4().hex}.part"
 
 
 def list_of_import(operation: str) -> str:
-    """A new path for the list of what an import brings into the store."""
+    """A new path for the list of files that an import adds to the store."""
     return f"imports/{operation}/{uuid4().hex}.txt"
 
 
@@ -234,7 +234,7 @@ def check_format(what: str, about: Any) -> None:
 
 
 def check_format_of(what: str, document: bytes) -> None:
-    """As :func:`check_format`, for a JSON document that could not be read."""
+    """Like :func:`check_format`, for a JSON document that could not be read."""
     try:
         about = json.loads(document)
     except ValueError:

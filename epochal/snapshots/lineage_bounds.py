@@ -37,7 +37,7 @@ class Lineages(Protocol):
         """Lineage of a branch; ``None`` for an unknown branch."""
 
 
-class Beginning:
+class PlannedLineages:
     """Lineages including branches that are not in the catalog yet. ``parents``: the snapshot at which each begins."""
 
     def __init__(self, known: Lineages, parents: Mapping[str, EpochKey | None]) -> None:
@@ -71,7 +71,7 @@ class LineageStore(SnapshotStore):
 
     def with_branches(self, parents: Mapping[str, EpochKey | None]) -> LineageStore:
         """The same store, including branches that are not in the catalog yet."""
-        return LineageStore(self.url, Beginning(self._lineages, parents))
+        return LineageStore(self.url, PlannedLineages(self._lineages, parents))
 
     def check_bounds(self, reference: ManifestReference, manifest: Manifest) -> None:
         if reference not in self._checked:

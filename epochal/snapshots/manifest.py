@@ -46,7 +46,7 @@ class DeltaFile(_Model):
 
 
 class FilePart(_Model):
-    """Bytes of a file: where they begin, how many, and their sha256."""
+    """A range of bytes of a file: offset, length and sha256."""
 
     offset: int
     bytes: int
@@ -82,10 +82,9 @@ class FileInFlight(_Model):
 class RecordsInFlight(_Model):
     """Records of a loop at a snapshot: those on its back edge, in order.
 
-    ``columns``: of the files, which may also have ``_hop``. ``hop``: for an aligned loop, the number of epochs since it
-    was empty, which is the hop of these records; 0 when it is idle. A loop without files and with a greater hop has
-    converged in this epoch.
-    """
+    ``columns``: columns of the files, which may also have ``_hop``. ``hop``: for an aligned loop, the number of epochs
+    since it was empty, which is the hop of these records; 0 when it is idle. A loop without files and with a greater
+    hop has converged in this epoch."""
 
     columns: tuple[Column, ...]
     files: tuple[FileInFlight, ...] = ()

@@ -89,7 +89,7 @@ def merged(store: SnapshotStore, table: StateTable, chain: Chain, first_group: i
 
 
 def after_changes(table: StateTable, rows: pa.Table, changes: pa.Table, clock: StateClock | None) -> pa.Table:
-    """``rows`` after ``changes``, without expired ones. ``clock``: of the snapshot."""
+    """``rows`` after ``changes``, without expired ones. ``clock``: clock of the snapshot."""
     # Removing expired rows first saves merging them with the changes; the result is the same.
     return without_expired(table, applied(table, without_expired(table, rows, clock), changes), clock)
 

@@ -194,7 +194,7 @@ class TableSearch:
 
     @cached_property
     def files(self) -> list[DeltaFile | BaseFile]:
-        """Newest first. Two files of one epoch hold different key groups."""
+        """Listed newest first. Two files of one epoch hold different key groups."""
         deltas = [delta for link in reversed(self._chain.links) for delta in link.deltas]
         return [*deltas, *self._chain.bases]
 

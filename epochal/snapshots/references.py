@@ -55,7 +55,7 @@ class References:
         return set(self.files(snapshot))
 
     def files(self, snapshot: ManifestReference) -> dict[str, NeededFile]:
-        """As :meth:`needed`, with the recorded checksums and sizes."""
+        """Like :meth:`needed`, with the recorded checksums and sizes."""
         own = self._summary(snapshot)
         needed = {file.path: file for file in own.in_flight}
         tables = own.tables

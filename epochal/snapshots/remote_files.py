@@ -57,7 +57,7 @@ class RemoteFiles:
                 return data
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """For each range, an offset and a number of bytes, its bytes and no more. Raises ``FileNotFoundError``."""
+        """Exactly the bytes of each range (offset, number of bytes). Raises ``FileNotFoundError``."""
         place = self._place(path)
         with _system_errors(path):
             if self._filesystem.async_impl:  # concurrently
@@ -98,7 +98,7 @@ class RemoteFiles:
         return [path.removeprefix(prefix) for path in found]
 
     def entries(self, folder: str) -> Sequence[tuple[str, int, Any]]:
-        """As :meth:`list`, with size and modification time, if the file system has one."""
+        """Like :meth:`list`, with size and modification time, if the file system has one."""
         prefix = self._filesystem._strip_protocol(self._root).rstrip("/") + "/"
         with _system_errors(folder):
             return [

@@ -1,10 +1,9 @@
 """Rows of a state table at a snapshot in the order of their addresses, a page at a time.
 
-Files are sorted by key group first, so that a scan must sort the keys. It sorts only as far as a reader has come: it
-selects, deduplicates and sorts the smallest keys of the files, a *section*, which is cached for the next pages. Later
-sections are larger, so that a whole scan reads the files a few times, and the first page does not wait for sorting all
-keys. Memory is bounded by processing ranges of key groups one after the other.
-"""
+Files are sorted by key group first, so that a scan must sort the keys. It sorts only as far as a reader has advanced:
+it selects, deduplicates and sorts the smallest keys of the files, a *section*, which is cached for the next pages.
+Later sections are larger, so that a whole scan reads the files a few times, and the first page does not wait for
+sorting all keys. Memory is bounded by processing ranges of key groups one after the other."""
 
 from __future__ import annotations
 

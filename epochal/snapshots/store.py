@@ -243,7 +243,7 @@ class SnapshotStore:
             raise SnapshotError(f"{self.location(folder)} cannot be listed: {error}.") from error
 
     def entries(self, folder: str = "") -> Sequence[StoredFile]:
-        """As :meth:`list`, with size and modification time. Files that are deleted meanwhile are left out."""
+        """Like :meth:`list`, with size and modification time. Files that are deleted meanwhile are left out."""
         if self._root is not None:
             found = [(path, _status(self._root / path)) for path in self.list(folder)]
             return [
@@ -316,8 +316,8 @@ class SnapshotStore:
 
     def _missing(self, path: str, of: str) -> FileMissing:
         return FileMissing(
-            f"{self.location(path)}, of {of}, is missing. "
-            "Restore the file from a copy, or start from a snapshot that does not need it."
+            f"{self.location(path)}, of {of}, is missing. Restore the file from a copy, or start from a snapshot that "
+            "does not need it."
         )
 
     def _remote(self) -> RemoteFiles:
@@ -352,8 +352,8 @@ def storage_errors(location: str) -> Iterator[None]:
             ) from error
         if error.errno in _CLOSED:
             raise SnapshotError(
-                f"{location} cannot be written: {error.strerror}. Drivers and the control plane must be able to write "
-                "there: check credentials, permissions, and that the volume is not read-only."
+                f"{location} cannot be written: {error.strerror}. Drivers and the control plane require write access: "
+                "check credentials, permissions, and that the volume is not read-only."
             ) from error
         raise SnapshotError(f"{location} cannot be written: {error}.") from error
 

@@ -104,5 +104,5 @@ def _in_order(queries: Iterable[StandingQuery]) -> tuple[StandingQuery, ...]:
 
 @lru_cache(maxsize=8)
 def decoded(data: bytes) -> ActiveQueries:
-    """As :meth:`ActiveQueries.decode`, cached for epochs without changes."""
+    """Like :meth:`ActiveQueries.decode`, cached for epochs without changes."""
     return ActiveQueries.decode(data)

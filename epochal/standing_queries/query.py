@@ -53,8 +53,8 @@ class Remembered:
 class Query:
     """A bound query. ``where``: conditions that all must hold. ``having``: conditions on results, whose columns are the
     names of aggregates; the operation ``remember`` is an aggregate's value in the previous window of the group.
-    ``size``, ``slide``: of the windows, in microseconds; windows are aligned to the Unix epoch, and ``slide`` divides
-    ``size``."""
+    ``size``, ``slide``: those of the windows, in microseconds; windows are aligned to the Unix epoch, and ``slide``
+    divides ``size``."""
 
     groups: tuple[Group, ...]
     aggregates: tuple[Aggregate, ...]
@@ -138,7 +138,7 @@ class Limits:
     """The limits of queries, as listed in docs/reference/standing-queries.md.
 
     The author sets ``queries``, ``groups``, ``least_window`` and ``greatest_window`` (microseconds); the others are
-    fixed. ``groups``: of a query in one window. ``depth``: of one expression.
+    fixed. ``groups``: groups of a query in one window. ``depth``: depth of one expression.
     """
 
     queries: int = 1_000

@@ -90,7 +90,7 @@ REASONS: Final[tuple[Reason, ...]] = (
     Reason(
         "window-interval",
         "{0} is not a valid window length",
-        "Give an interval of days or shorter units, such as '5 minutes'.",
+        "Use an interval of days or shorter units, such as '5 minutes'.",
         "SELECT count(*) AS n WINDOW »'a while'«",
     ),
     Reason(
@@ -127,7 +127,7 @@ REASONS: Final[tuple[Reason, ...]] = (
     Reason(
         "same-name",
         "two columns of the result are named {0}",
-        "Give each its own name.",
+        "Use distinct names.",
         f"SELECT count(*) AS n, sum(items) AS »n« {_W}",
     ),
     Reason(
@@ -165,7 +165,7 @@ REASONS: Final[tuple[Reason, ...]] = (
     ),
     Reason(
         "group-by",
-        "{0} cannot be grouped by",
+        "{0} is not supported in GROUP BY",
         "Group by columns of type boolean, integer, decimal, string, date or timestamp, or by expressions of these "
         "types.",
         f"SELECT amount, count(*) AS n GROUP BY »amount« {_W}",
@@ -236,7 +236,7 @@ REASONS: Final[tuple[Reason, ...]] = (
     ),
     Reason(
         "literal",
-        "{0} is not a valid value of a type of queries",
+        "{0} is not a valid value of a supported type",
         "Correct it.",
         f"SELECT count(*) AS n WHERE user > »99999999999999999999« {_W}",
     ),

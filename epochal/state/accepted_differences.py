@@ -23,7 +23,7 @@ def differences(changes: Iterable[TableChange]) -> tuple[str, ...]:
 
 def unused_acceptance(changes: Iterable[TableChange], acceptance: Acceptance) -> tuple[str, ...]:
     """A problem for each accepted name that matches no difference. A changed function cannot be accepted and has a
-    problem of its own, so its name is not reported here."""
+    separate problem, so its name is not reported here."""
     changes = tuple(changes)
     names = differences(changes)
     refused = [_name(change, each) for change in changes for each in change.changed if each.what == "function"]

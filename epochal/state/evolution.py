@@ -99,8 +99,8 @@ def _otherwise_kept(old: StateTable, new: StateTable, may_drop: Collection[str])
         note = f"State table {new.id!r} becomes durable, and begins empty."
         return TableChange(table=new.id, operator=new.operator, verdict="evolved", notes=(note,))
     lost = (
-        f"State table {old.id!r} is not durable any more, and would begin empty. Leave durable=False out, or allow "
-        f"that with --allow-dropped-state {old.id}."
+        f"State table {old.id!r} is no longer durable, and would begin empty. Remove durable=False, or allow "
+        f"the loss with --allow-dropped-state {old.id}."
     )
     problems = () if new.id in may_drop else (lost,)
     return TableChange(table=new.id, operator=new.operator, verdict="evolved", problems=problems)
@@ -114,8 +114,8 @@ def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str], accept
     for name in sorted(had.keys() & has.keys()):
         if had[name].default != has[name].default and name not in new.hidden:
             problems.append(
-                f"State table {new.id!r}: the default of column {name!r} cannot change once the column is there: older "
-                f"rows are read with it. Keep {had[name].default!r}, or change the value when the state is read."
+                f"State table {new.id!r}: the default of column {name!r} cannot change, because older rows are read "
+                f"with it. Keep {had[name].default!r}, or replace the value when the state is read."
             )
         if had[name].type == has[name].type:
             continue
@@ -123,8 +123,8 @@ def _evolved(old: StateTable, new: StateTable, may_drop: Collection[str], accept
             widened[name] = (had[name].type, has[name].type)
         else:
             problems.append(
-                f"State table {new.id!r}: column {name!r} cannot become {has[name].type} from {had[name].type}, which "
-                f"may hold what does not fit. Keep {had[name].type}, or give the changed column a new name."
+                f"State table {new.id!r}: column {name!r} cannot become {has[name].type} from {had[name].type}: "
+                f"existing values may not fit. Keep {had[name].type}, or give the changed column a new name."
             )
     dropped = tuple(name for name in had if name not in has and name not in old.hidden)
     problems += _dropped_columns(old, new, dropped, may_drop)
@@ -158,8 +158,8 @@ def _dropped_columns(
         what = f"State table {new.id!r}: column {name!r}"
         if name in declared:
             yield (
-                f"{what} is computed from other aggregates, which begin empty; what it holds would be lost. Give it "
-                f"another name, or allow that with --allow-dropped-state {new.id}.{name}."
+                f"{what} is computed from other aggregates, which begin empty; its values would be lost. Give it "
+                f"another name, or allow the loss with --allow-dropped-state {new.id}.{name}."
             )
         else:
             yield _lost(what, f"{new.id}.{name}")
@@ -169,22 +169,22 @@ def _other_expiry(old: StateTable, new: StateTable) -> Iterable[str]:
     was, now = (None if table.expires is None else table.expires.deleted for table in (old, new))
     if was != now:
         yield (
-            f"State table {new.id!r}: its deleted keys cannot be those of {now or 'no column'} that were those of "
-            f"{was or 'no column'}: rows of such keys were given, or taken back, by that. Keep deleted_when, or give "
-            f"the {_named(new)} a new name, together with operators that read its changes."
+            f"State table {new.id!r}: deleted_when cannot become {now or 'none'} from {was or 'none'}: rows were "
+            f"emitted and retracted accordingly. Keep deleted_when, or give the {_named(new)} a new name, together "
+            "with operators that read its changes."
         )
         return
     if old.expires is None:
         return
     if new.expires is None:
         yield (
-            f"State table {new.id!r}: its time to live cannot be taken away: rows that have expired, and are still in "
-            f"files, would be there again. Give it a longer one, or the {_named(new)} a new name."
+            f"State table {new.id!r}: its time to live cannot be removed: expired rows that are still in files would "
+            f"reappear. Use a longer one, or give the {_named(new)} a new name."
         )
     elif (old.expires.clock, old.expires.column) != (new.expires.clock, new.expires.column):
         yield (
             f"State table {new.id!r}: its rows cannot expire by {new.expires.column!r} in {new.expires.clock} time; "
-            f"those that are there do by {old.expires.column!r} in {old.expires.clock} time. Keep that, or give the "
+            f"existing rows expire by {old.expires.column!r} in {old.expires.clock} time. Keep the clock, or give the "
             f"{_named(new)} a new name."
         )
 
@@ -201,27 +201,27 @@ def _notes_of_expiry(old: StateTable, new: StateTable) -> Iterable[str]:
     if before is None:
         clock = "the epoch time" if after.clock == "processing" else "the watermark, or else the epoch time,"
         yield (
-            f"State table {new.id!r} gets a time to live of {length}: the rows that are there count from {clock} of "
-            "the snapshot that is gone on from."
+            f"State table {new.id!r} gets a time to live of {length}. For existing rows it begins at {clock} of the "
+            "snapshot that the upgrade starts from."
         )
         return
     if before.after != after.after:
-        what = "what has expired stays gone"
+        what = "expired rows do not return"
         if after.after < before.after:
-            what = "those that were not touched for so long go with the first epoch"
+            what = "older rows expire with the first epoch"
         yield (
-            f"State table {new.id!r}: the time to live becomes {length} from {timedelta(microseconds=before.after)}, "
-            f"also of the rows that are there; {what}."
+            f"State table {new.id!r}: the time to live changes from {timedelta(microseconds=before.after)} to "
+            f"{length}, also for existing rows; {what}."
         )
     if before.refresh != after.refresh:
         reads = "also reads refresh" if after.refresh == "read_and_write" else "only writes refresh"
-        yield f"State table {new.id!r}: from now on {reads} its rows; those that are there keep their times."
+        yield f"State table {new.id!r}: from this upgrade on {reads} its rows; existing rows keep their times."
 
 
 def _unseen_changes(new: StateTable) -> Iterable[str]:
     yield (
         f"State table {new.id!r} begins with empty state over the changes of {new.changes_of!r}, which continues its "
-        "state: it would retract rows that were never counted here. Give both new names, so that both begin with empty "
+        "state: it would retract rows that it has never counted. Give both new names, so that both begin with empty "
         "state."
     )
 
@@ -230,43 +230,43 @@ def _other_shape(old: StateTable, new: StateTable) -> Iterable[str]:
     if old.scope != new.scope:
         yield (
             f"State table {new.id!r}: {old.scope.value} state cannot become {new.scope.value} state: the "
-            "rows that are there lie by it. Keep the scope, or give the state a new name."
+            "scope determines where existing rows are stored. Keep the scope, or give the state a new name."
         )
         return
     if old.windows != new.windows:
         yield (
-            f"State table {new.id!r}: its windows cannot become {_windows(new)} from {_windows(old)}: those that are "
-            "open lie by them. Keep the windows, or give the operator a new name, under which it begins with empty "
+            f"State table {new.id!r}: its windows cannot become {_windows(new)} from {_windows(old)}: open "
+            "windows are stored by them. Keep the windows, or give the operator a new name; it then begins with empty "
             "state."
         )
         return
     if old.joined != new.joined:
         yield (
-            f"State table {new.id!r}: its rows cannot be joined by {_joined(new)} that were joined by {_joined(old)}: "
-            "some are gone that would have a partner now, some have come out without one. Keep the join as it was, or "
-            "give it a new name, under which it begins with empty state."
+            f"State table {new.id!r}: its join cannot become {_joined(new)} from {_joined(old)}: rows that would "
+            "match now were deleted, or were emitted without a match. Keep the join unchanged, or give it a new name; "
+            "it then begins with empty state."
         )
         return
     if old.changes_of != new.changes_of:
         over = "rows" if new.changes_of is None else f"the changes of {new.changes_of!r}"
         yield (
-            f"State table {new.id!r}: it cannot go on over {over}: what it has counted was of something else. Give the "
-            "operator a new name and, where it reads changes, the one that emits them, too: both begin with empty "
-            "state."
+            f"State table {new.id!r}: its input cannot become {over}: it has counted another kind of input. Give the "
+            "operator a new name and, if it reads changes, also the operator that emits them: both then begin with "
+            "empty state."
         )
         return
     if old.ranked != new.ranked:
         yield (
-            f"State table {new.id!r}: it cannot keep {_ranked(new)} where it has kept {_ranked(old)}: rows are gone "
-            "that would be among them now, and ranks are there that would not. Keep count, by and descending, or give "
-            "the operator a new name, under which it begins with empty state."
+            f"State table {new.id!r}: it cannot store {_ranked(new)}, since it has stored {_ranked(old)}: rows that "
+            "would be among them now were deleted, and stored ranks would differ. Keep count, by and descending, or "
+            "give the operator a new name; it then begins with empty state."
         )
         return
     if (old.time, old.key, old.sub_key) != (new.time, new.key, new.sub_key):
         was = ", ".join(f"{column.name} {column.type}" for column in old.full_key)
         now = ", ".join(f"{column.name} {column.type}" for column in new.full_key)
         yield (
-            f"State table {new.id!r}: its key cannot become ({now}) from ({was}): the rows that are there lie by it. "
+            f"State table {new.id!r}: its key cannot become ({now}) from ({was}): existing rows are stored by it. "
             "Keep the key, or give the operator a new name."
         )
     if old.kind != new.kind:
@@ -280,14 +280,14 @@ def _other_instances(old: StateTable, new: StateTable) -> Iterable[str]:
     """Problems of a change in what each instance holds: the whole state, or a part of it."""
     was, now = _function(old), _function(new)
     if (was, now) == (ANY, SUM_OR_NULL):
-        what = "each of its instances holds all of it, and they would be added up"
+        what = "each of its instances holds the whole state, and the instances would be added up"
     elif (was, now) == (SUM_OR_NULL, ANY):
-        what = "each of its instances holds a part of a sum, and would be taken for all of it"
+        what = "each of its instances holds a part of a sum, which would be taken for the whole state"
     else:
         return
     yield (
-        f"State table {new.id!r}: {what}. Write it as before, only by Global or only by adding to any instance, or "
-        "give the state element a new name."
+        f"State table {new.id!r}: {what}. Write it as in the older version, only by Global or only by adding to any "
+        "instance, or give the state element a new name."
     )
 
 
@@ -321,6 +321,6 @@ def _ranked(table: StateTable) -> str:
 
 def _lost(what: str, consent: str) -> str:
     return (
-        f"{what} is not declared any more; what it holds would be lost. Keep it under the same name, or allow that "
+        f"{what} is no longer declared, and its contents would be lost. Keep it under the same name, or allow the loss "
         f"with --allow-dropped-state {consent}."
     )

@@ -162,8 +162,8 @@ def from_text(text: str, column: Column) -> Any:
 def _key_text(value: Any, column: Column) -> str:
     if value == NULL_TEXT:
         raise InvalidKey(
-            f"Column {column.name!r}: the text of one zero character stands for null in a path. Look such a key up "
-            "with a request's body (POST ../lookup), where null is null."
+            f"Column {column.name!r}: the text of one zero character represents null in a path. Look up such a key "
+            "with a request body (POST ../lookup), where null is null."
         )
     return NULL_TEXT if value is None else _text(value, column.type)
 

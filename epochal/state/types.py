@@ -215,7 +215,7 @@ def key_fix(type: str) -> str:
     if type in FLOATING:
         return "Equal floating point numbers may differ in their last bit: cast it to decimal(p,s), bigint or string."
     if nested_type(type) is not None or type == VARIANT:
-        return "Key by its fields or elements, each as a column of its own, or by to_json(..) of it."
+        return "Key by its fields or elements, each as a separate column, or by to_json(..) of it."
     if type in DAY_TIME_INTERVALS:
         return (
             "Key by its length as a number: CAST(.. AS DECIMAL(18, 6)) of an interval of seconds, or a count of days."

@@ -138,9 +138,8 @@ def _problems(table: StateTable, changed: Iterable[MeaningChange]) -> Iterator[s
             )
         elif table.changes_of is not None:
             yield (
-                f"{now} It takes back rows of {table.changes_of!r} as they were counted, so that this difference "
-                f"cannot be accepted. Give it and operator {table.changes_of!r} new names: both begin with empty "
-                "state."
+                f"{now} It retracts rows of {table.changes_of!r} as they were counted, so that this difference cannot "
+                f"be accepted. Give it and operator {table.changes_of!r} new names: both begin with empty state."
             )
         elif not change.accepted:
             name = table.operator if change.column is None else f"{table.operator}.{change.column}"

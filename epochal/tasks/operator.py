@@ -163,7 +163,7 @@ class OperatorTask:
     output: pa.Schema
     sides: Mapping[str, pa.Schema] = field(default_factory=dict)
     reconcile: Mapping[str, Reconcile] = field(default_factory=dict)
-    """By partial state table, the author's function that reconciles two instances, where there is one."""
+    """By partial state table, the author's function that reconciles two instances, if any."""
     silent: bool = False
     """True if the output has no reader: the task then yields only side outputs and handles."""
     silent_sides: frozenset[str] = frozenset()

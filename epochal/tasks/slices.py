@@ -60,7 +60,7 @@ class SliceKeys:
 
     @classmethod
     def living(cls, subtask: Subtask, table: StateTable, rows: pa.Table) -> Self:
-        """As :meth:`of`, without the rows that have expired when the epoch opens."""
+        """Like :meth:`of`, without the rows that have expired when the epoch opens."""
         access = TableAccess(table, subtask.living(table), subtask.max_parallelism)
         keys = rows.select(table.key_schema.names).cast(table.key_schema)
         return cls(table, keys, column_of(rows, KEY_GROUP), access)

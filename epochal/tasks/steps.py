@@ -21,7 +21,7 @@ PRE_COMMITTED = declare("T3.pre-committed", "a task's writes are durable, its ha
 
 
 class TaskAnswer(NamedTuple):
-    """The handle of a task. ``seconds``: the duration of each step, if measured. ``work``: of a subtask of an
+    """The handle of a task. ``seconds``: the duration of each step, if measured. ``work``: work of a subtask of an
     operator."""
 
     handle: Handle

@@ -83,7 +83,7 @@ class CallReader:
                 continue
             marks = _is_mark(batch)
             subtasks = batch.column(SUBTASK).to_numpy(zero_copy_only=False)
-            # A mark is a piece of its own; rows are cut where the subtask changes.
+            # A mark is a separate piece; rows are cut where the subtask changes.
             cuts = np.flatnonzero((subtasks[1:] != subtasks[:-1]) | marks[1:] | marks[:-1]) + 1
             for first, end in zip([0, *cuts.tolist()], [*cuts.tolist(), batch.num_rows], strict=True):
                 rows = batch.slice(first, end - first)

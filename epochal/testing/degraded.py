@@ -209,7 +209,7 @@ class DegradedSink(SinkBackend):
             self._once(call)
 
     def _once(self, call: Callable[[SinkBackend], Answer]) -> Answer:
-        """Make the call in a process of its own."""
+        """Make the call in a separate process."""
         harness = self._degraded.harness
         backend = harness.make()
         try:

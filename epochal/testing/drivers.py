@@ -179,7 +179,7 @@ class WatchedProcess:
             now = time.monotonic()
             if not self.running or now > deadline:
                 state = "runs still" if self.running else f"has ended with {self._process.returncode}"
-                raise AssertionError(f"what was waited for did not come; it {state}: {self.log_end()}")
+                raise AssertionError(f"the expected state was not reached; it {state}: {self.log_end()}")
             time.sleep(max(0.05, 4 * (now - began)))  # polling must not slow down the driver
 
     def wait_until_stopped(self) -> None:
@@ -191,7 +191,7 @@ class WatchedProcess:
 
     def kill(self) -> None:
         """Send SIGKILL to the process and its children. Repeated calls have no effect."""
-        started = self.children()  # its JVM has a process group of its own
+        started = self.children()  # its JVM has a separate process group
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         for process in started:

@@ -81,7 +81,7 @@ class ExpiryContract:
         timed.parallelism = 2
         timed.check()
 
-    def test_rows_are_gone_from_the_snapshot_whose_clock_has_reached_them(self, timed: World) -> None:
+    def test_rows_are_absent_from_the_first_snapshot_whose_clock_has_reached_them(self, timed: World) -> None:
         timed.run(windows=windows((1, 0), (1, 1), (2, 5), (2, 50)), visits=visits(1, b"a", b"b", touched=3))
         timed.check()
         timed.advance(event=11, processing=9)
@@ -134,7 +134,7 @@ class ExpiryContract:
         fork.check()
         timed.check()
 
-    def test_ranges_with_a_limit_pass_over_what_is_gone(self, timed: World) -> None:
+    def test_ranges_with_a_limit_skip_expired_rows(self, timed: World) -> None:
         places = [bytes([place]) for place in range(60)]
         timed.run(visits=[visits(1, place, touched=place[0] % 9)[0] for place in places])
         timed.advance(processing=14)
@@ -157,7 +157,7 @@ class ExpiryContract:
         assert view.get(group, gone) is None
         transaction.discard()
 
-    def test_bases_leave_out_what_is_gone_at_their_snapshot_and_no_more(self, timed: World) -> None:
+    def test_bases_omit_exactly_the_rows_expired_at_their_snapshot(self, timed: World) -> None:
         timed.run(windows=windows(*((number, number) for number in range(30))), visits=visits(1, b"a", touched=5))
         timed.advance(event=20, processing=6)
         timed.run()

@@ -362,7 +362,7 @@ class Harness:
     def _set_clock(self, time: datetime, not_before: datetime | None = None) -> None:
         at = _with_zone("the time of the clock", time)
         if not_before is not None and at < not_before:
-            raise InvalidInput(f"The clock is at {not_before} and cannot go back to {at}.")
+            raise InvalidInput(f"The clock is at {not_before} and cannot move back to {at}.")
         self._now = lambda: at
 
     def _check_goes_on(self) -> None:

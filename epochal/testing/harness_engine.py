@@ -155,8 +155,8 @@ class HarnessEngine:
         acceptance: Acceptance,
         first_epoch: Callable[[], dict[str, pa.Table]],
     ) -> Upgrade:
-        """Activate ``version`` like a running driver (``engine/reconfiguration.py``). ``configuration``: of this
-        upgrade only.
+        """Activate ``version`` like a running driver (``engine/reconfiguration.py``). ``configuration``: configuration
+        of this upgrade only.
 
         Raises ``InvalidInput`` if ``acceptance`` names no difference, ``IncompatibleState``, and the errors of the
         first epoch; the previous version is then active again.
@@ -247,10 +247,9 @@ class HarnessEngine:
             one, other = _counted(first[what]), _counted(rows)
             if one != other:
                 raise AssertionError(
-                    f"Epoch {epoch.epoch} was aborted and run again, and {what} has different rows. Only in the first "
-                    "run: "
-                    f"{_shown(one - other)}; only in the second: {_shown(other - one)}. The pipeline computes from "
-                    "something that is not in its input, such as the clock, a random number or the order of a set."
+                    f"Epoch {epoch.epoch} was aborted and rerun, and {what} has different rows. Only in the first "
+                    f"run: {_shown(one - other)}; only in the second: {_shown(other - one)}. The pipeline depends on "
+                    "more than its input, such as the clock, a random number or the order of a set."
                 )
 
     def _state_of(self, chains: Mapping[str, Chain]) -> dict[str, pa.Table]:

@@ -276,8 +276,8 @@ def _source(
             return InMemorySource(node.name, source.schema(spark), frames)
         except SourceError as error:
             raise SourceError(
-                f"{error.message} A test need not reach the source: give its columns, "
-                f"schemas={{{node.name!r}: 'id bigint, ..'}}."
+                f"{error.message} A test can run without the source: declare its columns, schemas={{{node.name!r}: "
+                f"'id bigint, ..'}}."
             ) from error
 
 

@@ -196,7 +196,7 @@ class SinkBackendContract:
         backend.commit(epoch(9, parent=2), [pre_commit(backend, epoch(9, parent=2), rows(9))])
         assert same(harness.visible(), rows(2, 9))
 
-    def test_attempts_of_one_subtask_may_run_at_once(self, harness: SinkHarness, backend: SinkBackend) -> None:
+    def test_attempts_of_one_subtask_may_run_concurrently(self, harness: SinkHarness, backend: SinkBackend) -> None:
         slow, quick = start(backend, epoch(1)), start(backend, epoch(1))
         slow.write(batch(rows(1)))
         quick.write(batch(rows(1)))

@@ -115,7 +115,7 @@ class StateBackendContract(ViewContract, ExpiryContract):
 
     # The protocol.
 
-    def test_attempts_of_one_subtask_may_run_at_once(self, world: World, harness: StateHarness) -> None:
+    def test_attempts_of_one_subtask_may_run_concurrently(self, world: World, harness: StateHarness) -> None:
         world.run(counts=counted(*range(10)))
         changes = {COUNTS.id: counted(*range(5, 15), count=2), SEEN.id: seen(1, b"a")}
         first, second = world.start(1), world.start(1)

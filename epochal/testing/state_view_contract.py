@@ -93,7 +93,7 @@ class ViewContract:
             transaction.discard()
         world.check()
 
-    def test_a_task_that_never_ended_keeps_its_view_and_disturbs_nobody(self, world: World) -> None:
+    def test_an_abandoned_task_keeps_its_view_and_does_not_affect_others(self, world: World) -> None:
         world.run(counts=counted(1, 2, 3))
         before = world.fork(world.branch)
         abandoned = world.start(0)
@@ -102,7 +102,7 @@ class ViewContract:
         world.check()
         check_view(before, abandoned, 0)
 
-    def test_several_epochs_are_caught_up_at_once(self, world: World) -> None:
+    def test_several_epochs_are_caught_up_in_one_step(self, world: World) -> None:
         world.run(counts=counted(*range(10)), seen=seen(3, b"a", b"b"))
         world.check()
         for number in range(4):

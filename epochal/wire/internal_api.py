@@ -39,7 +39,7 @@ Calls of a pooled pod under ``/internal/v1/pods/{pod}/``:
 call                                  body                       answer
 ====================================  =========================  ==================================================
 ``GET  work?ready=&seconds=``         none                       200 the work, 204 no work yet
-``GET  wanted``                       none                       204
+``GET  needed``                       none                       204
 ``GET  artifacts/{sha256}``           none                       200 the bytes
 ``PUT  answer``                       the result of the work     204
 ``GET  attempt?ready=&seconds=``      none                       200 :class:`TakenFor`, 204 no attempt yet
@@ -163,7 +163,7 @@ WAIT_SECONDS = 10.0
 CONTROL_PLANES_HEADER = "Epochal-Control-Planes"
 """Header of an answer to ``attempt``: space-separated addresses of control planes, the answering one first."""
 LARGEST_ANSWER = 64 << 20
-"""In bytes."""
+"""Number of bytes."""
 
 
 class TakenFor(BaseModel):

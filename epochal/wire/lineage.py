@@ -30,8 +30,8 @@ EdgeKind = Literal[
 
 class LineageNode(Answer):
     """A prepared or committed snapshot, or a folded run of plain epochs ``first`` to ``epoch`` with ``epochs`` > 1 and
-    summed counts. ``artifact``, ``parameters``: of the version that created it. ``collected``: its files have been
-    deleted."""
+    summed counts. ``artifact``, ``parameters``: those of the version that created it. ``collected``: its files
+    have been deleted."""
 
     branch: str
     epoch: int

@@ -67,7 +67,7 @@ class RollbackPlan(Answer):
     now: SnapshotName | None = Field(description="The latest committed epoch.")
     to: SnapshotName
     version: int = Field(description="The version that continues from the snapshot: the latest one.")
-    version_then: int | None = Field(description="The version that made the snapshot.")
+    version_then: int | None = Field(description="The version that created the snapshot.")
     epochs: int = Field(description="Number of discarded committed epochs. They can be read until they expire.")
     first: int | None
     last: int | None

@@ -374,13 +374,13 @@ def upgrade() -> None:
         postgresql_where=sa.text("ended_at IS NULL"),
     )
     op.create_table(
-        "left_out",
+        "skipped_totals",
         sa.Column("branch", sa.String(length=80), nullable=False),
         sa.Column("kind", sa.String(length=16), nullable=False),
         sa.Column("place", sa.String(length=200), nullable=False),
         sa.Column("total", sa.BigInteger(), nullable=False),
-        sa.ForeignKeyConstraint(["branch"], ["branches.id"], name=op.f("fk_left_out_branch")),
-        sa.PrimaryKeyConstraint("branch", "kind", "place", name=op.f("pk_left_out")),
+        sa.ForeignKeyConstraint(["branch"], ["branches.id"], name=op.f("fk_skipped_totals_branch")),
+        sa.PrimaryKeyConstraint("branch", "kind", "place", name=op.f("pk_skipped_totals")),
     )
     op.create_table(
         "attempts",

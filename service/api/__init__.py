@@ -1,1 +1,1 @@
-"""HTTP: one module for each resource with its routes, and what all requests pass through."""
+"""HTTP API: one module with routes for each resource, and the middleware of all requests."""

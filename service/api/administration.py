@@ -107,7 +107,7 @@ def delete_token(id: str, control: Control, caller: Caller, project: InProject) 
 def create_webhook(
     body: CreateWebhook, request: Request, control: Control, caller: Caller, project: InProject
 ) -> NewWebhookAnswer:
-    """Send the project's events to a URL, from now on: each event at least once, the events of a webhook in order.
+    """Send the project's future events to a URL: each event at least once, the events of a webhook in order.
     Delivery is retried with growing intervals until the receiver answers 2xx; redirects are not followed. Headers:
     `Epochal-Event` (the kind), `Epochal-Event-Id` (the same for a repeated delivery), `Epochal-Signature:
     t=..,v1=..`, where v1 is the HMAC-SHA256 of `t`, a dot and the body with the webhook's secret. The secret is

@@ -15,7 +15,7 @@ from epochal.service.api.access import by_request_id, requires, unmetered
 from epochal.service.api.context import Control
 from epochal.service.api.openapi import answers
 from epochal.service.api.parameters import Paging
-from epochal.service.domain.entry_calls import TakenCalls
+from epochal.service.domain.entry_calls import AcceptedCalls
 from epochal.service.domain.pages import cut
 from epochal.service.queries.calls import FoundAnswers
 from epochal.wire.bodies import Page
@@ -93,14 +93,14 @@ async def read_call(
     return _one(taken, await control.answers.wait(taken, seconds))
 
 
-def _take(control: Control, name: str, entry: str, body: bytes) -> tuple[TakenCalls, bool]:
+def _take(control: Control, name: str, entry: str, body: bytes) -> tuple[AcceptedCalls, bool]:
     try:
         return control.calls.take(name, entry, body)
     except ValidationError as error:
         raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in error.errors()]) from error
 
 
-def _one(taken: TakenCalls, found: FoundAnswers) -> Response:
+def _one(taken: AcceptedCalls, found: FoundAnswers) -> Response:
     (text,) = found.texts
     if found.settled:
         return _answer(text, 200)

@@ -72,7 +72,7 @@ def decide_transaction(
     control: Control,
     caller: Caller,
 ) -> OperationAnswer:
-    """Decide about a waiting transaction. `retry` tries again now. `commit` declares that its rows were applied by
-    hand, `abort` that they are to be dropped. Both leave only this sink without the rows that Epochal would have
-    written; the audit log and the lineage show the decision."""
+    """Resolve a waiting transaction. `retry` repeats the commit immediately. `commit` declares that its rows were
+    applied manually, `abort` that they are discarded. Both leave only this sink without the rows that Epochal would
+    have written; the audit log and the lineage show the decision."""
     return control.transactions.decide(name, sink, epoch, action, decision, caller.name)

@@ -89,7 +89,7 @@ class FastLookups:
         self._heads: dict[bytes, bytes] = {}
         """Heads without their first lines, with their tokens."""
         self._places: dict[bytes, _Place] = {}
-        """By the part of the path that precedes the key."""
+        """Keyed by the part of the path that precedes the key."""
         # Without tokens the gate also checks the Host header, which only the ordinary route does.
         self.enabled = authenticator.enabled
         self._requests = secrets.token_hex(4).encode()

@@ -72,7 +72,7 @@ async def read_attempt(
     drivers = drivers_of(connection)
     identity = connection.state.pod
     if pod != identity.name:
-        raise Unauthenticated(f"The pod {identity.namespace}/{identity.name} is another one.")
+        raise Unauthenticated(f"The pod {identity.namespace}/{identity.name} is another pod.")
     response.headers[CONTROL_PLANES_HEADER] = " ".join(await drivers.control_planes())
     until = time.monotonic() + seconds
     while True:
@@ -87,10 +87,10 @@ async def read_attempt(
             await asyncio.sleep(_RECORDED_SECONDS)
 
 
-@router.get("/wanted", status_code=status.HTTP_204_NO_CONTENT)
+@router.get("/needed", status_code=status.HTTP_204_NO_CONTENT)
 @for_pods
 @answers(LauncherUnavailable)
-async def is_wanted(pod: PodName, desk: Desk, connection: HTTPConnection) -> None:
+async def is_needed(pod: PodName, desk: Desk, connection: HTTPConnection) -> None:
     """Return whether the control plane still waits for the pod's answer."""
     await desk.check(pod, connection.state.pod)
 

@@ -15,7 +15,7 @@ from epochal.service.api.openapi import FILES, SNAPSHOT, answers
 from epochal.service.api.parameters import Named, Paging
 from epochal.service.queries.diffs import DiffService
 from epochal.service.queries.lineage.drawings import as_dot, as_svg
-from epochal.service.queries.lineage.service import Wish
+from epochal.service.queries.lineage.service import LineageOptions
 from epochal.wire.bodies import EpochNumber, Page
 from epochal.wire.history import DiffRows, SnapshotDiff
 from epochal.wire.lineage import LineageAnswer
@@ -227,8 +227,8 @@ def get_lineage(
 ) -> LineageAnswer | Response:
     """Snapshots of the whole tree of the application, newest first, and the origin of each."""
     if format == "json":
-        return node.lineage.read(name, page, Wish(fold, slices))
-    drawn = node.lineage.read(name, page, Wish(fold=True, slices=False))
+        return node.lineage.read(name, page, LineageOptions(fold, slices))
+    drawn = node.lineage.read(name, page, LineageOptions(fold=True, slices=False))
     if format == "dot":
         return Response(as_dot(drawn), media_type="text/vnd.graphviz")
     # Opened directly in a browser, the image is a document of this origin: it must not run or load anything.

@@ -1,1 +1,1 @@
-"""The SQL catalog: applications, branches, executions, epochs and what people and drivers ask of them."""
+"""The SQL catalog: applications, branches, executions, epochs, and the requests of people and drivers for them."""

@@ -20,7 +20,7 @@ from epochal.snapshots import layout
 from epochal.wire.projects import project_of
 
 Revisions = Sequence[str] | None
-"""Revisions of which the application must have one for a change to be made; ``None``: any revision."""
+"""Accepted revisions: a change requires that the application has one of them. ``None``: any revision."""
 
 
 class ApplicationRepository:
@@ -40,7 +40,7 @@ class ApplicationRepository:
         return row
 
     def locked(self, name: str, revisions: Revisions = None) -> Application:
-        """As :meth:`named`, with exclusive access until this transaction ends.
+        """Like :meth:`named`, with exclusive access until this transaction ends.
 
         The branch is locked first, as in the calls of drivers, to avoid deadlocks. Raises ``PreconditionFailed`` if the
         application has none of ``revisions``.

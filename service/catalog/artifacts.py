@@ -36,7 +36,7 @@ class ArtifactRepository:
         return artifact_answer(row, known)
 
     def page(self, page: PageRequest, project: str) -> tuple[Sequence[ArtifactAnswer], str | None]:
-        """Newest first, with the cursor of the next page."""
+        """Listed newest first, with the cursor of the next page."""
         known = (ProjectArtifact.sha256 == Artifact.sha256) & (ProjectArtifact.project == project)
         query = select(Artifact).join(ProjectArtifact, known)
         part = paginate(self._session, query, page, [Artifact.created_at, Artifact.sha256], descending=True)

@@ -73,7 +73,7 @@ class AuditRepository:
         return len(expired)
 
     def page(self, page: PageRequest, project: str) -> Part:
-        """Newest first."""
+        """Listed newest first."""
         return paginate(
             self._session,
             select(AuditEntry).where(AuditEntry.project == project),
@@ -145,7 +145,7 @@ def auditing(call: AuditedCall) -> Iterator[None]:
         _current.reset(token)
 
 
-def call_to_note() -> AuditedCall | None:
+def call_to_record() -> AuditedCall | None:
     """The current call, once its caller is authorised."""
     call = _current.get()
     return call if call is not None and call.details is not None and not call.over else None
@@ -153,23 +153,23 @@ def call_to_note() -> AuditedCall | None:
 
 def watch_changes(session: Session, *_: object) -> None:
     """Collect changes before each flush of a transaction."""
-    if call_to_note() is not None:
+    if call_to_record() is not None:
         collect_changes(session)
 
 
 @dataclass(frozen=True)
-class Noted:
+class RecordedCall:
     """State of a call that takes effect when the transaction is committed."""
 
     call: AuditedCall
     entry: int
     changes: Changes
 
-    def landed(self) -> None:
+    def set_landed(self) -> None:
         self.call.landed, self.call.changes = self.entry, self.changes
 
 
-def note_call(session: Session, call: AuditedCall) -> Noted:
+def record_call(session: Session, call: AuditedCall) -> RecordedCall:
     """Add the call's entry, or further changes, to a transaction that is an effect of the call."""
     assert call.details is not None
     changes = {**call.changes, **changes_of(session)}
@@ -177,12 +177,12 @@ def note_call(session: Session, call: AuditedCall) -> Noted:
         if changes != call.changes:
             mine = update(AuditEntry).where(AuditEntry.id == call.landed)
             session.execute(mine.values(changes=as_json(changes)))
-        return Noted(call, call.landed, changes)
+        return RecordedCall(call, call.landed, changes)
     entry = call.details.entry(call.details.expected)
     entry.changes = as_json(changes)
     session.add(entry)
     session.flush()
-    return Noted(call, entry.id, changes)
+    return RecordedCall(call, entry.id, changes)
 
 
 MOST_CHANGES: Final = 40

@@ -224,8 +224,8 @@ def check_loadable(database: Database, index: Index) -> None:
     ``EnvironmentProblem`` for one that cannot contain one."""
     if not is_known_revision(index.revision):
         raise CatalogVersion(
-            f"Backup {index.id} was made by Epochal {index.version}, whose catalog (revision {index.revision}) "
-            "this version does not know. Restore it with that version, or a later one."
+            f"Backup {index.id} was created by Epochal {index.version}, whose catalog (revision {index.revision}) "
+            "this version does not support. Restore it with that version, or a later one."
         )
     check_usable(database)
     with database.reading() as session:

@@ -19,9 +19,9 @@ from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import Event, IllegalTransition, State, advance
 from epochal.errors import Conflict, Fenced, InvalidInput
 from epochal.service.catalog import epoch_statements as statements
-from epochal.service.catalog.models import Aborted, Branch, Epoch, LeftOut
+from epochal.service.catalog.models import Aborted, Branch, Epoch, SkippedTotals
 from epochal.service.catalog.records import (
-    LEFT_OUT,
+    SKIPPED_COUNTS,
     columns_of,
     epoch_record,
     head_of,
@@ -179,7 +179,7 @@ class BranchWriter:
             return
         self.moved = row
         self._run(statements.COUNT_COMMITTED, **{name: getattr(row, name) or 0 for name in statements.COUNTED})
-        self._add_left_out(row)
+        self._add_skipped(row)
         self._tell("epoch.committed", row)
 
     def _check_committed(self, epoch: int) -> None:
@@ -234,13 +234,13 @@ class BranchWriter:
         if changed(self._session, more.execution_options(synchronize_session=False)) == 0:
             self._session.add(Aborted(branch=self._branch, cause=cause, total=1))
 
-    def _add_left_out(self, row: Row[Any]) -> None:
-        for kind, column in LEFT_OUT.items():
+    def _add_skipped(self, row: Row[Any]) -> None:
+        for kind, column in SKIPPED_COUNTS.items():
             for place, number in (getattr(row, column) or {}).items():
-                mine = LeftOut.branch == self._branch, LeftOut.kind == kind, LeftOut.place == place
-                more = update(LeftOut).where(*mine).values(total=LeftOut.total + number)
+                mine = SkippedTotals.branch == self._branch, SkippedTotals.kind == kind, SkippedTotals.place == place
+                more = update(SkippedTotals).where(*mine).values(total=SkippedTotals.total + number)
                 if changed(self._session, more.execution_options(synchronize_session=False)) == 0:
-                    self._session.add(LeftOut(branch=self._branch, kind=kind, place=place, total=number))
+                    self._session.add(SkippedTotals(branch=self._branch, kind=kind, place=place, total=number))
 
     def _run(self, statement: Any, **values: Any) -> CursorResult[Any]:
         """Executed on the connection: the overhead of the session exceeds the time of the statement."""

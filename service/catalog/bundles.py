@@ -36,7 +36,7 @@ class ExportedRows:
         self._session = session
 
     def maker(self, key: EpochKey) -> tuple[str, int]:
-        """The application that made the snapshot, and the number of its version."""
+        """The application that created the snapshot, and the number of its version."""
         row = self._session.get_one(Epoch, (key.branch, key.epoch))
         execution = self._session.get_one(Execution, row.execution)
         return self._session.get_one(Application, execution.application).name, row.version or execution.version
@@ -187,7 +187,7 @@ class ImportedRows:
         self._session.flush()
 
     def add_application(self, order: Mapping[str, Any]) -> Application:
-        """Create the application, on a branch of its own at the bundle's snapshot."""
+        """Create the application, on a separate branch at the bundle's snapshot."""
         origin = self._header.origin
         key = self._header.snapshot.key
         row = ApplicationRepository(self._session).add(
@@ -295,7 +295,7 @@ class ImportedRows:
             branch.head_branch, branch.head_epoch = branch.id, epoch.epoch
 
     def _execution(self, branch: Branch, epoch: BundleEpoch) -> Execution:
-        """The epochs of one branch and version refer to one execution, which is over."""
+        """The epochs of one branch and version refer to one execution, which has ended."""
         version = epoch.version or 1
         key = (branch.id, version)
         if key not in self._executions:

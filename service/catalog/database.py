@@ -28,7 +28,7 @@ from epochal.errors import (
     NameTaken,
     OutcomeUnknown,
 )
-from epochal.service.catalog.audit import call_to_note, note_call, watch_changes
+from epochal.service.catalog.audit import call_to_record, record_call, watch_changes
 from epochal.service.catalog.engines import BUSY_SECONDS, CONNECTIONS, make_engine
 from epochal.service.catalog.events import discard_recorded, write_recorded
 from epochal.service.catalog.idempotency import current_claim, record_effect
@@ -129,8 +129,8 @@ class Database:
             claim = current_claim()
             if claim is not None:
                 record_effect(session, claim)
-            call = call_to_note()
-            noted = None if call is None else note_call(session, call)
+            call = call_to_record()
+            recorded = None if call is None else record_call(session, call)
             if write is not None:
                 write.written.hit()
             try:
@@ -142,8 +142,8 @@ class Database:
                 raise OutcomeUnknown(f"{reason} Read it again.") from error
         if claim is not None:
             claim.acted = True
-        if noted is not None:
-            noted.landed()
+        if recorded is not None:
+            recorded.set_landed()
         if write is not None:
             write.landed.hit()
         if events:

@@ -151,7 +151,7 @@ def _make_private(file: Path) -> None:
                     part.chmod(0o600)
     except OSError as error:
         raise EnvironmentProblem(
-            f"Cannot make the catalog {file} readable by its owner only: {error.strerror}. Run the control plane "
+            f"Cannot restrict the catalog {file} to its owner: {error.strerror}. Run the control plane "
             "as the owner of the file, or correct its permissions."
         ) from error
 

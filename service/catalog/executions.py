@@ -46,7 +46,7 @@ class ExecutionRepository:
         return row
 
     def page(self, application: Application, page: PageRequest) -> Part:
-        """Newest first."""
+        """Listed newest first."""
         query = select(Execution).where(Execution.application == application.id)
         return paginate(self._session, query, page, [Execution.id], descending=True)
 
@@ -62,7 +62,7 @@ class ExecutionRepository:
         return [(row, name, configuration) for row, name, configuration in self._session.execute(query)]
 
     def attempts(self, execution: Execution) -> Sequence[Attempt]:
-        """Oldest first."""
+        """Listed oldest first."""
         query = select(Attempt).where(Attempt.execution == execution.id).order_by(Attempt.number)
         return self._session.scalars(query.execution_options(populate_existing=True)).all()
 
@@ -82,7 +82,7 @@ class ExecutionRepository:
         return found
 
     def attempts_of(self, executions: Collection[str]) -> Sequence[Attempt]:
-        """In any order."""
+        """Listed in any order."""
         return self._session.scalars(select(Attempt).where(Attempt.execution.in_(executions))).all()
 
     def attempt(self, execution: Execution, number: int) -> Attempt:

@@ -154,7 +154,7 @@ class FoldingRepository:
         return self._session.scalars(select(Branch.id).order_by(Branch.id)).all()
 
     def ranges(self, branches: Iterable[str]) -> Sequence[FoldedEpochs]:
-        """Newest first."""
+        """Listed newest first."""
         query = select(FoldedEpochs).where(FoldedEpochs.branch.in_(list(branches)))
         return self._session.scalars(query.order_by(FoldedEpochs.last.desc())).all()
 
@@ -271,7 +271,7 @@ def hold(session: Session, key: EpochKey) -> Epoch:
 
 
 def stand_on(session: Session, key: EpochKey) -> None:
-    """As :func:`hold`, for a new branch; also for a snapshot without a row in the catalog (yet)."""
+    """Like :func:`hold`, for a new branch; also for a snapshot without a row in the catalog (yet)."""
     row = session.get(Epoch, (key.branch, key.epoch), with_for_update=True, populate_existing=True)
     if row is None:
         FoldingRepository(session).check_not_folded(key)

@@ -21,7 +21,7 @@ from epochal.service.catalog.branch_writer import changed
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Inbox, InboxBatch, InboxCall
 from epochal.service.catalog.types import database_now
-from epochal.service.domain.events import TakenCall
+from epochal.service.domain.entry_calls import AcceptedCall
 from epochal.wire.internal_api import CALLS_AT_ONCE, CALLS_BYTES
 
 NO_CALLS = b'"batches":[]}'
@@ -62,7 +62,7 @@ class NewCalls:
     calls: tuple[NewCall, ...]
 
 
-Taken = Mapping[str, TakenCall]
+Taken = Mapping[str, AcceptedCall]
 """Accepted calls by request id."""
 
 
@@ -102,7 +102,7 @@ class InboxRepository:
                 inbox.accepted += len(new)
                 batches.append(self._batch(post.entry, new, number, inbox.accepted, moment))
                 for each, call in enumerate(new, number):
-                    known[call.request_id] = TakenCall(each, post.entry, True), call.digest
+                    known[call.request_id] = AcceptedCall(each, post.entry, True), call.digest
                 number, waiting = number + len(new), waiting + len(new)
                 inbox.last = number - 1
             outcomes.append({call.request_id: known[call.request_id][0] for call in post.calls})
@@ -112,14 +112,14 @@ class InboxRepository:
             self._add(added)
         return outcomes
 
-    def find(self, entry: str, request_id: str) -> TakenCall:
+    def find(self, entry: str, request_id: str) -> AcceptedCall:
         """Raises ``NotFound``."""
         row = self._session.get(InboxCall, (self._application, request_id))
         if row is None or row.entry != entry:
             raise NotFound(
                 f"Entry {entry!r} has no call with the request id {request_id!r}: it was never made, or has expired."
             )
-        return TakenCall(row.number, row.entry, new=False)
+        return AcceptedCall(row.number, row.entry, new=False)
 
     def page(self, after: int, through: int | None) -> tuple[int, Sequence[InboxBatch]]:
         """The highest number, and the first batches with numbers above ``after``, up to ``through``."""
@@ -164,13 +164,13 @@ class InboxRepository:
         self._session.execute(dialect_insert(Inbox).values(values).on_conflict_do_nothing())
         return self._session.get_one(Inbox, self._application, with_for_update=True, populate_existing=True)
 
-    def _known(self, request_ids: Collection[str]) -> dict[str, tuple[TakenCall, bytes]]:
+    def _known(self, request_ids: Collection[str]) -> dict[str, tuple[AcceptedCall, bytes]]:
         found = {}
         columns = select(InboxCall.request_id, InboxCall.number, InboxCall.entry, InboxCall.digest)
         for some in _chunks(list(request_ids)):
             mine = columns.where(InboxCall.application == self._application)
             for row in self._session.execute(mine.where(self._among(InboxCall.request_id, some))):
-                found[row.request_id] = TakenCall(row.number, row.entry, False), row.digest
+                found[row.request_id] = AcceptedCall(row.number, row.entry, False), row.digest
         return found
 
     def _among(self, column: ColumnElement[str] | object, values: Sequence[str]) -> ColumnElement[bool]:
@@ -329,7 +329,7 @@ def _page_parts(batches: Sequence[InboxBatch], after: int, through: int | None) 
         yield json.dumps({"entry": batch.entry, "first": batch.first + begin, **cut}, ensure_ascii=False)
 
 
-def _reused(post: NewCalls, known: Mapping[str, tuple[TakenCall, bytes]]) -> RequestIdReused | None:
+def _reused(post: NewCalls, known: Mapping[str, tuple[AcceptedCall, bytes]]) -> RequestIdReused | None:
     for call in post.calls if known else ():
         if call.request_id in known and known[call.request_id][1] != call.digest:
             return RequestIdReused(

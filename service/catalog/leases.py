@@ -15,17 +15,19 @@ from epochal.errors import Conflict
 from epochal.service.catalog import models
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.types import database_now
-from epochal.service.domain.leases import Grant, Holder, IsGone, Lease, may_renew, may_take
+from epochal.service.domain.leases import Grant, HasTerminated, Holder, Lease, may_renew, may_take
 
 
 class Leases:
     """The leases of a catalog, for one holder. All methods raise ``CatalogUnavailable`` and ``OutcomeUnknown``; the
     lease then counts as not held, and the caller retries."""
 
-    def __init__(self, database: Database, holder: Holder, is_gone: IsGone = lambda holder: False) -> None:
+    def __init__(
+        self, database: Database, holder: Holder, has_terminated: HasTerminated = lambda holder: False
+    ) -> None:
         self._database = database
         self._holder = holder
-        self._is_gone = is_gone
+        self._has_terminated = has_terminated
 
     def acquire(self, name: str, seconds: float) -> Grant | Lease:
         """Begin a new term of ``seconds``, or return the lease of the current holder."""
@@ -44,7 +46,7 @@ class Leases:
             held = _lease(row)
             # Read after the lock is acquired: the holder may have renewed the lease while this transaction waited.
             moment = database_now(session)
-            if held is not None and not may_take(held, moment, self._holder, self._is_gone):
+            if held is not None and not may_take(held, moment, self._holder, self._has_terminated):
                 return held
             if row is None:
                 row = models.Lease(name=name, term=0)
@@ -76,7 +78,7 @@ class Leases:
                 row.expires_at = moment
 
     def _may_take(self, held: Lease, session: Session) -> bool:
-        return may_take(held, database_now(session), self._holder, self._is_gone)
+        return may_take(held, database_now(session), self._holder, self._has_terminated)
 
 
 def _lease(row: models.Lease | None) -> Lease | None:

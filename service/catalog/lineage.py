@@ -32,9 +32,9 @@ from epochal.service.catalog.models import (
     Version,
 )
 from epochal.service.catalog.records import changes_of, key_of
-from epochal.service.domain.lineage import Noted, Run, RunSummary
+from epochal.service.domain.lineage import ListedSnapshot, Run, RunSummary
 from epochal.service.domain.pages import PageRequest, Part, cut
-from epochal.service.domain.snapshots import Making
+from epochal.service.domain.snapshots import SnapshotOrigin
 from epochal.wire.projects import local_name
 
 SNAPSHOTS = (State.PREPARED, State.COMMITTED)
@@ -120,7 +120,7 @@ class LineageRepository:
             rows = sorted([*rows, *self._session.scalars(query)], key=order, reverse=True)[: page.limit + 1]
         return cut(rows, page, order)
 
-    def noted(self, branches: Mapping[str, Branch]) -> Sequence[Noted]:
+    def listed(self, branches: Mapping[str, Branch]) -> Sequence[ListedSnapshot]:
         """Snapshots that are listed individually, and the ends of each branch."""
         of_tree = (Epoch.branch.in_(branches), Epoch.state.in_(_STATES))
         keys = self._keys(select(Epoch.branch, Epoch.epoch).where(*of_tree, Epoch.changes.is_not(None)))
@@ -156,7 +156,7 @@ class LineageRepository:
         return {EpochKey(range.branch, range.last + 1): range for range in ranges if range.committed}
 
     def epochs_of(self, run: Run) -> Sequence[Epoch]:
-        """Newest first."""
+        """Listed newest first."""
         query = select(Epoch).where(*self._inside(run)).order_by(Epoch.epoch.desc())
         return self._session.scalars(query).all()
 
@@ -190,9 +190,9 @@ class LineageRepository:
         query = select(Version).where(Version.application.in_(applications))
         return {(version.application, version.number): version for version in self._session.scalars(query)}
 
-    def makings(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Making]:
+    def origins(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, SnapshotOrigin]:
         """Time, application, version and changes of snapshots, by key. Unknown snapshots are left out."""
-        found: dict[EpochKey, Making] = {}
+        found: dict[EpochKey, SnapshotOrigin] = {}
         for pairs in _batches((key.branch, key.epoch) for key in keys):
             query = (
                 select(Epoch, Application.name, Version, Artifact.filename)
@@ -207,7 +207,7 @@ class LineageRepository:
                 .where(_are(pairs))
             )
             for row, application, version, filename in self._session.execute(query):
-                found[EpochKey(row.branch, row.epoch)] = Making(
+                found[EpochKey(row.branch, row.epoch)] = SnapshotOrigin(
                     application=local_name(application),
                     state=cast(EpochState, row.state),
                     committed_at=row.committed_at,
@@ -217,9 +217,9 @@ class LineageRepository:
                     parameters=version.parameters,
                     changes=changes_of(row),
                 )
-        return found | self._makings_of_folded(set(keys) - found.keys())
+        return found | self._origins_of_folded(set(keys) - found.keys())
 
-    def _makings_of_folded(self, keys: Collection[EpochKey]) -> dict[EpochKey, Making]:
+    def _origins_of_folded(self, keys: Collection[EpochKey]) -> dict[EpochKey, SnapshotOrigin]:
         """All epochs of a range have the same values except the time."""
         if not keys:
             return {}
@@ -235,9 +235,9 @@ class LineageRepository:
             .join(Artifact, Artifact.sha256 == Version.artifact)
             .where(FoldedEpochs.branch.in_({key.branch for key in keys}))
         )
-        found: dict[EpochKey, Making] = {}
+        found: dict[EpochKey, SnapshotOrigin] = {}
         for range, application, version, filename in self._session.execute(query):
-            making = Making(
+            origin = SnapshotOrigin(
                 application=local_name(application),
                 state="committed",
                 committed_at=None,
@@ -248,7 +248,7 @@ class LineageRepository:
                 changes=(),
             )
             inside = (key for key in keys if key.branch == range.branch and range.first <= key.epoch <= range.last)
-            found.update(dict.fromkeys(inside, making))
+            found.update(dict.fromkeys(inside, origin))
         return found
 
     def _ends(self, branches: Collection[str]) -> set[tuple[str, int]]:
@@ -285,12 +285,13 @@ class LineageRepository:
     def _keys(self, query: Select[str, int]) -> set[tuple[str, int]]:
         return {(branch, epoch) for branch, epoch in self._session.execute(query)}
 
-    def _with_times(self, keys: set[tuple[str, int]]) -> Sequence[Noted]:
-        """Newest first. Keys of other epochs are left out."""
-        found: list[Noted] = []
+    def _with_times(self, keys: set[tuple[str, int]]) -> Sequence[ListedSnapshot]:
+        """Listed newest first. Keys of other epochs are left out."""
+        found: list[ListedSnapshot] = []
         for pairs in _batches(keys):
             query = select(Epoch.branch, Epoch.epoch, Epoch.prepared_at).where(_are(pairs), Epoch.state.in_(_STATES))
-            found += [Noted(at, epoch, branch) for branch, epoch, at in self._session.execute(query) if at is not None]
+            rows = self._session.execute(query)
+            found += [ListedSnapshot(at, epoch, branch) for branch, epoch, at in rows if at is not None]
         return sorted(found, reverse=True)
 
     @staticmethod

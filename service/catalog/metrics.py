@@ -16,7 +16,16 @@ from epochal.contracts.configuration import Configuration
 from epochal.contracts.identity import EpochKey
 from epochal.engine.epoch import State
 from epochal.service.catalog.applications import ApplicationRepository
-from epochal.service.catalog.models import Aborted, Application, Branch, Epoch, Execution, LeftOut, Operation, Version
+from epochal.service.catalog.models import (
+    Aborted,
+    Application,
+    Branch,
+    Epoch,
+    Execution,
+    Operation,
+    SkippedTotals,
+    Version,
+)
 from epochal.service.domain.failures import OTHER
 
 SUMS = (
@@ -70,7 +79,7 @@ class ApplicationMetrics:
             yield name, dict(zip(SUMS, map(int, sums), strict=True))
 
     def aborted(self) -> Mapping[str, Mapping[str, int]]:
-        """Aborted epochs by cause, where there are any."""
+        """Aborted epochs by cause, if any."""
         query = (
             select(Application.name, Aborted.cause, func.sum(Aborted.total))
             .join(Branch, Branch.id == Aborted.branch)
@@ -106,7 +115,7 @@ class ApplicationMetrics:
         ]
 
     def committed_heads(self) -> Mapping[str, EpochKey]:
-        """The latest committed epoch of the application's own branch, where there is one."""
+        """The latest committed epoch of the application's own branch, if any."""
         latest = select(func.max(Epoch.epoch)).where(Epoch.branch == Branch.id, Epoch.state == State.COMMITTED.value)
         query = (
             select(Application.name, Branch.id, latest.correlate(Branch).scalar_subquery())
@@ -116,7 +125,7 @@ class ApplicationMetrics:
         return {name: EpochKey(branch, epoch) for name, branch, epoch in self._session.execute(query) if epoch}
 
     def committed_after(self, keys: Iterable[EpochKey]) -> Mapping[EpochKey, datetime]:
-        """Commit time of the first committed epoch of the same branch after each of these, where there is one."""
+        """Commit time of the first committed epoch of the same branch after each of these, if any."""
         remaining, found = iter(keys), {}
         while some := [(key.branch, key.epoch) for key in islice(remaining, _AT_ONCE)]:
             asked = values(column("branch", String), column("epoch", BigInteger), name="asked").data(some).cte()
@@ -130,7 +139,7 @@ class ApplicationMetrics:
         return found
 
     def interrupted(self) -> Mapping[str, int]:
-        """Number of decided but uncommitted epochs of stopped applications, where there are any."""
+        """Number of decided but uncommitted epochs of stopped applications, if any."""
         query = (
             select(Application.name, _uncommitted())
             .outerjoin(Execution, Execution.id == Application.execution)
@@ -236,17 +245,17 @@ class CountRepository:
         row = self._session.execute(select(*(func.coalesce(func.sum(counted[state]), 0) for state in State))).one()
         return {state.value: int(count) for state, count in zip(State, row, strict=True)}
 
-    def left_out(self) -> Iterator[tuple[str, str, str, int]]:
+    def skipped(self) -> Iterator[tuple[str, str, str, int]]:
         """Application, kind, place and number of skipped rows and timers, over all branches of the application.
 
         Places that skipped none are included as 0.
         """
         totals = (
-            select(Application.name, LeftOut.kind, LeftOut.place, func.sum(LeftOut.total))
-            .join(Branch, Branch.id == LeftOut.branch)
+            select(Application.name, SkippedTotals.kind, SkippedTotals.place, func.sum(SkippedTotals.total))
+            .join(Branch, Branch.id == SkippedTotals.branch)
             .join(Application, Application.id == Branch.application)
             .where(Application.deleted_at.is_(None))
-            .group_by(Application.name, LeftOut.kind, LeftOut.place)
+            .group_by(Application.name, SkippedTotals.kind, SkippedTotals.place)
         )
         found = {(name, kind, place): 0 for name, place, _ in self._marks() for kind in ("late", "rejected")}
         for name, kind, place, total in self._session.execute(totals):
@@ -255,7 +264,7 @@ class CountRepository:
             yield *key, total
 
     def watermarks(self) -> Iterator[tuple[str, str, datetime]]:
-        """Application, place and ``fire`` of the heads, where a watermark is known and has not ended."""
+        """Application, place and ``fire`` of the heads whose watermark is known and has not ended."""
         for name, place, marks in self._marks():
             if marks.fire is not None:
                 yield name, place, marks.fire

@@ -66,8 +66,8 @@ def migrate(url: str) -> str:
 
 
 def migrate_database(database: Database) -> str:
-    """As :func:`migrate`. SQLite runs all migrations in one transaction. PostgreSQL runs each in its own, which limits
-    the time that tables are locked; an interrupted migration is continued by the next start."""
+    """Like :func:`migrate`. SQLite runs all migrations in one transaction. PostgreSQL runs each in a separate one, to
+    limit the time of table locks; the next start continues an interrupted migration."""
     with database.reading() as session:
         if _is_done(session.connection()):
             return newest_revision()

@@ -36,10 +36,10 @@ from epochal.wire.problems import Problem, problem_of
 
 PROGRESS_SECONDS = 1.0
 
-Wish = Callable[[Session], tuple[Application | None, BaseModel]]
+OperationRequest = Callable[[Session], tuple[Application | None, BaseModel]]
 """Run within the transaction that requests an operation; returns its application and its arguments. ``None``: the
 operation concerns the whole store, or creates the application named by the argument ``name``."""
-IsGone = Callable[[str], bool]
+HasTerminated = Callable[[str], bool]
 """Predicate: the process named by a claim has certainly ended."""
 
 
@@ -80,14 +80,14 @@ class Claim:
     def check(self) -> None:
         """Called frequently by the work. Raises ``OperationCancelled`` or ``Interrupted`` when it has to end."""
         if self._is_closing():
-            raise Interrupted("the control plane is closing")
+            raise Interrupted("the control plane is stopping")
         if time.monotonic() >= self._held_until:
             raise Interrupted(f"the claim on {self.kind} {self.id} could not be renewed")
         if self.is_cancelled:
             raise OperationCancelled(f"The {self.kind} was cancelled.")
 
     def progress(self, text: str) -> None:
-        """As :meth:`check`. Also stores ``text`` as the progress, at most once a second."""
+        """Like :meth:`check`. Also stores ``text`` as the progress, at most once a second."""
         self.check()
         if time.monotonic() - self._said_at < PROGRESS_SECONDS:
             return
@@ -173,20 +173,20 @@ class OperationClaims:
         self,
         database: Database,
         holder: str,
-        is_gone: IsGone,
+        has_terminated: HasTerminated,
         is_closing: Callable[[], bool],
         node: Node | None = None,
     ) -> None:
         self._database = database
         self._holder = holder
         self._node = node
-        self._is_gone = is_gone
+        self._has_terminated = has_terminated
         self._is_closing = is_closing
 
-    def begin(self, kind: OperationKind, by: str, wish: Wish, project: str) -> OperationAnswer:
-        """Raises what ``wish`` raises, and ``Conflict`` if a conflicting operation runs on the store."""
+    def begin(self, kind: OperationKind, by: str, request: OperationRequest, project: str) -> OperationAnswer:
+        """Raises the errors of ``request``, and ``Conflict`` if a conflicting operation runs on the store."""
         with self._database.writing() as session:
-            application, arguments = wish(session)
+            application, arguments = request(session)
             check_store_free(session, kind)
             encoded = arguments.model_dump(mode="json")
             row = OperationRepository(session).add(kind, application, None, encoded, by, "waiting", project)
@@ -205,7 +205,7 @@ class OperationClaims:
         return {cast(OperationKind, row.kind) for row in self._free(kinds) if row.claim_holder != self._holder}
 
     def _free(self, kinds: Collection[OperationKind]) -> list[Operation]:
-        """Oldest first."""
+        """Listed oldest first."""
         with self._database.reading() as session:
             moment = database_now(session)
             rows = session.scalars(_running(kinds)).all()
@@ -245,7 +245,7 @@ class OperationClaims:
         return next((row for row in rows if row.id == id), None)
 
     def _is_free(self, row: Operation, moment: datetime) -> bool:
-        return is_free(row.claim_holder, row.claim_until, moment, self._holder, self._is_gone)
+        return is_free(row.claim_holder, row.claim_until, moment, self._holder, self._has_terminated)
 
     def _is_for_others(self, session: Session, row: Operation) -> bool:
         """Return whether this node had no space for it and another node has not tried it."""

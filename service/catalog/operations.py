@@ -56,7 +56,7 @@ class OperationRepository:
         return row.arguments["name"] if row.kind == "import" else None
 
     def page(self, page: PageRequest, project: str, application: Application | None) -> Part:
-        """Newest first."""
+        """Listed newest first."""
         query = select(Operation).where(Operation.project == project)
         if application is not None:
             query = query.where(Operation.application == application.id)
@@ -90,7 +90,8 @@ class OperationRepository:
         progress: str | None = None,
         project: str = DEFAULT_PROJECT,
     ) -> Operation:
-        """``project``: of an operation without application; operations on the whole store belong to ``default``."""
+        """``project``: project of an operation without application; operations on the whole store belong to
+        ``default``."""
         row = Operation(
             id=new_id(),
             project=project if application is None else application.project,

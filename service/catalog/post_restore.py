@@ -81,7 +81,7 @@ class IncarnationRepository:
         self._session = session
         self._incarnation = incarnation
         message = f"Backup {incarnation.source} was restored on {incarnation.moment:%Y-%m-%d %H:%M} UTC."
-        self._failure = Failure(type=Restored.slug, message=f"{message} Start the application to go on.")
+        self._failure = Failure(type=Restored.slug, message=f"{message} Start the application to continue.")
         self._problem = problem_of(Restored(f"{message} Repeat the request if it is still needed."))
 
     def begin(self, token: UserToken) -> list[Standing]:
@@ -137,7 +137,7 @@ class IncarnationRepository:
         self._session.flush()
 
     def start(self, names: Sequence[str]) -> None:
-        """Let these applications run again under supervision."""
+        """Resume the supervision of these applications."""
         for application in self._applications():
             if application.name in names:
                 begin_execution(self._session, application)
@@ -169,7 +169,7 @@ class IncarnationRepository:
         )
 
     def _end_executions(self) -> set[str]:
-        """The ids of applications that ran and were not stopping."""
+        """The ids of applications that were running and not stopping."""
         moment, failure = self._incarnation.moment, json_of(self._failure)
         running = update(Attempt).where(Attempt.state == "running")
         self._session.execute(running.values(state="lost", failure=failure, ended_at=moment))

@@ -20,8 +20,8 @@ from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.models import Branch, Epoch, Json
 from epochal.snapshots.bundle_format import BundleEpoch
 
-LEFT_OUT: Final = {"late": "late_rows", "rejected": "rejected_rows", "dropped": "dropped_timers"}
-"""Columns of an epoch that count what it skipped, by kind in ``left_out``."""
+SKIPPED_COUNTS: Final = {"late": "late_rows", "rejected": "rejected_rows", "dropped": "dropped_timers"}
+"""Columns of an epoch that count what it skipped, by kind in ``skipped_totals``."""
 
 
 def key_of(branch: str | None, epoch: int | None) -> EpochKey | None:
@@ -73,7 +73,7 @@ def terms_of(terms: EpochTerms | BundleEpoch) -> dict[str, Any]:
 
 def columns_of(counts: EpochCounts) -> dict[str, Any]:
     """Columns of an epoch's counts: rows read and written, state, and skipped rows."""
-    return {**counts.model_dump(), **{name: getattr(counts, name) or None for name in LEFT_OUT.values()}}
+    return {**counts.model_dump(), **{name: getattr(counts, name) or None for name in SKIPPED_COUNTS.values()}}
 
 
 def epoch_record(row: Epoch | Row[Any]) -> EpochRecord:

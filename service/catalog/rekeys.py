@@ -31,7 +31,7 @@ from epochal.wire.versions import Rekey, RekeyArguments, RekeyResult
 
 @dataclass(frozen=True)
 class RekeyPlan:
-    """Input and output of a rekey: the new snapshot ``at`` is on a branch of its own."""
+    """Input and output of a rekey: the new snapshot ``at`` is on a separate branch."""
 
     application: str
     head: ManifestReference
@@ -55,7 +55,7 @@ class RekeyRepository:
         return application
 
     def begin_try(self, operation: Operation) -> RekeyPlan:
-        """A plan with a new branch, whose name is added to the operation. Raises what :meth:`ask` does."""
+        """A plan with a new branch, whose name is added to the operation. Raises the errors of :meth:`ask`."""
         arguments = RekeyArguments.model_validate(operation.arguments)
         application = self._session.get_one(Application, operation.application)
         branch = new_branch_id(application.name)

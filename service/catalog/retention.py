@@ -303,7 +303,7 @@ def _before_drains(session: Session, branches: Mapping[str, Branch]) -> Iterator
 
 
 def is_held(session: Session, key: EpochKey) -> bool:
-    """As :func:`held`, for one snapshot."""
+    """Like :func:`held`, for one snapshot."""
     return any(other == key for other in held(session))
 
 

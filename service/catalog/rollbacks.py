@@ -31,7 +31,7 @@ MOVED = declare("rollback.moved", "the application is on its new branch, in a tr
 
 
 class NotConfirmed(Conflict):
-    """Sinks show epochs that the rollback leaves behind; look at its plan, and confirm it."""
+    """Sinks show epochs that the rollback leaves behind; review its plan, and confirm it."""
 
     slug = "rollback-not-confirmed"
 

@@ -45,7 +45,7 @@ def check_sink_targets(
         owner = owners[shared[0][1]]
         over = f"; or delete {owner!r} if it is no longer needed" if project_of(owner) == project else ""
         raise SharedTargets(
-            f"Sinks would write to targets of another application: {found}. Give parameters that name other "
+            f"Sinks would write to targets of another application: {found}. Set parameters that name other "
             f"targets{over}."
         )
 

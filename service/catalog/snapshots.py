@@ -73,7 +73,7 @@ class SnapshotRepository:
         named = [name for name, value in zip(_MEANINGS, (epoch, savepoint, tag, at), strict=True) if value is not None]
         if len(named) != 1:
             raise InvalidInput(
-                f"Give one of epoch, savepoint, tag and at, not {' and '.join(named) or 'none of them'}."
+                f"Specify one of epoch, savepoint, tag and at, not {' and '.join(named) or 'none of them'}."
             )
         if savepoint is not None:
             key = SavepointRepository(self._session).get(application, savepoint).key
@@ -217,7 +217,7 @@ class SnapshotRepository:
         return _utc(times[-1]) if times else None
 
     def page(self, application: Application, page: PageRequest, states: Sequence[State]) -> Part:
-        """Newest first. The cursor is an epoch number, since numbers increase along the lineage."""
+        """Listed newest first. The cursor is an epoch number, since numbers increase along the lineage."""
         after = page.after(int)
         rows: list[Epoch] = []
         for segment in segments(self._session, self._branch(application)):

@@ -132,7 +132,7 @@ class _Urgency:
                     ) from error
                 raise EnvironmentProblem(
                     f"{self._path}, the lock file of the catalog's writers, cannot be opened: {error.strerror}. "
-                    "Let the control plane's user write to the catalog's folder."
+                    "Grant the control plane's user write access to the catalog's folder."
                 ) from error
         return self._descriptor
 

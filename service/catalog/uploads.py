@@ -55,7 +55,7 @@ class UploadRepository:
         return self._session.get(Upload, id)
 
     def all(self, project: str) -> Sequence[Upload]:
-        """Oldest first."""
+        """Listed oldest first."""
         return self._session.scalars(select(Upload).where(Upload.project == project).order_by(Upload.id)).all()
 
     def expired(self) -> Sequence[str]:

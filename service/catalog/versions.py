@@ -49,7 +49,7 @@ class VersionRepository:
         return _there(self._session.get(Artifact, sha256), sha256)
 
     def usable(self, sha256: str, project: str) -> Artifact:
-        """As :meth:`artifact`, if the project may use it."""
+        """Like :meth:`artifact`, if the project may use it."""
         there = ArtifactRepository(self._session).may_use(project, sha256)
         return _there(self._session.get(Artifact, sha256) if there else None, sha256)
 
@@ -59,7 +59,7 @@ class VersionRepository:
         return (self._session.scalar(query) or 0) + 1
 
     def page(self, application: Application, page: PageRequest) -> Part:
-        """Newest first."""
+        """Listed newest first."""
         query = select(Version).where(Version.application == application.id)
         return paginate(self._session, query, page, [Version.number], descending=True)
 

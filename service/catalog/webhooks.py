@@ -100,7 +100,7 @@ class WebhookRepository:
         return row
 
     def page(self, page: PageRequest, project: str) -> Part:
-        """Oldest first."""
+        """Listed oldest first."""
         return paginate(self._session, select(Webhook).where(Webhook.project == project), page, [Webhook.id])
 
     def waiting(self, ids: Sequence[str]) -> Mapping[str, int]:

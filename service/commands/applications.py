@@ -80,7 +80,7 @@ class ApplicationService:
             repository.delete(row)
 
 
-Wish = Callable[[Session, Application], Operation]
+LifecycleChange = Callable[[Session, Application], Operation]
 
 
 class Lifecycle:
@@ -107,7 +107,7 @@ class Lifecycle:
         would leave prepared epochs uncommitted; ``IncompatibleState`` if it is drained; ``QuotaExceeded``.
         """
 
-        def wish(session: Session, application: Application) -> Operation:
+        def change(session: Session, application: Application) -> Operation:
             OperationRepository(session).check_none_running(application, ["rekey"])
             if savepoint is not None:
                 _check_over(session, application)
@@ -117,12 +117,12 @@ class Lifecycle:
             ProjectRepository(session).check_room(application.project, RUNNING)
             return operation
 
-        return self._carry_out(name, wish, revisions)
+        return self._carry_out(name, change, revisions)
 
     def stop(self, name: str, savepoint: str | None, by: str, revisions: Revisions = None) -> OperationAnswer:
         """Finish and commit the current epoch, then stop. Raises ``Conflict`` if it does not run, ``NameTaken``."""
 
-        def wish(session: Session, application: Application) -> Operation:
+        def change(session: Session, application: Application) -> Operation:
             execution = _running(session, application)
             if savepoint is not None:
                 SavepointRepository(session).check_free(application, savepoint)
@@ -131,13 +131,13 @@ class Lifecycle:
             operations.ask_to_stop(execution, operation)
             return operation
 
-        return self._carry_out(name, wish, revisions)
+        return self._carry_out(name, change, revisions)
 
     def restart(self, name: str, by: str, revisions: Revisions = None) -> OperationAnswer:
         """Stop the application if it runs, and start the latest version. Raises ``QuotaExceeded`` if it does not
         run."""
 
-        def wish(session: Session, application: Application) -> Operation:
+        def change(session: Session, application: Application) -> Operation:
             repository, operations = ApplicationRepository(session), OperationRepository(session)
             execution = repository.execution(application)
             if execution is None or execution.state in ENDED:
@@ -157,12 +157,12 @@ class Lifecycle:
             operations.ask_to_stop(execution, operation)
             return operation
 
-        return self._carry_out(name, wish, revisions)
+        return self._carry_out(name, change, revisions)
 
-    def _carry_out(self, name: str, wish: Wish, revisions: Revisions) -> OperationAnswer:
+    def _carry_out(self, name: str, change: LifecycleChange, revisions: Revisions) -> OperationAnswer:
         with self._database.writing() as session:
             application = ApplicationRepository(session).locked(name, revisions)
-            operation = wish(session, application)
+            operation = change(session, application)
             announce_begun(session, application, operation)
             answer = operation_answer(operation, name)
             execution = operation.execution
@@ -206,7 +206,7 @@ def move_to(session: Session, application: Application, key: EpochKey, by: str) 
 
 
 def _check_sinks_stay(session: Session, application: Application, key: EpochKey) -> None:
-    """Refuse to start before epochs that sinks show: a rollback handles them, a fork has sinks of its own."""
+    """Refuse to start before epochs that sinks show: a rollback handles them, a fork has separate sinks."""
     version = VersionRepository(session).latest(application)
     if application.shadow or version.graph is None:
         return

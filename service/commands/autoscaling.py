@@ -78,7 +78,7 @@ class AutoscalingService:
         return replace(situation, changed_at=refused.at, failed=situation.failed + refused.count)
 
     def _rescale(self, id: str, name: str, verdict: RescaleTo, revision: str) -> None:
-        """Rescale only at the revision that was read, so that concurrent changes by people stand."""
+        """Rescale only at the revision that was read, so that it does not overwrite concurrent changes by people."""
         outcome, request = 202, Rescale(parallelism=verdict.parallelism, message=verdict.reason)
         target = f"{application_path(name)}/rescale"
         call = AuditedCall(CallDetails(Caller(ACTOR, None, None), _ROUTE, target, outcome, new_id(), project_of(name)))

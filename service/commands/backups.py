@@ -69,7 +69,7 @@ class BackupService:
         return _pruned(self._pruning(request, lambda said: None))
 
     def prune(self, request: Prune, by: str) -> OperationAnswer:
-        """Raises ``Conflict`` while a backup is being made, ``OptionError`` as :meth:`create`."""
+        """Raises ``Conflict`` while a backup is being created, ``OptionError`` as :meth:`create`."""
         check_location("prune", request.place)
         return self._worker.begin("prune", by, lambda session: (None, request))
 

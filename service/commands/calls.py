@@ -14,7 +14,7 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.declared_entries import entry_of
 from epochal.service.catalog.inboxes import InboxRepository, NewCall, NewCalls, Taken
 from epochal.service.catalog.writes import TAKE_CALLS
-from epochal.service.domain.entry_calls import DeclaredEntry, TakenCalls
+from epochal.service.domain.entry_calls import AcceptedCalls, DeclaredEntry
 from epochal.service.domain.events import CALL, Topics
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.setting_sections import Limits
@@ -32,7 +32,7 @@ class CallService:
         self._limits = limits
         self._intake = _Intake(database, limits.calls_waiting, tell)
 
-    def take(self, application: str, entry: str, body: bytes) -> tuple[TakenCalls, bool]:
+    def take(self, application: str, entry: str, body: bytes) -> tuple[AcceptedCalls, bool]:
         """Accept all calls of a request, or none. Returns them, and whether the request was a single call. The calls
         are durable on return, and will be executed. ``body``: a ``CallRequest`` as JSON.
 
@@ -49,7 +49,7 @@ class CallService:
             single = request.calls is None
             calls = self._checked(declared, asked, many=not single)
         taken = self._intake.take(id, NewCalls(entry, calls))
-        return TakenCalls(application, declared, {call.request_id: taken[call.request_id] for call in calls}), single
+        return AcceptedCalls(application, declared, {call.request_id: taken[call.request_id] for call in calls}), single
 
     def _plain(self, entry: DeclaredEntry, body: bytes) -> tuple[NewCall, ...] | None:
         """Fast path for several calls that all have a request id and plain arguments, much faster than

@@ -151,6 +151,6 @@ def _check_targets(source: str, before: GraphDescription, after: GraphDescriptio
     if shared:
         targets = ", ".join(f"{name!r} ({after.sinks[name]})" for name in shared)
         raise SharedTargets(
-            f"The fork would write to the sinks of {source!r}: {targets}. Give parameters that name other targets, or "
+            f"The fork would write to the sinks of {source!r}: {targets}. Set parameters that name other targets, or "
             "fork with shadow, which writes to no sink."
         )

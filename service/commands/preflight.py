@@ -57,7 +57,7 @@ class PreflightService:
         epoch that can be repeated.
         """
 
-        def wish(session: Session) -> tuple[Application, TrialArguments]:
+        def record(session: Session) -> tuple[Application, TrialArguments]:
             application = ApplicationRepository(session).named(full_name(project, request.application))
             at = _snapshot(session, application, request)
             if at is None:
@@ -65,7 +65,7 @@ class PreflightService:
             self._candidate(session, application, request)
             return application, TrialArguments(request=request, project=project, branch=at.branch, epoch=at.epoch)
 
-        return self._worker.begin("trial", by, wish)
+        return self._worker.begin("trial", by, record)
 
     def _carry_out(self, claim: Claim, arguments: TrialArguments) -> PreflightAnswer:
         self._sweep(claim, arguments)  # of a previous, killed attempt

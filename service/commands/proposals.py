@@ -105,7 +105,7 @@ class Proposals:
     def proposal(
         self, candidate: Candidate, snapshot: ManifestReference | None, producer: GraphDescription | None
     ) -> Proposal:
-        """Compare with ``snapshot`` and the graph of the version that made it. Raises the builder's errors."""
+        """Compare with ``snapshot`` and the graph of the version that created it. Raises the builder's errors."""
         code = self._code.file(candidate.artifact)
         graph = self._builder.analyse(candidate.project, code, candidate.parameters, candidate.configuration)
         return self.compared(candidate, graph, snapshot, producer)
@@ -184,8 +184,8 @@ class Proposals:
         calls: tuple[CallBatch, ...],
         meanwhile: Meanwhile,
     ) -> TrialReport:
-        """Repeat the last ``epochs`` epochs with it, and with the version that made ``head``, in shadow. ``calls``:
-        those that these epochs processed."""
+        """Rerun the last ``epochs`` epochs with the new version, and with the version that created ``head``, in shadow.
+        ``calls``: those that these epochs processed."""
         trial = TrialOf(
             application=application,
             store=self._settings.store_url,
@@ -212,7 +212,7 @@ def _continuation(
 
 
 def head_and_maker(session: Session, application: Application) -> tuple[ManifestReference | None, Version]:
-    """The latest committed snapshot and the version that made it; without one, the latest version."""
+    """The latest committed snapshot and the version that created it; without one, the latest version."""
     versions, head = VersionRepository(session), SnapshotRepository(session).head(application)
     if head is None:
         return None, versions.latest(application)

@@ -25,7 +25,7 @@ MOVED = declare("rekey.moved", "the application is on its new branch, in an unco
 
 
 class RekeyService:
-    """Each attempt writes a branch of its own, so that no attempt reads another's files; the operation's argument
+    """Each attempt writes a separate branch, so that no attempt reads another's files; the operation's argument
     ``branches`` records the names before any file exists."""
 
     def __init__(
@@ -51,10 +51,10 @@ class RekeyService:
         Raises ``Conflict`` unless it is stopped with everything committed, ``OptionError``.
         """
 
-        def wish(session: Session) -> tuple[Application, RekeyArguments]:
+        def record(session: Session) -> tuple[Application, RekeyArguments]:
             return RekeyRepository(session).ask(name, request, revisions), RekeyArguments(request=request)
 
-        return self._worker.begin("rekey", by, wish)
+        return self._worker.begin("rekey", by, record)
 
     def carry_out(self, claim: Claim, arguments: RekeyArguments) -> None:
         """End the operation in the transaction that moves the application.
@@ -88,7 +88,7 @@ class RekeyService:
             )
             WRITTEN.hit()
             if snapshot.key != plan.at:
-                raise ForeignFile(f"The rekey wrote snapshot {snapshot.key} instead of {plan.at}. Try it again.")
+                raise ForeignFile(f"The rekey wrote snapshot {snapshot.key} instead of {plan.at}. Retry the rekey.")
             begun = self._store.with_branches({plan.at.branch: plan.head.key})
             manifest = begun.read_manifest(snapshot)
             with self._database.writing() as session:

@@ -149,7 +149,7 @@ class Restore:
         if owner.restoring is None and owner.incarnation != index.incarnation:
             raise Conflict(
                 f"The store {url} belongs to a catalog that was restored on {owner.since:%Y-%m-%d %H:%M} UTC, after "
-                "this backup was made. Use a later backup, or an empty store."
+                "this backup was created. Use a later backup, or an empty store."
             )
         moment = now()
         ours = {file.path for file in self._backups.listed(index)}
@@ -187,7 +187,7 @@ class Restore:
         return taken
 
     def _copy(self, listed: list[BackupFile]) -> tuple[int, int]:
-        """Into the store."""
+        """Copy missing files of the backup into the store. Returns their number and their total size."""
         there = self._there(listed)
         wishes = [ToCopy(file.path, file.sha256, file.bytes) for file in listed]
         done = copy_all(self._backups.files, self._store, wishes, there, self._progress, A3_COPIED)

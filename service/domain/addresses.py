@@ -28,7 +28,7 @@ _OF_NO_MACHINE: Final = {4: "240.0.0.1", 6: "100::1"}
 
 def check_address(address: str) -> None:
     """Raises ``InvalidInput`` for an address of this machine or its link, a metadata service, a reserved, unspecified
-    or multicast address, and one that a gateway or tunnel translates to such an address. Looks at the interfaces of the
+    or multicast address, and one that a gateway or tunnel translates to such an address. Reads the interfaces of the
     machine at each call. Raises ``ValueError`` for other text."""
     found = with_embedded(ipaddress.ip_address(address))
     reserved = len(found) == 1 and found[0].is_reserved  # the prefixes that embed addresses are reserved themselves
@@ -98,7 +98,7 @@ def _of_interfaces() -> set[str]:
 
 
 def check_encrypted(url: str) -> None:
-    """Raises ``ValueError`` for a URL whose answers could be forged on the way: any except https, or on this
+    """Raises ``ValueError`` for a URL whose answers could be forged in transit: any except https, or on this
     machine."""
     try:
         parts = urlsplit(url)

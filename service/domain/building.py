@@ -45,8 +45,8 @@ class Producer(BaseModel):
 
 class TrialOf(BaseModel):
     """The last ``epochs`` epochs up to ``head`` of an application, in the store at ``store``; ``producer`` ran them.
-    ``name``: of the trial's folders. ``calls``: the calls of entries that these epochs took, because the trial cannot
-    access the inbox."""
+    ``name``: name of the trial's folders. ``calls``: the calls of entries that these epochs took, because the trial
+    cannot access the inbox."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,15 +1,14 @@
-"""Entries as a version declares them, and validation of calls' arguments."""
+"""Entries as a version declares them, validation of calls' arguments, and accepted calls."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from epochal.errors import InvalidArguments, InvalidInput
-from epochal.service.domain.events import TakenCall
 from epochal.state.json_form import from_json, to_json
 from epochal.state.table import Column
 from epochal.state.type_names import nested_type
@@ -62,7 +61,7 @@ class DeclaredEntry:
         return text.decode()
 
     def checked_plain(self, arguments: Sequence[Any], most_bytes: int) -> list[str] | None:
-        """As :meth:`checked`, for many calls, column by column. ``None`` if one of them is invalid or has structured
+        """Like :meth:`checked`, for many calls, column by column. ``None`` if one of them is invalid or has structured
         arguments; the calls are then checked one by one, which gives the reason."""
         if set(map(type, arguments)) != {dict}:
             return None
@@ -92,13 +91,21 @@ class DeclaredEntry:
         )
 
 
+class AcceptedCall(NamedTuple):
+    """A call in the inbox. ``new``: it was accepted just now, and is not a repeated call."""
+
+    number: int
+    entry: str
+    new: bool
+
+
 @dataclass(frozen=True)
-class TakenCalls:
+class AcceptedCalls:
     """Calls of one entry, by request id, in the order of the request. ``application``: its name."""
 
     application: str
     entry: DeclaredEntry
-    calls: Mapping[str, TakenCall]
+    calls: Mapping[str, AcceptedCall]
 
 
 def declared_entries(graph: Mapping[str, Any] | None) -> dict[str, DeclaredEntry]:
@@ -147,7 +154,7 @@ def _is_plain(value: Any, type_name: str) -> bool:
 
 
 def _are_plain(values: Sequence[Any], type_name: str) -> bool:
-    """As :func:`_is_plain`, for many values."""
+    """Like :func:`_is_plain`, for many values."""
     if type_name == "string":
         return set(map(type, values)) == {str} and "".join(values).isascii()
     bound = _BOUNDS.get(type_name)

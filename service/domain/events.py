@@ -1,11 +1,11 @@
-"""Events of the control plane, topics of the hints about them, and accepted calls of entries."""
+"""Events of the control plane, and topics of the hints about them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 EventKind = Literal["epoch", "execution", "savepoint", "operation"]
 
@@ -18,14 +18,6 @@ class ControlEvent:
     application: str | None
     data: dict[str, Any]
     at: datetime
-
-
-class TakenCall(NamedTuple):
-    """A call in the inbox. ``new``: it was accepted just now, and is not a repeated call."""
-
-    number: int
-    entry: str
-    new: bool
 
 
 Topics = frozenset[str]

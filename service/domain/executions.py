@@ -102,7 +102,7 @@ class LaunchPlan:
     message: str | None = None
     acceptance: Acceptance = NOTHING_ACCEPTED
     nodes: tuple[Node, ...] = ()
-    """Living nodes."""
+    """Nodes with a recent heartbeat."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ class Executions(Protocol):
         """The same executions, without details."""
 
     def over(self, drivers: Collection[DriverName]) -> Mapping[DriverName, AttemptOver]:
-        """Those of these drivers whose attempts are over. Drivers unknown to the catalog are left out; they belong to
-        another one."""
+        """The given drivers whose attempts have ended. Drivers unknown to the catalog are omitted; they belong to
+        another catalog."""
 
     def plan(self, execution: str) -> LaunchPlan:
         """The values for launching a driver."""

@@ -83,7 +83,7 @@ def _how(exit_code: int | None) -> str:
     if exit_code is None:
         return "The driver's process has terminated."
     if exit_code == ExitCode.FENCED:
-        return "The driver was fenced: it does not own its execution any more."
+        return "The driver was fenced: it no longer owns its execution."
     if exit_code < 0:
         try:
             name = signal.Signals(-exit_code).name

@@ -63,13 +63,13 @@ class Grant:
     at: datetime
 
 
-IsGone = Callable[[Holder], bool]
+HasTerminated = Callable[[Holder], bool]
 """Predicate: a holder's process has certainly terminated."""
 
 
-def may_take(lease: Lease | None, moment: datetime, claimant: Holder, is_gone: IsGone) -> bool:
+def may_take(lease: Lease | None, moment: datetime, claimant: Holder, has_terminated: HasTerminated) -> bool:
     """Return whether ``claimant`` may take the lease at ``moment``. It may take its own, whose answer was lost."""
-    return lease is None or lease.holder.id == claimant.id or lease.expires_at <= moment or is_gone(lease.holder)
+    return lease is None or lease.holder.id == claimant.id or lease.expires_at <= moment or has_terminated(lease.holder)
 
 
 def may_renew(lease: Lease | None, term: int, moment: datetime, claimant: Holder) -> bool:

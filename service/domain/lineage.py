@@ -1,7 +1,7 @@
-"""Condensed listing of a lineage: noted snapshots, and runs of the epochs between them.
+"""Condensed listing of a lineage: listed snapshots, and runs of the epochs between them.
 
-At most one run lies between two noted snapshots of a branch. It is identified by its ends, so that the cost depends on
-the noted snapshots only, not on the number of epochs.
+At most one run lies between two listed snapshots of a branch. It is identified by its ends, so that the cost depends on
+the listed snapshots only, not on the number of epochs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SHORTEST_RUN = 3
 
 
 @dataclass(frozen=True, order=True)
-class Noted:
+class ListedSnapshot:
     """A snapshot that is listed individually. In this order parents precede children: numbers increase along a lineage,
     and times do not decrease."""
 
@@ -32,9 +32,9 @@ class Noted:
 
 @dataclass(frozen=True)
 class Run:
-    """The epochs of a branch after epoch ``after`` and before a noted snapshot."""
+    """The epochs of a branch after epoch ``after`` and before a listed snapshot."""
 
-    before: Noted
+    before: ListedSnapshot
     after: int
 
 
@@ -51,24 +51,24 @@ class RunSummary:
     state_bytes: int
 
 
-Item = Noted | Run
+Item = ListedSnapshot | Run
 Place = tuple[datetime, int, int, str]
 
 
 def place_of(item: Item) -> Place:
     """Position of an item, also used as a cursor. A run directly follows the snapshot that was built on it."""
-    noted = item.before if isinstance(item, Run) else item
-    return noted.prepared_at, noted.epoch, 0 if isinstance(item, Run) else 1, noted.branch
+    listed = item.before if isinstance(item, Run) else item
+    return listed.prepared_at, listed.epoch, 0 if isinstance(item, Run) else 1, listed.branch
 
 
-def items_of(noted: Sequence[Noted]) -> list[Item]:
-    """All noted snapshots and the possible runs between them, newest first."""
-    return sorted([*noted, *_runs(noted)], key=place_of, reverse=True)
+def items_of(listed: Sequence[ListedSnapshot]) -> list[Item]:
+    """All listed snapshots and the possible runs between them, newest first."""
+    return sorted([*listed, *_runs(listed)], key=place_of, reverse=True)
 
 
-def _runs(noted: Sequence[Noted]) -> Iterator[Run]:
-    by_branch: dict[str, list[Noted]] = {}
-    for item in noted:
+def _runs(listed: Sequence[ListedSnapshot]) -> Iterator[Run]:
+    by_branch: dict[str, list[ListedSnapshot]] = {}
+    for item in listed:
         by_branch.setdefault(item.branch, []).append(item)
     for of_branch in by_branch.values():
         for older, newer in pairwise(sorted(of_branch, key=lambda item: item.epoch)):

@@ -76,8 +76,8 @@ BY_DRIVER: frozenset[OperationKind] = frozenset(get_args(OperationKind)) - BACKG
 OF_THE_STORE: frozenset[OperationKind] = frozenset({"collect", "verify", "backup", "prune"})
 """Kinds without application."""
 ONE_AT_A_TIME: frozenset[OperationKind] = frozenset({"import"})
-"""Kinds of which all control planes together carry out one at a time: a concurrent operation might undo what one found
-in the store and relies on."""
+"""Kinds of operations that run one at a time across all control planes: a concurrent operation might delete files that
+another one relies on."""
 
 
 class Interrupted(Exception):
@@ -106,10 +106,10 @@ def cancelled(kind: OperationKind, id: str, state: State) -> State:
 
 
 def is_free(
-    holder: str | None, until: datetime | None, moment: datetime, claimant: str, is_gone: Callable[[str], bool]
+    holder: str | None, until: datetime | None, moment: datetime, claimant: str, has_terminated: Callable[[str], bool]
 ) -> bool:
     """Return whether ``claimant`` may claim the operation at ``moment``. It may claim its own, from an interrupted
     try."""
     if holder is None or until is None or holder == claimant:
         return True
-    return until <= moment or is_gone(holder)
+    return until <= moment or has_terminated(holder)

@@ -34,9 +34,9 @@ _WITHOUT_A_ROLE = frozenset({Access.MEMBER, Access.PUBLIC, Access.DRIVER, Access
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A caller. ``id``: of the token, or derived from a person's claims at the identity provider; ``name`` appears in
-    ``created_by`` and in the audit log; ``roles``: by project name. ``person``: whether the caller is a person, not a
-    token."""
+    """A caller. ``id``: id of the token, or derived from a person's claims at the identity provider; ``name`` appears
+    in ``created_by`` and in the audit log; ``roles``: by project name. ``person``: whether the caller is a person, not
+    a token."""
 
     id: str
     name: str

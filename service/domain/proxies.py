@@ -28,8 +28,8 @@ def _network(item: str) -> Network:
         ) from None
     if network.prefixlen == 0:
         raise OptionError(
-            f"--trusted-proxies: {item} trusts every address, so that any caller can forge its own. "
-            "Name the addresses of the proxies only."
+            f"--trusted-proxies: {item} trusts every address, so that any caller can forge its address. List only the "
+            "addresses of the proxies."
         )
     return network
 

@@ -27,7 +27,7 @@ def explanation(kind: str, rule: SinkRule) -> str:
     if kind == "dbms" and rule == "new-marker":
         return (
             "Its rows of these epochs stay: they cannot be removed. With keys, the new branch overwrites a row "
-            "when its key occurs again; without keys, rows are repeated. It has a row of its own in "
+            "when its key occurs again; without keys, rows are repeated. It has a separate row in "
             "_epochal_fence."
         )
     return _EXPLANATIONS[rule]

@@ -144,7 +144,7 @@ class Settings(Section):
         1, ge=1, le=64, description="Number of processes of a query node that answer look-ups."
     )
     warm_drivers: Annotated[
-        int | None, Setting(option=True, metavar="N", default="1; with less than 6 GiB of free memory 0")
+        int | None, Setting(option=True, metavar="N", default="1, or 0 with less than 6 GiB of free memory")
     ] = Field(None, ge=0, le=16, description="Number of processes that wait with Spark started and become drivers.")
     launcher: str = ""
     """Name of the launcher; by default the one that ``kubernetes`` implies. Not for operators."""

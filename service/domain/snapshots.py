@@ -16,8 +16,8 @@ from epochal.wire.state import DEFAULT_WAIT_SECONDS, Isolation
 
 
 @dataclass(frozen=True)
-class Making:
-    """When and by what a snapshot was created. ``application`` is the name, also of a deleted application."""
+class SnapshotOrigin:
+    """Time and origin of a snapshot. ``application`` is the name, also of a deleted application."""
 
     application: str
     state: EpochState
@@ -63,7 +63,7 @@ class Snapshots(Protocol):
     def expired(self, key: EpochKey) -> datetime | None:
         """Time at which garbage collection deleted the snapshot's files; ``None`` if they exist."""
 
-    def makings(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Making]:
+    def origins(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, SnapshotOrigin]:
         """Origins of snapshots by key; unknown ones are left out."""
 
     def reference(self, application: str, key: EpochKey) -> ManifestReference:
@@ -109,7 +109,7 @@ class ReadFrom:
 
     def __post_init__(self) -> None:
         if len(self._moments) > 1:
-            raise InvalidInput(f"Give {' or '.join(self._moments)}, not both.")
+            raise InvalidInput(f"Specify {' or '.join(self._moments)}, not both.")
         if self.of_the_past:
             if self.isolation != "read_committed":
                 raise InvalidInput("A past epoch or a savepoint is committed; leave isolation out.")

@@ -28,7 +28,7 @@ class Process(Enum):
 
 
 class Loss(Enum):
-    """Why an attempt is given up."""
+    """Reason why an attempt is abandoned."""
 
     GONE = "its process has terminated"
     NOT_HEARD = "its heartbeat timed out"

@@ -20,7 +20,7 @@ class AdministrationQueries:
         self._database = database
 
     def audit(self, page: PageRequest, project: str) -> Page[AuditEntryAnswer]:
-        """Newest first. Like all of these, raises ``NotFound`` without such a project."""
+        """Listed newest first. Like all of these, raises ``NotFound`` without such a project."""
         with self._database.reading() as session:
             ProjectRepository(session).check_there(project)
             part = AuditRepository(session).page(page, project)
@@ -54,7 +54,7 @@ class AdministrationQueries:
             return webhook_answer(repository.get(id, project), repository.waiting([id]).get(id, 0))
 
     def webhooks(self, page: PageRequest, project: str) -> Page[WebhookAnswer]:
-        """Oldest first."""
+        """Listed oldest first."""
         with self._database.reading() as session:
             ProjectRepository(session).check_there(project)
             repository = WebhookRepository(session)

@@ -17,8 +17,7 @@ from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.declared_entries import entries_of, entry_of
 from epochal.service.catalog.inboxes import InboxRepository, taken_by_committed
-from epochal.service.domain.entry_calls import TakenCalls
-from epochal.service.domain.events import TakenCall
+from epochal.service.domain.entry_calls import AcceptedCall, AcceptedCalls
 from epochal.service.domain.snapshots import ReadFrom
 from epochal.service.queries.state.lookups import FoundColumns, Lookups
 from epochal.service.runtime.replicas.serving import FALLBACK_SECONDS, ServedReplicas
@@ -35,15 +34,16 @@ class EntryQueries:
         self._database = database
 
     def entries(self, application: str) -> list[EntryDescription]:
-        """By name."""
+        """Keyed by name."""
         with self._database.reading() as session:
             found = entries_of(session, ApplicationRepository(session).named(application))
         return [found[name].answer for name in sorted(found)]
 
-    def call(self, application: str, entry: str, request_id: str) -> TakenCalls:
+    def call(self, application: str, entry: str, request_id: str) -> AcceptedCalls:
         with self._database.reading() as session:
             id, declared = entry_of(session, application, entry)
-            return TakenCalls(application, declared, {request_id: InboxRepository(session, id).find(entry, request_id)})
+            found = InboxRepository(session, id).find(entry, request_id)
+            return AcceptedCalls(application, declared, {request_id: found})
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class FoundAnswers:
 class _Waiting:
     """A caller that waits for answers. ``settled``: the text of existing answers, by request id."""
 
-    calls: Mapping[str, TakenCall]
+    calls: Mapping[str, AcceptedCall]
     all_settled: asyncio.Event = field(default_factory=asyncio.Event)
     settled: dict[str, str] = field(default_factory=dict)
 
@@ -92,7 +92,7 @@ class Answers:
         self._waiting: dict[tuple[str, str], set[_Waiting]] = defaultdict(set)
         self._looking: dict[tuple[str, str], asyncio.Task[None]] = {}
 
-    async def wait(self, taken: TakenCalls, seconds: float) -> FoundAnswers:
+    async def wait(self, taken: AcceptedCalls, seconds: float) -> FoundAnswers:
         """Calls without an answer at the timeout are ``waiting``."""
         waiting = _Waiting(taken.calls)
         place = taken.application, taken.entry.table
@@ -139,7 +139,7 @@ class Answers:
         request_ids = pa.array([request_id for request_id, _ in asked], pa.string())
         return await self._lookups.columns(application, table, pa.table({REQUEST_ID.name: request_ids}), read)
 
-    async def _find_expired(self, taken: TakenCalls, waiting: _Waiting) -> None:
+    async def _find_expired(self, taken: AcceptedCalls, waiting: _Waiting) -> None:
         """Earlier calls that a committed epoch has processed, and whose answers its state no longer has."""
         try:
             epoch, through = await asyncio.to_thread(self._committed, taken.application)

@@ -15,7 +15,7 @@ from epochal.errors import NotFound, SchemaError
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.domain.pages import PageRequest, decoded_key, encoded_key
-from epochal.service.domain.snapshots import Making, Snapshots, expiring
+from epochal.service.domain.snapshots import SnapshotOrigin, Snapshots, expiring
 from epochal.service.queries.state.readers import key_object, value_object
 from epochal.service.queries.state.window_lookups import pane_note
 from epochal.snapshots.difference import TableDifference, table_difference
@@ -67,8 +67,8 @@ class DiffService:
         """Names as in :meth:`epochal.service.catalog.snapshots.SnapshotRepository.named`."""
         with self._pair(application, left, right) as pair:
             manifests = pair.left.manifest, pair.right.manifest
-            makings = self._snapshots.makings([manifest.key for manifest in manifests])
-            source, target = (_side(manifest, makings.get(manifest.key)) for manifest in manifests)
+            origins = self._snapshots.origins([manifest.key for manifest in manifests])
+            source, target = (_side(manifest, origins.get(manifest.key)) for manifest in manifests)
             route = pair.route
             return SnapshotDiff(
                 source=source,
@@ -122,15 +122,15 @@ def _difference(pair: _Pair, table: str) -> TableDifference:
     return found
 
 
-def _side(manifest: Manifest, making: Making | None) -> DiffSide:
+def _side(manifest: Manifest, origin: SnapshotOrigin | None) -> DiffSide:
     return DiffSide(
-        application=manifest.application if making is None else making.application,
+        application=manifest.application if origin is None else origin.application,
         branch=manifest.branch,
         epoch=manifest.epoch,
-        committed_at=None if making is None else making.committed_at,
-        version=None if making is None else making.version,
+        committed_at=None if origin is None else origin.committed_at,
+        version=None if origin is None else origin.version,
         artifact=manifest.artifact,
-        filename=None if making is None else making.filename,
+        filename=None if origin is None else origin.filename,
         parameters=manifest.parameters,
         parallelism=manifest.parallelism,
     )

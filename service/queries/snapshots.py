@@ -15,7 +15,7 @@ from epochal.service.catalog.lineage import SNAPSHOTS, LineageRepository
 from epochal.service.catalog.records import epoch_record
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.domain.pages import PageRequest
-from epochal.service.domain.snapshots import ApplicationHead, Making, expiring
+from epochal.service.domain.snapshots import ApplicationHead, SnapshotOrigin, expiring
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.projects import local_name
 from epochal.wire.snapshots import Annotations, EpochPage, FoldedRange, SnapshotAnswer
@@ -56,9 +56,9 @@ class SnapshotDirectory:
             row = SnapshotRepository(session).find(key)
             return None if row is None else row.collected_at
 
-    def makings(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, Making]:
+    def origins(self, keys: Collection[EpochKey]) -> Mapping[EpochKey, SnapshotOrigin]:
         with self._database.reading() as session:
-            return LineageRepository(session).makings(keys)
+            return LineageRepository(session).origins(keys)
 
     def reference(self, application: str, key: EpochKey) -> ManifestReference:
         with self._database.reading() as session:

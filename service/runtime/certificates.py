@@ -15,7 +15,7 @@ def check_certificate(tls: Tls) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key, password=_no_passphrase)
     except (OSError, ValueError) as error:
         raise OptionError(
-            f"{tls.certificate} and {tls.key} are no certificate and its key, in PEM and without a passphrase: {error}."
+            f"{tls.certificate} and {tls.key} are not a certificate and its key in PEM, without a passphrase: {error}."
         ) from None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 _OF_THE_MACHINE = Path("/proc/meminfo")
 _OF_THE_CONTAINER = Path("/sys/fs/cgroup")
 ENOUGH_BYTES = 6 << 30
-"""A spare driver takes about a gigabyte, a builder with Spark about half of one; the rest is for applications."""
+"""A spare driver requires about 1 GB, a builder with Spark about 0.5 GB; the rest is for applications."""
 
 
 def free_bytes(machine: Path = _OF_THE_MACHINE, container: Path = _OF_THE_CONTAINER) -> int | None:
@@ -27,7 +27,7 @@ def free_bytes(machine: Path = _OF_THE_MACHINE, container: Path = _OF_THE_CONTAI
 def usual_warm_drivers(free: int | None) -> tuple[int, str]:
     """Default number of warm drivers, and the reason if it is 0; ``free`` in bytes."""
     if free is None:
-        return 0, "this system does not say how much memory is free"
+        return 0, "this system does not report its free memory"
     if free < ENOUGH_BYTES:
         return 0, f"less than {ENOUGH_BYTES >> 30} GiB of memory is free ({free / (1 << 30):.1f} GiB)"
     return 1, ""

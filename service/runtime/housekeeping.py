@@ -75,6 +75,6 @@ class Housekeeping:
             while self._leads() and regular.task():
                 pass
         except EpochalError as error:
-            log.warning("%s has to wait: %s", regular.name, error)
+            log.warning("%s is delayed: %s", regular.name, error)
         except Exception:
             log.exception("%s failed", regular.name)

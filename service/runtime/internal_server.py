@@ -41,7 +41,7 @@ class InternalServer:
         return self._process.process
 
     def answers(self) -> bool:
-        """``True`` if drivers can be heard, as far as is known: otherwise missing heartbeats are no evidence of
+        """``True`` if drivers can reach this process, as far as is known; otherwise missing heartbeats do not prove a
         loss."""
         return self._process.silent_seconds < ANSWERS_SECONDS
 

@@ -73,8 +73,8 @@ class Isolation:
             secrets.append("this process's environment and memory, and everything else on this machine")
         return (
             f"Pipelines run under this control plane's own user ({_name(os.geteuid())}), since {self.reason}. Their "
-            f"code can read {', '.join(secrets)}: give a token with the role author only to whom you would give all of "
-            "that (docs/operations/running.md, Security)."
+            f"code can read {', '.join(secrets)}: give the role author only to users with a right to all of that "
+            "(docs/operations/running.md, Security)."
         )
 
 
@@ -102,7 +102,7 @@ def isolation_of(settings: Settings) -> Isolation:
     if settings.driver_user is None:
         return _default(settings) if own == _ROOT else Isolation(None, "only root can start processes of another user")
     if settings.driver_user in (str(own), _name(own)):
-        return Isolation(None, "that is who drivers are to run as (--driver-user, EPOCHAL_DRIVER_USER)")
+        return Isolation(None, "it is the configured user of drivers (--driver-user, EPOCHAL_DRIVER_USER)")
     user = find_user(settings.driver_user)
     if user is None:
         raise OptionError(

@@ -69,9 +69,9 @@ class IssuerDocuments:
         try:
             document = json.loads(data)
         except RecursionError:
-            raise ValueError(f"{url} is nested without end") from None
+            raise ValueError(f"{url} is nested too deeply") from None
         if not isinstance(document, dict):
-            raise ValueError(f"{url} is no JSON object")
+            raise ValueError(f"{url} is not a JSON object")
         return document
 
     def _connection(self, scheme: str, host: str, port: int | None) -> HTTPConnection:
@@ -104,7 +104,7 @@ def _read(connection: HTTPConnection, path: str, headers: Mapping[str, str], unt
         while time.monotonic() < until:
             piece = answer.read(_PIECE)
             if not piece and answer.length:
-                raise OSError(f"{connection.host} has ended half-way")
+                raise OSError(f"{connection.host} ended before it was complete")
             if not piece:
                 return bytes(data)
             data += piece

@@ -216,16 +216,16 @@ class PodDeskClient:
         await self._call("check", name, caller)
 
     async def work(self, name: str, caller: PodIdentity, ready: bool, seconds: float) -> bytes | None:
-        """The pod's work; ``None``: none within this time. Raises what :meth:`check` raises."""
+        """The pod's work; ``None``: none within this time. Raises the errors of :meth:`check`."""
         head, content = await self._call("work", name, caller, ready, seconds)
         return content if head["found"] and content else None
 
     async def is_taken(self, name: str, caller: PodIdentity, ready: bool, seconds: float) -> bool:
-        """Wait until the pod becomes the driver of an attempt. Raises what :meth:`check` raises."""
+        """Wait until the pod becomes the driver of an attempt. Raises the errors of :meth:`check`."""
         return bool((await self._call("taken", name, caller, ready, seconds))[0]["found"])
 
     async def answer(self, name: str, caller: PodIdentity, file: Path) -> None:
-        """Submit an answer; only the first one counts. Raises what :meth:`check` raises."""
+        """Submit an answer; only the first one counts. Raises the errors of :meth:`check`."""
         await self._call("answer", name, caller, file=file)
 
     def code(self, name: str, sha256: str) -> Path:
@@ -274,7 +274,7 @@ class PodDeskClient:
             case "creating":
                 raise LauncherUnavailable("The pod is not recorded yet. Ask again.")
             case "other":
-                raise Unauthenticated(f"The pod {caller.namespace}/{caller.name} is another one.")
+                raise Unauthenticated(f"The pod {caller.namespace}/{caller.name} is another pod.")
         return head, content
 
 

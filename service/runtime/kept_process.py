@@ -160,7 +160,7 @@ class KeptProcess:
                     return
                 *lines, rest = (rest + data).split(b"\n")
                 for line in filter(None, lines):
-                    self._hear(line)
+                    self._receive(line)
                     ready = True
                 silent = 0.0
             else:
@@ -168,11 +168,11 @@ class KeptProcess:
             if ready:
                 self._silent_seconds = silent
             if silent >= (self._hung_seconds if ready else READY_SECONDS):
-                log.error("the %s (process %d) hangs: no sign of life for %.0f s", self.name, process.pid, silent)
+                log.error("the %s (process %d) hangs: no heartbeat for %.0f s", self.name, process.pid, silent)
                 process.kill()
                 silent = 0.0
 
-    def _hear(self, line: bytes) -> None:
+    def _receive(self, line: bytes) -> None:
         failure = json.loads(line)["failure"]
         if failure is not None:
             error = (error_class(failure["slug"]) or EpochalError)(failure["message"])
@@ -191,7 +191,7 @@ def stop_all(processes: Sequence[KeptProcess]) -> None:
         process.wait_until_stopped()
 
 
-class Keeper:
+class ParentConnection:
     """The child's end of the connection to its parent. Created before anything is written to standard output."""
 
     def __init__(self) -> None:
@@ -218,7 +218,7 @@ class Keeper:
 
     def when_over(self, stop: Callable[[], None]) -> None:
         """Call ``stop``, from another thread, when this process must end."""
-        BackgroundTask("keeper", lambda: self._wait(stop))
+        BackgroundTask("parent", lambda: self._wait(stop))
 
     def _wait(self, stop: Callable[[], None]) -> None:
         # Reads the descriptor itself: a thread that waits in sys.stdin holds its lock, which the interpreter needs at

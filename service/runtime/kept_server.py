@@ -10,27 +10,27 @@ from types import FrameType
 import uvicorn
 
 from epochal.service.domain.setting_sections import Tls
-from epochal.service.runtime.kept_process import BEAT_SECONDS, Keeper
+from epochal.service.runtime.kept_process import BEAT_SECONDS, ParentConnection
 from epochal.service.runtime.tls_server import TlsServer
 
 
 class KeptServer(TlsServer):
-    def __init__(self, config: uvicorn.Config, keeper: Keeper, tls: Tls | None) -> None:
+    def __init__(self, config: uvicorn.Config, parent: ParentConnection, tls: Tls | None) -> None:
         super().__init__(config, tls)
-        self._keeper = keeper
+        self._parent = parent
         self._beat_at = 0.0
-        keeper.when_over(self.end)
+        parent.when_over(self.end)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            self._keeper.ready()
+            self._parent.ready()
 
     async def on_tick(self, counter: int) -> bool:
         """Send a heartbeat from the event loop: while the loop runs, requests are answered."""
         if time.monotonic() >= self._beat_at:
             self._beat_at = time.monotonic() + BEAT_SECONDS
-            self._keeper.beat()
+            self._parent.beat()
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

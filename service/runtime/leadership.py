@@ -66,7 +66,7 @@ class LeaseLeadership:
             try:
                 self._leases.release(LEADER, term)
             except EpochalError as error:
-                log.warning("the lease is left to end by itself: %s", error)
+                log.warning("cannot release the lease, which will expire: %s", error)
         if self._lock is not None:
             self._lock.release()
         self._close()
@@ -105,12 +105,12 @@ class LeaseLeadership:
 
     def _acquire(self) -> None:
         if self._lock is not None and not self._lock.acquire():
-            self._say("locked", f"another control plane runs with {self._lock.path.parent}; this one stands by")
+            self._say("locked", f"another control plane runs with {self._lock.path.parent}; this one is on standby")
             return
         asked_at = self._clock()
         answer = self._leases.acquire(LEADER, self._settings.lease_seconds)
         if isinstance(answer, Lease):
-            self._say(answer.holder.id, f"{answer.holder} leads, in term {answer.term}; this one stands by")
+            self._say(answer.holder.id, f"{answer.holder} leads, in term {answer.term}; this one is on standby")
             return
         self._hold(answer, asked_at, None)
         self._say(answer.term, f"this control plane leads, in term {answer.term}")
@@ -122,8 +122,8 @@ class LeaseLeadership:
             self._since = since or grant.at
 
     def _fail(self, error: EpochalError) -> None:
-        """Handle an unavailable catalog: the lease is held until it expires, but missing heartbeats of this period are
-        no evidence of loss."""
+        """Handle an unavailable catalog: the lease is held until it expires, but missing heartbeats of this period do
+        not prove a loss."""
         with self._state:
             self._since = None
         self._say("failed", f"the lease cannot be kept: {error}")
@@ -140,7 +140,7 @@ def leadership_of(settings: Settings) -> LeaseLeadership:
     database = Database(settings.database_url, connections=2, urgent=True)
     # SQLite supports one control plane; an earlier version, which has no leases, also holds the lock.
     lock = FolderLock(settings.data / "supervisor.lock") if database.is_sqlite else None
-    return LeaseLeadership(Leases(database, _this_process(), _is_gone), lock=lock, close=database.close)
+    return LeaseLeadership(Leases(database, _this_process(), _has_terminated), lock=lock, close=database.close)
 
 
 def _this_process() -> Holder:
@@ -148,7 +148,7 @@ def _this_process() -> Holder:
     return Holder(new_id(), here.host, here.boot, str(LocalProcess.find(os.getpid())))
 
 
-def _is_gone(holder: Holder) -> bool:
+def _has_terminated(holder: Holder) -> bool:
     """``True`` if the holder was a process of this machine and has terminated: its lease need not expire first."""
     here = this_machine()
     there = Machine(holder.host, holder.boot)

@@ -57,7 +57,7 @@ class NodeHeartbeat:
             with self._database.writing() as session:
                 NodeRepository(session).remove(self.node.id)
         except EpochalError as error:
-            log.warning("this node stays among the nodes until it is forgotten: %s", error)
+            log.warning("cannot remove this node, which is listed until its entry expires: %s", error)
 
     def _say(self) -> None:
         with self._database.writing() as session:

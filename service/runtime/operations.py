@@ -23,7 +23,7 @@ from epochal.errors import (
     TooManyRequests,
 )
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.operation_claims import Claim, OperationClaims, Wish
+from epochal.service.catalog.operation_claims import Claim, OperationClaims, OperationRequest
 from epochal.service.domain.events import OPERATION, Topics
 from epochal.service.domain.identifiers import new_id
 from epochal.service.domain.nodes import Node
@@ -82,7 +82,7 @@ class OperationWorker:
         """``node``: the control plane that this worker belongs to. Operations that fail for lack of space are left to
         another one."""
         self._closing = threading.Event()
-        self._claims = OperationClaims(database, _this_process(), _is_gone, self._closing.is_set, node)
+        self._claims = OperationClaims(database, _this_process(), _has_terminated, self._closing.is_set, node)
         self._lanes: dict[str, _Lane] = {}
         self._held: dict[str, Claim] = {}
         self._looking = BackgroundService("operations-look", self._look, look_seconds, delay=look_seconds)
@@ -106,10 +106,12 @@ class OperationWorker:
             lane.service.stop()
         self._looking.stop()
 
-    def begin(self, kind: OperationKind, by: str, wish: Wish, project: str = DEFAULT_PROJECT) -> OperationAnswer:
-        """Record an operation to be carried out. ``project``: used if no application exists yet. Raises what ``wish``
-        raises, and ``Conflict``; no operation is then recorded."""
-        begun = self._claims.begin(kind, by, wish, project)
+    def begin(
+        self, kind: OperationKind, by: str, request: OperationRequest, project: str = DEFAULT_PROJECT
+    ) -> OperationAnswer:
+        """Record an operation to be carried out. ``project``: used if no application exists yet. Raises the errors of
+        ``request``, and ``Conflict``; no operation is then recorded."""
+        begun = self._claims.begin(kind, by, request, project)
         self._ring(kind)
         return begun
 
@@ -171,7 +173,7 @@ class OperationWorker:
             with _renewing(claim):
                 self._do(verb, claim)
         except Interrupted as reason:
-            log.info("operation %s is begun again: %s", claim.id, reason)
+            log.info("operation %s is restarted: %s", claim.id, reason)
             self._release(claim)
         except _TRY_AGAIN:
             self._release(claim)  # if this is not recorded, the operation still counts as running and is restarted
@@ -209,7 +211,7 @@ class OperationWorker:
     def _failed(self, claim: Claim, error: Exception) -> None:
         """Record a failure, unless the operation was interrupted because this control plane closes."""
         if self._closing.is_set():
-            raise Interrupted("the control plane closes")
+            raise Interrupted("the control plane is stopping")
         if _is_out_of_space(error):
             self._without_room(claim, error)
             return
@@ -217,7 +219,7 @@ class OperationWorker:
             claim.fail(error)
             return
         log.error("%s %s failed", claim.kind, claim.id, exc_info=error)
-        text = f"The {claim.kind} failed; the control plane's log says why. Try it again."
+        text = f"The {claim.kind} failed; the control plane's log contains the reason. Retry the operation."
         claim.fail(EnvironmentProblem(text))
 
     def _without_room(self, claim: Claim, error: Exception) -> None:
@@ -279,7 +281,7 @@ def _this_process() -> str:
     return f"{_this_machine()}/{process}/{new_id()}"
 
 
-def _is_gone(holder: str) -> bool:
+def _has_terminated(holder: str) -> bool:
     machine, _, rest = holder.rpartition("/")[0].rpartition("/")
     return machine == _this_machine() and not LocalProcess.parse(rest).exists()
 

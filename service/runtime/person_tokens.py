@@ -40,8 +40,8 @@ class PersonTokens:
             return Keys.of(issuer, document(self._settings.keys or _discovered(issuer, document)))
         except (OSError, ValueError) as error:
             raise IssuerUnavailable(
-                f"Tokens of people cannot be verified now: the keys of the identity provider {issuer} cannot be had "
-                f"({error}). It has to be reachable from the control plane."
+                f"Tokens of people cannot be verified now: the keys of the identity provider {issuer} cannot be read "
+                f"({error}). The provider must be reachable from the control plane."
             ) from error
 
 
@@ -54,5 +54,7 @@ def _discovered(issuer: str, document: Callable[[str], dict[str, Any]]) -> str:
     if not isinstance(keys, str):
         raise ValueError("its discovery document has no `jwks_uri`")
     if keys.lower().startswith("http:") and not issuer.lower().startswith("http:"):
-        raise ValueError("its discovery document names keys on this machine, where a provider of https has none")
+        raise ValueError(
+            "its discovery document refers to keys on this machine, which is invalid for a provider with https"
+        )
     return keys

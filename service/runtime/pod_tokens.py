@@ -33,8 +33,9 @@ class PodTokens:
             return Keys.of(str(issuer), keys)
         except (OSError, KeyError, ValueError) as error:
             raise LauncherUnavailable(
-                f"The keys by which tokens of pods are verified cannot be had from the cluster: {error!r}. Its API has "
-                "to be reachable from the control plane, or `issuer` in the file of `--kubernetes` says where they are."
+                f"The keys that verify tokens of pods cannot be read from the cluster: {error!r}. The "
+                "cluster's API must be reachable from the control plane, or `issuer` in the file of `--kubernetes` "
+                "must name the address of the keys."
             ) from error
 
 

@@ -10,7 +10,7 @@ _ACCESS = "uvicorn.access"
 
 
 def configure_logs() -> bool:
-    """Configure logging by ``EPOCHAL_LOG_FORMAT``. Returns ``True`` if requests are to be logged: see uvicorn's
+    """Configure logging by ``EPOCHAL_LOG_FORMAT``. Returns ``True`` if requests are logged: see uvicorn's
     ``access_log``."""
     format = log_format()
     configure(format, logging.WARNING)

@@ -91,7 +91,7 @@ class SignedTokens:
     def claims(self, token: str) -> dict[str, Any]:
         """Claims of a valid token. Raises ``Unauthenticated`` for any other token, and what ``keys`` raises."""
         if len(token) > LONGEST_TOKEN:
-            raise Unauthenticated("The token is longer than any that is good.")
+            raise Unauthenticated("The token exceeds the maximum length.")
         try:
             header = jwt.get_unverified_header(token)
             issuer, key = self._key(header.get("kid"), header.get("alg"))
@@ -109,14 +109,14 @@ class SignedTokens:
         except jwt.ExpiredSignatureError:
             raise Unauthenticated("The token has expired; fetch a new one.") from None
         except jwt.InvalidAudienceError:
-            raise Unauthenticated(f"The token was not made for {self._audience!r}.") from None
+            raise Unauthenticated(f"The token was not issued for {self._audience!r}.") from None
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
             # The library does not check the types of some claims.
             raise Unauthenticated(f"The token is not valid ({type(error).__name__}).") from None
 
     def _key(self, name: object, algorithm: object) -> tuple[str, jwt.PyJWK]:
         if not isinstance(name, str):
-            raise Unauthenticated("The token does not say which key it was signed with.")
+            raise Unauthenticated("The token does not name its signing key.")
         with self._lock:
             asking, own = self._asking, False
             if asking is None and self._is_to_be_asked(name):

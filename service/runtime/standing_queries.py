@@ -16,8 +16,8 @@ from epochal.standing_queries.active import ActiveQueries, StandingQuery
 
 @dataclass(frozen=True)
 class InForce:
-    """``epoch``: the committed epoch with these queries; ``None`` before the first. ``watermarks``: of that epoch, by
-    operator."""
+    """``epoch``: the committed epoch with these queries; ``None`` before the first. ``watermarks``: watermarks of that
+    epoch, by operator."""
 
     queries: ActiveQueries = field(default_factory=ActiveQueries)
     epoch: int | None = None

@@ -123,7 +123,7 @@ def check_writable(store: SnapshotStore) -> None:
         store.write(path, data)
         try:
             if store.read(path) != data or store.size(path) != len(data):
-                raise SnapshotError(f"{store.location(path)} does not hold what was written to it.")
+                raise SnapshotError(f"{store.location(path)} does not return the data that was written to it.")
             if path not in store.list(folder):
                 raise SnapshotError(f"{store.location(path)} is not listed after it was written.")
         finally:
@@ -132,7 +132,7 @@ def check_writable(store: SnapshotStore) -> None:
     except (SnapshotError, StorageFull, OSError, ValueError, ImportError, NotImplementedError) as error:
         reason = error.message if isinstance(error, EpochalError) else f"{store.url} cannot be used: {error}."
         raise EnvironmentProblem(
-            f"{reason} The store has to be written by the control plane and by drivers: correct its permissions or "
+            f"{reason} The control plane and drivers require write access to the store: correct its permissions or "
             "credentials, remount it read-write, or name another one (--store)."
         ) from error
 
@@ -146,15 +146,15 @@ def _check(seen: _Seen, row: Installation, store: SnapshotStore) -> None:
     elif owner.incarnation != row.incarnation:
         if owner.restoring is not None:
             raise StoreMismatch(
-                f"Backup {owner.restoring} is being restored into the store {store.url}, and that was not finished. "
-                "Run the same `epochal backup restore` again; it goes on."
+                f"Backup {owner.restoring} is being restored into the store {store.url}; the restore is incomplete. "
+                "Run the same `epochal backup restore` again to continue it."
             )
         if owner.installation != row.id:
             raise _of_another(owner, store)
         raise StoreMismatch(
             f"The store {store.url} was taken over by a restored catalog ({owner.catalog}) on "
-            f"{owner.since:%Y-%m-%d %H:%M} UTC; this catalog is from before. Start the control plane with the restored "
-            "one; this one is history, and must not run any more."
+            f"{owner.since:%Y-%m-%d %H:%M} UTC; this catalog is its obsolete original. Start the control plane with "
+            "the restored catalog; this one must not be used any more."
         )
 
 
@@ -169,8 +169,8 @@ def _check_unmarked(known: str | None, newest: Sequence[ManifestReference], stor
         )
     if known not in (None, store.url):
         raise StoreMismatch(
-            f"The catalog belongs to the store {known}, and {store.url} is another one: a catalog has one store. Name "
-            f"the first with --store; to move it, copy all of its files, {OWNER} too."
+            f"The catalog uses the store {known}, not {store.url}: a catalog has exactly one store. Set --store to "
+            f"that store; to move it, copy all of its files, including {OWNER}."
         )
 
 
@@ -178,8 +178,8 @@ def _of_another(owner: StoreOwner, store: SnapshotStore) -> StoreMismatch:
     return StoreMismatch(
         f"The store {store.url} belongs to another catalog: {owner.catalog}, since {owner.since:%Y-%m-%d %H:%M} UTC. "
         "Two catalogs would delete each other's files. Start the control plane with that catalog (--database-url, "
-        "--home), or name another store (--store). If that catalog is gone for good, restore a backup of it; to give "
-        f"the store up to this one, delete {store.location(OWNER)}."
+        "--home), or name another store (--store). If that catalog is lost, restore a backup of it; to assign the "
+        f"store to this one, delete {store.location(OWNER)}."
     )
 
 

@@ -22,7 +22,7 @@ from epochal.snapshots.store import SnapshotStore
 log = logging.getLogger("epochal.retention")
 
 INTENDED = declare("file.intended", "the catalog names a file that is not written yet")
-WRITTEN = declare("file.written", "a file is written, nothing is made of it")
+WRITTEN = declare("file.written", "a file is written, and not used yet")
 DELETED = declare("file.deleted", "a file is deleted, the catalog still names it")
 
 _AT_ONCE = 100
@@ -41,7 +41,7 @@ class StoredParts:
         self.bytes = sum(file.bytes for file in files)
 
     def read(self, start: int, end: int) -> Iterator[bytes]:
-        """From ``start`` up to, but not including, ``end``, in pieces of some MB. Raises ``SnapshotError``."""
+        """Content from ``start`` up to, but not including, ``end``, in pieces of some MB. Raises ``SnapshotError``."""
         position = 0
         for file in self._files:
             first, last = max(start - position, 0), min(end - position, file.bytes)
@@ -82,7 +82,7 @@ class PartedFile(io.RawIOBase, BinaryIO):
         return len(view)
 
     def finish(self) -> None:
-        """Write the remaining bytes to the store. Raises what :meth:`write` raises."""
+        """Write the remaining bytes to the store. Raises the errors of :meth:`write`."""
         if self._buffer:
             self._write(len(self._buffer))
 

@@ -19,7 +19,7 @@ _Version = tuple[int, int, int, int]
 
 class TlsServer(uvicorn.Server):
     """New connections use the certificate in the files of ``tls``; ``None``: connections are not encrypted. The two
-    files need not be replaced simultaneously: a certificate and a key that do not match are not loaded."""
+    files may be replaced one after the other: a certificate and a key that do not match are not loaded."""
 
     def __init__(self, config: uvicorn.Config, tls: Tls | None) -> None:
         super().__init__(config)

@@ -255,8 +255,8 @@ class WarmPool(Generic[Key, Worker]):
         )
 
     def postpone(self) -> None:
-        """Record that a caller begins work that no worker suits: no worker is started until the machine is quiet
-        again."""
+        """Record that a caller begins work for which no worker is suitable: no worker is started until the machine is
+        idle again."""
         with self._lock:
             self._schedule.requested()
 

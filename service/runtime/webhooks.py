@@ -88,9 +88,9 @@ class WebhookDeliveries:
                         if id not in under_way:
                             under_way[id] = asyncio.create_task(self._deliver(id))
                 except (CatalogUnavailable, OutcomeUnknown) as error:
-                    log.warning("webhooks have to wait: %s", error)
+                    log.warning("webhooks are delayed: %s", error)
                 except Exception:
-                    log.exception("webhooks could not be looked at")
+                    log.exception("cannot read webhooks")
                 rounds += 1
                 await listener.wait(ROUND_SECONDS)
 
@@ -108,9 +108,9 @@ class WebhookDeliveries:
             if claimed is not None:
                 await self._deliver_claimed(claimed)
         except (CatalogUnavailable, OutcomeUnknown) as error:
-            log.warning("webhook %s has to wait: %s", id, error)
+            log.warning("webhook %s is delayed: %s", id, error)
         except Exception:
-            log.exception("webhook %s could not be served", id)
+            log.exception("cannot deliver events to webhook %s", id)
         else:
             self._notifier.ring()  # There may be more.
 
@@ -182,7 +182,7 @@ class WebhookDeliveries:
                 repository.disable(row, moment)
                 log.error("webhook %s is disabled: %s; %d events were given up", claimed.id, failure, row.dropped)
                 return
-        log.warning("webhook %s: %s; it is tried again", claimed.id, failure)
+        log.warning("webhook %s: %s; the delivery is retried", claimed.id, failure)
 
 
 async def address_of(url: httpx.URL, local: bool) -> str:

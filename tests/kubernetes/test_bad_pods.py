@@ -109,7 +109,7 @@ def test_read_only_store_is_reported(installation: Installation, client: Client,
     spark = make_image("readonly", f"mount -o remount,bind,ro {store}")
     installation.submit(client, "readonly", spark=spark, restart=NO_RESTARTS, tolerable_failed_epochs=0)
     output = wait_for_state(installation, client, "readonly")
-    assert "cannot be written" in output and "Drivers and the control plane must" in output, output
+    assert "cannot be written" in output and "Drivers and the control plane require" in output, output
 
 
 def test_driver_killed_for_memory_is_reported(installation: Installation, client: Client) -> None:

@@ -104,7 +104,7 @@ def test_foreign_pod_of_the_same_name_is_not_touched(launching: Launching, proje
     body = {"metadata": {"name": NAME}, "spec": {"containers": [container], "securityContext": restricted}}
     project.cluster.create(f"{project.path}/pods", body)
     launcher = launching.make(SLEEP)
-    with pytest.raises(EnvironmentProblem, match="no driver of this attempt"):
+    with pytest.raises(EnvironmentProblem, match="not a driver of this attempt"):
         launcher.launch(launching.orders(1, SLEEP))
     assert launcher.drivers() == {}
     assert NAME in project.pods()

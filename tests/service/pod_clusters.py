@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.driver.pool_client import Keeper
+from epochal.driver.pool_client import PodClient
 from epochal.service.domain.kubernetes.pod_settings import KubernetesSettings
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.kept_pods import PodDesk
@@ -41,14 +41,14 @@ class PodCluster:
         file.write_text(self.token(name, uid))
         return file
 
-    def keeper(self, name: str, as_pod: str = "", patience_seconds: float = 30.0) -> Keeper:
+    def keeper(self, name: str, as_pod: str = "", patience_seconds: float = 30.0) -> PodClient:
         """A client of the pod ``name`` with the token of ``as_pod``, which may be another pod. The uid is the pod's
         name."""
         own = as_pod or name
         file = self.token_file(own, f"uid-{own}")
-        return Keeper(self.settings.internal_url, name, file, patience_seconds, others_seconds=0.3)
+        return PodClient(self.settings.internal_url, name, file, patience_seconds, others_seconds=0.3)
 
-    def pod(self, name: str) -> Keeper:
+    def pod(self, name: str) -> PodClient:
         self.kept.expect(name)
         self.kept.identify(name, f"{NAMESPACE}/{name}/uid-{name}")
         return self.keeper(name)

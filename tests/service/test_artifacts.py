@@ -274,6 +274,6 @@ def test_a_driver_reads_the_code_of_its_own_application_only(plane: Plane) -> No
 
 
 def test_a_driver_refuses_code_with_another_checksum(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="changed on its way"):
+    with pytest.raises(ArtifactError, match="changed in transit"):
         fetched_graph(lambda sha256: b"other", ArtifactOrder(sha256=SHA256, filename="x.py"), {}, tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -20,7 +20,7 @@ from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.settings import Settings
-from epochal.service.queries.lineage.service import LineageService, Wish
+from epochal.service.queries.lineage.service import LineageOptions, LineageService
 from epochal.service.queries.snapshots import SnapshotDirectory
 from epochal.service.runtime.metrics import Metrics
 from epochal.snapshots.store import SnapshotStore
@@ -183,7 +183,7 @@ def test_a_repeated_lineage_reads_new_epochs_only(tmp_path: Path) -> None:
     service = LineageService(history.database, store)
 
     def read_lineage(service: LineageService) -> LineageAnswer:
-        return service.read("flights", PageRequest(100, None, SEAL), Wish(fold=True, slices=False))
+        return service.read("flights", PageRequest(100, None, SEAL), LineageOptions(fold=True, slices=False))
 
     def summed(service: LineageService) -> tuple[LineageAnswer, int]:
         with history.watched() as work:

@@ -61,4 +61,4 @@ def test_backup_commands_create_verify_and_restore(settings: Settings, epochal: 
 def test_doctor_exits_with_1_on_a_failed_check(plane: Plane, epochal: CommandLine, tmp_path: Path) -> None:
     answer = epochal("doctor", "--home", plane.settings.data, "--store", tmp_path / "other")
     assert answer.code == 1
-    assert "a catalog has one store" in " ".join(answer.output.split())
+    assert "a catalog has exactly one store" in " ".join(answer.output.split())

@@ -77,8 +77,8 @@ def test_a_second_store_for_one_catalog_is_refused(settings: Settings, tmp_path:
     with serving(settings):
         pass
     second = settings.model_copy(update={"store": str(tmp_path / "second")})
-    check_refused(second, StoreMismatch, "a catalog has one store")
-    assert "is another one" in found(second, "store identity").said
+    check_refused(second, StoreMismatch, "a catalog has exactly one store")
+    assert "The catalog uses the store" in found(second, "store identity").said
 
 
 def test_a_store_without_its_snapshots_is_refused(plane: Plane) -> None:

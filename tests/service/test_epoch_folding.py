@@ -134,8 +134,8 @@ def test_expired_epochs_are_folded_into_ranges_and_edges_remain(plane: Plane) ->
         branch = ApplicationRepository(session).branch(row)
         left = RollbackRepository(session).left_behind(branch, EpochKey(branch.id, 1))
         assert (left.epochs, left.first, left.last) == (39, 2, 40)
-        makings = LineageRepository(session).makings([EpochKey(branch.id, number) for number in (5, 40)])
-        assert {making.version for making in makings.values()} == {1}
+        origins = LineageRepository(session).origins([EpochKey(branch.id, number) for number in (5, 40)])
+        assert {origin.version for origin in origins.values()} == {1}
         with pytest.raises(SnapshotExpired):
             FoldingRepository(session).check_not_folded(EpochKey(branch.id, 24))
 

@@ -12,7 +12,7 @@ from sqlalchemy import select, text
 
 from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ShownWatermarks
 from epochal.service.api import openapi
-from epochal.service.catalog.models import Branch, LeftOut
+from epochal.service.catalog.models import Branch, SkippedTotals
 from tests.service.listed_problems import listed_problems
 from tests.service.problems import check_problem
 
@@ -76,8 +76,8 @@ def test_dropped_rows_are_counted_over_all_branches(plane: Plane) -> None:
         other = {column.name: getattr(branch, column.name) for column in Branch.__table__.columns}
         session.add(Branch(**{**other, "id": "flights-2", "kind": "rollback"}))
         session.flush()
-        session.add(LeftOut(branch="flights-2", kind="late", place="hourly", total=3))
-        session.add(LeftOut(branch="flights-2", kind="dropped", place="reminders", total=5))
+        session.add(SkippedTotals(branch="flights-2", kind="late", place="hourly", total=3))
+        session.add(SkippedTotals(branch="flights-2", kind="dropped", place="reminders", total=5))
     assert dropped_rows(plane) == {
         'epochal_late_rows_total{application="flights",place="hourly"} 7.0',
         'epochal_late_rows_total{application="flights",place="at"} 0.0',

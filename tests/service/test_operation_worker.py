@@ -207,7 +207,7 @@ def test_expected_errors_are_reported_and_unexpected_ones_are_hidden(database: D
     for expected in (
         "the disk is full",
         "There is no space left for /full/folder. The verify was tried. Make room there",
-        "The verify failed; the control plane's log says why",
+        "The verify failed; the control plane's log contains the reason",
     ):
         id = queued_operation(database)
         worker.work_off("store")

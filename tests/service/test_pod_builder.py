@@ -156,7 +156,7 @@ def test_pod_that_ends_or_does_not_start_is_an_error_with_its_cause(
         builder.describe("default", pipeline(cluster, PIPELINE), {})
     monkeypatch.setattr(builder, "_settings", builder._settings.model_copy(update={"start_seconds": 0.2}))
     pods.condition_of_all = PodCondition(Phase.WAITING, "No node takes the pod.")
-    with pytest.raises(EnvironmentProblem, match=r"has not begun within 0.2 s. No node takes the pod"):
+    with pytest.raises(EnvironmentProblem, match=r"has not started within 0.2 s. No node takes the pod"):
         builder.describe("default", pipeline(cluster, PIPELINE), {})
     assert list(cluster.settings.pods_directory.iterdir()) == []
 

@@ -208,7 +208,7 @@ INCOMPATIBLE: dict[str, tuple[str, list[str]]] = {
             "moves: int = Global(self.moves).count(account)", "moves: int | None = Global(self.moves).get(account)"
         )
         .replace("return sum(Collection(moves))", "return len(Collection(moves))"),
-        ["State table 'moves': column 'count' is not declared any more", "--allow-dropped-state moves.count"],
+        ["State table 'moves': column 'count' is no longer declared", "--allow-dropped-state moves.count"],
     ),
     "distribution of a state element": (
         changed(
@@ -220,14 +220,14 @@ INCOMPATIBLE: dict[str, tuple[str, list[str]]] = {
     ),
     "name of a state element": (
         changed(("balances", "accounts")),
-        ["State table 'balances' is not declared any more", "--allow-dropped-state balances"],
+        ["State table 'balances' is no longer declared", "--allow-dropped-state balances"],
     ),
     "name of an entry": (
         changed(("def moved", "def times_moved")),
         [
             MOVED_REMOVED
             + " Entry 'times_moved' takes the same arguments: keep 'moved' until all callers use the new name.",
-            "State table 'moved_answers' is not declared any more",
+            "State table 'moved_answers' is no longer declared",
             "--allow-dropped-state moved_answers",
         ],
     ),

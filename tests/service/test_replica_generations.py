@@ -290,7 +290,7 @@ def test_full_disk_is_reported_and_lookups_continue(
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300 << 10, before[1]))
     try:
-        with pytest.raises((StorageFull, EnvironmentProblem), match=f"{generations.directory}.*Look-ups go on"):
+        with pytest.raises((StorageFull, EnvironmentProblem), match=f"{generations.directory}.*Look-ups continue"):
             catch_up(generations, branch.store, branch.head, DELAYS)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -215,7 +215,7 @@ def test_catalog_replaced_by_a_restore_does_not_start(settings: Settings, tmp_pa
         claim_store(Database(settings.database_url), SnapshotStore(settings.store_url))
     with started(other_catalog):
         pass
-    with pytest.raises(Conflict, match="after this backup was made"):
+    with pytest.raises(Conflict, match="after this backup was created"):
         restored(settings.model_copy(update={"database": f"sqlite:///{tmp_path / 'third.sqlite'}"}), folder)
 
 

@@ -22,8 +22,8 @@ CHILD = """
 import os, sys, threading, time
 from pathlib import Path
 from epochal.errors import StorageFull
-from epochal.service.runtime.kept_process import Keeper
-keeper = Keeper()
+from epochal.service.runtime.kept_process import ParentConnection
+keeper = ParentConnection()
 folder = Path(keeper.orders().decode().strip())
 print("output of libraries must not be read as an answer")
 with (folder / "lives").open("a") as lives:

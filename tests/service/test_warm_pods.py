@@ -16,8 +16,8 @@ import pytest
 
 from epochal.driver.http_catalog import HttpCatalog
 from epochal.driver.orders import CONTROL_PLANES_VARIABLE, TOKEN_FILE_VARIABLE, DriverOrders
-from epochal.driver.pool_client import Keeper, NotWanted
-from epochal.driver.spare import Askers
+from epochal.driver.pool_client import PodClient, PodNotNeeded
+from epochal.driver.spare import AttemptClient
 from epochal.errors import Unauthenticated
 from epochal.service.domain.executions import AttemptTicket
 from epochal.service.domain.kubernetes.pod_identity import SPARE_PREFIX
@@ -55,11 +55,11 @@ def test_pod_cannot_read_or_answer_the_work_of_another_pod(cluster: PodCluster) 
     stranger = cluster.keeper("yours", as_pod="mine")
     for call in (
         lambda: stranger.work(True, 0.0),
-        stranger.check_wanted,
+        stranger.check_needed,
         lambda: stranger.artifact(sha256_of(CODE)),
         lambda: stranger.answer(b"{}"),
     ):
-        with pytest.raises(NotWanted, match="401"):
+        with pytest.raises(PodNotNeeded, match="401"):
             call()
     assert cluster.kept.answer("yours") is None and not cluster.kept.is_ready("yours")
     # A later pod of the same name is refused too, as are tokens that no cluster has issued.
@@ -73,10 +73,10 @@ def test_pod_cannot_read_or_answer_the_work_of_another_pod(cluster: PodCluster) 
 def test_token_is_refused_after_the_work_of_the_pod(cluster: PodCluster) -> None:
     keeper = cluster.pod("one")
     give_work(cluster, "one")
-    keeper.check_wanted()
+    keeper.check_needed()
     cluster.kept.forget("one")
-    for call in (lambda: keeper.work(True, 0.0), keeper.check_wanted, lambda: keeper.answer(b"{}")):
-        with pytest.raises(NotWanted, match="404"):
+    for call in (lambda: keeper.work(True, 0.0), keeper.check_needed, lambda: keeper.answer(b"{}")):
+        with pytest.raises(PodNotNeeded, match="404"):
             call()
     assert not (cluster.settings.pods_directory / "one").exists()
     with http_client(cluster.settings, cluster.token("one", "uid-one")) as client:
@@ -107,30 +107,30 @@ def test_too_large_an_answer_is_refused(cluster: PodCluster) -> None:
 def test_pod_that_starts_before_its_uid_is_stored_retries(cluster: PodCluster) -> None:
     cluster.kept.expect("one")
     threading.Timer(0.7, lambda: cluster.kept.identify("one", f"{NAMESPACE}/one/uid-one")).start()
-    cluster.keeper("one").check_wanted()
+    cluster.keeper("one").check_needed()
 
 
 def test_pod_ends_when_its_control_plane_has_terminated(cluster: PodCluster, tmp_path: Path) -> None:
-    keeper = Keeper("http://127.0.0.1:1", "one", cluster.token_file("one", "uid-one"), patience_seconds=0.2)
-    with pytest.raises(NotWanted, match="has answered for"):
+    keeper = PodClient("http://127.0.0.1:1", "one", cluster.token_file("one", "uid-one"), patience_seconds=0.2)
+    with pytest.raises(PodNotNeeded, match="has answered for"):
         keeper.work(True, 0.0)
     cluster.pod("one")
     cluster.kept.clear("")  # as a control plane does when it starts
-    with pytest.raises(NotWanted, match="404"):
+    with pytest.raises(PodNotNeeded, match="404"):
         cluster.keeper("one").work(True, 0.0)
 
 
 SPARE = f"{SPARE_PREFIX}1"
 
 
-def spare(cluster: PodCluster, name: str = SPARE, kept: bool = True) -> Askers:
+def spare(cluster: PodCluster, name: str = SPARE, kept: bool = True) -> AttemptClient:
     """A spare's pod that requests the attempt it was taken for."""
     if kept:
         cluster.kept.expect(name)
         cluster.kept.identify(name, f"{NAMESPACE}/{name}/uid-{name}")
     file = cluster.folder / f"token-{name}"
     file.write_text(cluster.token(name, f"uid-{name}", "epochal-driver"))
-    return Askers(name, environment(cluster, file), patience_seconds=0.5)
+    return AttemptClient(name, environment(cluster, file), patience_seconds=0.5)
 
 
 def environment(cluster: PodCluster, token_file: Path) -> dict[str, str]:
@@ -162,7 +162,7 @@ def test_spare_receives_its_attempt_and_orders_once_stored(cluster: PodCluster) 
     assert (orders.execution, orders.attempt, orders.application) == (ticket.execution, ticket.attempt, "flights")
     # The orders are refused to another spare that was taken for the same attempt, and it ends.
     other = f"{SPARE_PREFIX}2"
-    with pytest.raises(NotWanted):
+    with pytest.raises(PodNotNeeded):
         _until_unwanted(spare(cluster, other, kept=False))
     with pytest.raises(Unauthenticated):
         _fetched(f"{taken.execution}-{taken.attempt}", environment(cluster, cluster.folder / f"token-{other}"))
@@ -172,7 +172,7 @@ def test_spare_ends_when_no_control_plane_keeps_it(cluster: PodCluster) -> None:
     askers = spare(cluster)
     assert askers.attempt(False, 0.0) is None and not cluster.kept.is_ready(SPARE)
     cluster.kept.forget(SPARE)
-    with pytest.raises(NotWanted, match="No control plane has kept this pod"):
+    with pytest.raises(PodNotNeeded, match="No control plane has supervised this pod"):
         _until_unwanted(askers)
 
 
@@ -183,7 +183,7 @@ def test_pod_cannot_read_the_attempt_of_another_pod(cluster: PodCluster) -> None
         assert client.get("/internal/v1/pods/other/attempt").status_code == 404
 
 
-def _until_unwanted(askers: Askers) -> None:
+def _until_unwanted(askers: AttemptClient) -> None:
     for _ in range(20):
         askers.attempt(True, 0.0)
 
@@ -237,7 +237,7 @@ def test_pod_finds_its_control_plane_behind_a_load_balancer(
         balancer.turn, balancer.targets = 0, (cluster.settings.port, other.port, other.port)  # type: ignore[attr-defined]
         threading.Thread(target=balancer.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         url = f"http://127.0.0.1:{balancer.server_address[1]}"
-        keeper = Keeper(url, "one", cluster.token_file("one", "uid-one"))
+        keeper = PodClient(url, "one", cluster.token_file("one", "uid-one"))
         assert keeper.work(True, 0.0) is None
         give_work(cluster, "one", b"found")
         assert keeper.work(True, 0.0) == b"found"

@@ -119,7 +119,7 @@ def test_foreign_file_in_an_epochs_folder_is_detected(folder: Path, backend: Fil
     handle = write(backend, 1, "a")
     backend.commit(scope(1), [handle])
     (folder / "epoch=0000000001" / "foreign.parquet").write_text("x")
-    with pytest.raises(SinkError, match=r"foreign\.parquet is not as it should be"):
+    with pytest.raises(SinkError, match=r"foreign\.parquet is missing, unexpected or changed"):
         backend.commit(scope(1), [handle])
 
 
@@ -127,7 +127,7 @@ def test_a_folder_has_one_owner(folder: Path, backend: FilesBackend, tmp_path: P
     FilesBackend(str(folder)).recover(scope(0, attempt=2))
     with pytest.raises(SinkError, match=r"belongs to application 'delays', branch main\. Name another folder"):
         FilesBackend(str(folder)).recover(scope(0, application="other"))
-    with pytest.raises(SinkError, match=r"another run wrote it.*delete the folder; to keep it, name another one"):
+    with pytest.raises(SinkError, match=r"another run wrote it.*delete the folder; to keep it, choose another one"):
         FilesBackend(str(folder)).recover(scope(0, branch="second"))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "data.csv").write_text("x")

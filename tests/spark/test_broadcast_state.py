@@ -164,5 +164,7 @@ def test_invalid_broadcast_connections_are_refused(spark: SparkSession) -> None:
         return refused.value.message
 
     assert "'alerts', order_by: there is no column 'when'" in problem("when")
-    assert "contains rand()" in problem(change=lambda payments, limits: (payments, limits.with_columns(x="rand()")))
+    assert "rand() returns another value" in problem(
+        change=lambda payments, limits: (payments, limits.with_columns(x="rand()"))
+    )
     assert "'_kg', a reserved name" in problem(change=lambda payments, limits: (payments, limits.with_columns(_kg="1")))

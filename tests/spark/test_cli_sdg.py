@@ -96,7 +96,7 @@ def test_a_refusal_is_one_sentence_and_an_exit_code(tmp_path: Path, capsys: pyte
     for arguments, message in (
         ([str(file), "--program", "One"], r"refused\.py, line 9: print is not on the list: .*\[unknown-call\]"),
         ([str(file)], r"has several programs; choose one with --program: One, Two"),
-        ([str(file), "--program", "Three"], r"has no program 'Three'\. There are: One, Two"),
+        ([str(file), "--program", "Three"], r"has no program 'Three'\. Programs of the file: One, Two"),
         ([str(ROOT / "examples" / "sdg" / "__init__.py")], r"has no program: decorate its class with @program"),
     ):
         with pytest.raises(SystemExit) as end:

@@ -260,12 +260,12 @@ def test_csv_with_header_and_separator_is_read(spark: SparkSession, tmp_path: Pa
 
 def test_invalid_parquet_file_is_named(tmp_path: Path) -> None:
     put(tmp_path, "a.parquet", "nonsense")
-    with pytest.raises(SourceError, match=r"a\.parquet is not a whole Parquet file"):
+    with pytest.raises(SourceError, match=r"a\.parquet is not a complete Parquet file"):
         made(tmp_path, format="parquet", schema=None).plan(UNLIMITED)
 
 
 def test_parquet_source_infers_its_schema_or_requires_one(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="or give schema="):
+    with pytest.raises(SourceError, match="or set schema="):
         made(tmp_path, format="parquet", schema=None).schema(spark)
     pyarrow.parquet.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
     assert made(tmp_path, format="parquet", schema=None).schema(spark).simpleString() == "struct<n:bigint>"
@@ -364,7 +364,7 @@ def test_changed_committed_file_is_reported_with_change_and_fix(tmp_path: Path) 
     assert message.startswith(f"{path} has {path.stat().st_size} bytes instead of ")
     assert "modified at 1970-01-01 01:00:00.000000000 UTC, and had been at 1970-01-01 00:01:40.000000000 UTC" in message
     assert "since an epoch committed its rows" in message
-    assert "New data belongs in a new file" in message
+    assert "Write new data to a new file" in message
     put(tmp_path, "a.json", {"k": "a", "n": 1})
     subprocess.run([*shlex.split(message[message.index("touch -d") :].partition(")")[0]), path], check=True)
     assert source.plan(UNLIMITED) is None

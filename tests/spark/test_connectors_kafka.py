@@ -57,7 +57,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "another format": (lambda: sink("t", format="xml"), "format is 'xml'"),
     "avro without schema": (lambda: sink("t", format="avro"), "needs schema"),
     "json with avro's schema": (lambda: sink("t", schema=AVRO), "schema is for format='avro'"),
-    "no topics": (lambda: kafka.source(SERVERS, schema="id int"), "needs topics, or a pattern"),
+    "no topics": (lambda: kafka.source(SERVERS, schema="id int"), "requires either topics or a pattern"),
     "topics and pattern": (lambda: kafka.source(SERVERS, "t", schema="id int", pattern="t"), "one of the two"),
     "no pattern": (lambda: kafka.source(SERVERS, pattern="(", schema="id int"), "is not a regular expression"),
     "a topic twice": (lambda: kafka.source(SERVERS, ["t", "t"], schema="id int"), "named twice"),

@@ -25,7 +25,7 @@ from tests.kit.programs import EmptyEpochs
 from tests.unit.test_engine_loop import loop_of
 
 UNLIMITED = SliceLimits(None)
-MESSAGE = r"listed by the source, and missing .* declare missing='skip'"
+MESSAGE = r"listed by the source, and missing .* set missing='skip'"
 
 
 def put(folder: Path, *names: str) -> None:

@@ -337,8 +337,12 @@ class Raised:
 def test_upgrade_cannot_confuse_equal_instances_with_parts_of_a_sum() -> None:
     entries = ("vote", "limit")
     for before, after, message in (
-        (Votes, Raised, r"'limits': each of its instances holds all of it, and they would be added up"),
-        (Raised, Votes, r"'limits': each of its instances holds a part of a sum, and would be taken for all of it"),
+        (Votes, Raised, r"'limits': each of its instances holds the whole state, and the instances would be added up"),
+        (
+            Raised,
+            Votes,
+            r"'limits': each of its instances holds a part of a sum, which would be taken for the whole state",
+        ),
     ):
         with Life(votes(*entries, of=before), dict.fromkeys(entries, CALLS), parallelism=2) as life:
             life.epoch(vote=[row("a", 1, 1)], limit=[row("a", 7, 2)])

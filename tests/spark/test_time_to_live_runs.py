@@ -98,5 +98,5 @@ def test_upgrades_add_and_change_the_time_to_live_of_an_aggregate(spark: SparkSe
         test.upgrade(visits_of(ttl="2 hours"))
         assert at(112, "c", "b") == {"b": 4, "c": 1}, "expired rows are not restored"
         assert at(231, "a", "b") == {"a": 1, "b": 5}
-        with pytest.raises(IncompatibleState, match=r"cannot be taken away.*or the operator a new name"):
+        with pytest.raises(IncompatibleState, match=r"cannot be removed.*or give the operator a new name"):
             test.upgrade(visits_of())

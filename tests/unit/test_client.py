@@ -191,7 +191,7 @@ def test_paths_and_keys_are_percent_encoded() -> None:
     assert key_segment(("JFK", "LAX")) == "JFK,LAX"
     assert key_segment(("a,b/c", 7, True, date(2013, 1, 2))) == "a%2Cb%2Fc,7,true,2013-01-02"
     assert key_segment(("JFK", None)) == "JFK,%00"
-    with pytest.raises(InvalidKey, match="stands for null"):
+    with pytest.raises(InvalidKey, match="represents null"):
         key_segment(("JFK", "\0"))
 
 

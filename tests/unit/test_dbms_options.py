@@ -23,20 +23,20 @@ URL = "postgresql://epochal@db.example:5433/shop"
     ("url", "options", "message"),
     [
         ("postgresql://epochal:hunter2@db/shop", {}, "URL holds a password.*secret"),
-        ("oracle://db/shop", {}, "cannot speak to 'oracle'; it speaks to postgresql, sqlite, mysql and mariadb"),
-        ("postgres://db/shop", {}, "cannot speak to 'postgres'.*Did you mean 'postgresql'"),
-        ("postgresql+asyncpg://db/shop", {}, "through psycopg, not asyncpg"),
+        ("oracle://db/shop", {}, "does not support 'oracle'. Supported are postgresql, sqlite, mysql and mariadb"),
+        ("postgres://db/shop", {}, "does not support 'postgres'.*Did you mean 'postgresql'"),
+        ("postgresql+asyncpg://db/shop", {}, "uses the driver psycopg for postgresql, not asyncpg"),
         ("nonsense", {}, "URL cannot be read; write postgresql://"),
         ("postgresql://db", {}, "names no database"),
-        ("sqlite://", {}, "an SQLite database is a file here"),
-        ("sqlite:///:memory:", {}, "an SQLite database is a file here"),
+        ("sqlite://", {}, "an SQLite database must be a file"),
+        ("sqlite:///:memory:", {}, "an SQLite database must be a file"),
         (URL, {"sslmod": "require"}, "no option 'sslmod' for postgresql. Did you mean 'sslmode'"),
         (f"{URL}?ssl_mode=require", {}, "no option 'ssl_mode'"),
         ("sqlite:////tmp/x", {"sslmode": "require"}, "no option 'sslmode' for sqlite"),
         (URL, {"key": "id"}, "no option 'key'. Did you mean 'keys'"),
-        (URL, {"password": "hunter2"}, r"password is given as a secret: password=secret\("),
-        (URL, {"operation": "does"}, "operation needs keys"),
-        (URL, {"order_by": "at"}, "order_by needs keys"),
+        (URL, {"password": "hunter2"}, r"password must be a secret: password=secret\("),
+        (URL, {"operation": "does"}, "operation requires keys"),
+        (URL, {"order_by": "at"}, "order_by requires keys"),
         (URL, {"keys": "id", "keep_newer": False}, "keep_newer=False needs order_by"),
         (URL, {"keys": "id", "order_by": "at", "keep_newer": "no"}, "keep_newer is 'no'"),
     ],
@@ -54,14 +54,16 @@ def test_a_table_needs_a_name(table: str) -> None:
 
 
 def test_two_phase_commit_requires_postgresql() -> None:
-    with pytest.raises(OptionError, match=r"two_phase_sink is PostgreSQL's; sqlite:/tmp/x is not. Use dbms\.sink"):
+    with pytest.raises(
+        OptionError, match=r"two_phase_sink supports only PostgreSQL, not sqlite:/tmp/x. Use dbms\.sink"
+    ):
         dbms.two_phase_sink("sqlite:////tmp/x", "flights")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"column": ""}, "needs the column that increases"),
+        ({"column": ""}, "requires an increasing column"),
         ({"column": "id", "partitions": 0}, "partitions is 0"),
         ({"column": "id", "settle_seconds": -1}, "settle_seconds is -1"),
         ({"column": "id", "colums": 1}, "no option 'colums'"),

@@ -128,7 +128,7 @@ def test_deletes_check_only_their_key() -> None:
 
 
 def test_an_unknown_operation_is_named_with_its_row() -> None:
-    with pytest.raises(SinkError, match=r"Operation 'remove' of row .*id=3.* says insert, upsert or delete"):
+    with pytest.raises(SinkError, match=r"Operation 'remove' of row .*id=3.* must contain insert, upsert or delete"):
         rows(Writing("t", keys=("id",), operation="does"), ("upsert", 1, "a"), ("remove", 3, "b"))
 
 
@@ -150,7 +150,7 @@ class TestMapping:
             (Writing("t", keys=("id",), operation="doe"), "operation names column 'doe'"),
             (Writing("t", keys=("id",), order_by="at"), "order_by names column 'at'"),
             (Writing("t", keys=("id",), columns=(("id", None),)), "Key column 'id' is mapped to None"),
-            (Writing("t", keys=("id",), operation="id"), "operation column 'id' is to be a string"),
+            (Writing("t", keys=("id",), operation="id"), "operation column 'id' must be a string"),
             (Writing("t", columns=(("does", "name"),)), "Two columns of the stream are written to column 'name'"),
             (
                 Writing("t", columns=(("does", None), ("id", None), ("name", None))),

@@ -34,16 +34,20 @@ COLUMNS = pa.schema([("number", pa.int64()), ("value", pa.string())])
     "docs/concepts/guarantees.md: A `delivery` that a sink cannot provide is refused where the pipeline names it"
 )
 def test_unsupported_deliveries_are_refused() -> None:
-    whole = r"files.sink cannot deliver at_least_once: .* one folder.* It can do exactly_once\."
+    whole = r"files.sink does not support delivery='at_least_once': .* one folder.* Supported: exactly_once\."
     with pytest.raises(OptionError, match=whole):
         files.sink("/tmp/out", delivery="at_least_once")
-    with pytest.raises(OptionError, match=r"hdfs.sink cannot deliver at_least_once"):
+    with pytest.raises(OptionError, match=r"hdfs.sink does not support delivery='at_least_once'"):
         hdfs.sink("http://namenode:9870", "/out", delivery="at_least_once")
-    with pytest.raises(OptionError, match=r"console.sink cannot deliver idempotent"):
+    with pytest.raises(OptionError, match=r"console.sink does not support delivery='idempotent'"):
         console.sink(delivery="idempotent")
-    with pytest.raises(OptionError, match=r"kafka.sink cannot deliver idempotent: a topic keeps every record"):
+    with pytest.raises(
+        OptionError, match=r"kafka.sink does not support delivery='idempotent': a topic keeps every record"
+    ):
         kafka.sink("localhost:9092", "topic", delivery="idempotent")
-    with pytest.raises(OptionError, match=r"two_phase_sink cannot deliver at_least_once: .*dbms.sink can do less"):
+    with pytest.raises(
+        OptionError, match=r"two_phase_sink does not support delivery='at_least_once': .*dbms.sink can do less"
+    ):
         dbms.two_phase_sink("postgresql://localhost/x", "rows", delivery="at_least_once")
     with pytest.raises(OptionError, match=r"delivery is 'once'; it must be one of"):
         kafka.sink("localhost:9092", "topic", delivery="once")  # type: ignore[arg-type]

@@ -103,6 +103,19 @@ def test_commands_that_messages_name_are_accepted() -> None:
     assert {line: why for line, why in found.items() if why is not None} == {}
 
 
+def commands(command: Any = ROOT_COMMAND) -> Iterator[Any]:
+    yield command
+    for below in getattr(command, "commands", {}).values():
+        yield from commands(below)
+
+
+def test_defaults_in_help_texts_are_escaped() -> None:
+    """Rich omits text in brackets unless it is escaped."""
+    texts = [known.help for command in commands() for known in command.params if "[default:" in (known.help or "")]
+    assert len(texts) > 20
+    assert [text for text in texts if r"\[default:" not in text] == []
+
+
 @pytest.mark.parametrize(
     ("line", "whole", "why"),
     [

@@ -80,7 +80,7 @@ def test_orders_require_the_environment_of_a_driver_pod(tmp_path: Path, missing:
     environment.pop(missing, None)
     if missing != "the token":
         token.write_text("token")
-    with pytest.raises(EnvironmentProblem, match="as the launcher of pods gives them"):
+    with pytest.raises(EnvironmentProblem, match="which the launcher of pods sets"):
         fetched_orders("e-one" if missing == "the name" else "e-1", environment)
 
 

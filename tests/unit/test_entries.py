@@ -166,7 +166,7 @@ DECLARED: list[tuple[Callable[[Pipeline], Any], str]] = [
     (lambda it: it.entry("Get", {}), "'Get' cannot be the name of an entry"),
     (lambda it: it.entry("g" * 56, {}), "maximum is 55 characters"),
     (lambda it: it.entry("get", "key string"), "arguments must map names to types"),
-    (lambda it: it.entry("get", {"a key": "string"}), "'a key' cannot be the name of an argument"),
+    (lambda it: it.entry("get", {"a key": "string"}), "'a key' is not a valid argument name"),
     (lambda it: it.entry("get", {"key": "text"}), "Entry 'get', argument 'key'"),
     (lambda it: it.entry("get", {"key": "variant"}), "the type variant"),
     (lambda it: it.entry("get", {"sequence": "bigint"}), "'sequence' is a column of every call"),

@@ -25,16 +25,16 @@ URL = "http://namenode:9870"
     ("options", "part"),
     [
         ({"url": "namenode:9870"}, "'namenode:9870' is not a NameNode's WebHDFS address"),
-        ({"url": "hdfs://namenode:8020"}, "It is the HTTP one: 'http://namenode:9870'"),
+        ({"url": "hdfs://namenode:8020"}, "Use the HTTP address: 'http://namenode:9870'"),
         ({"url": "http://me:password@namenode:9870"}, "name the user with user=, not within the address of namenode"),
         ({"url": " ; "}, "needs the NameNode's WebHDFS address"),
         ({"path": "out"}, "'out' is not a path of HDFS"),
-        ({"path": "hdfs://namenode/out"}, "give the path alone"),
+        ({"path": "hdfs://namenode/out"}, "path must not contain an address"),
         ({"path": "/out/#LATEST"}, "is not a path of HDFS"),
         ({"format": "parquett"}, "Did you mean 'parquet'?"),
         ({"usr": "me"}, "Did you mean 'user'?"),
-        ({"token": "the token itself"}, "token is a secret by reference"),
-        ({"user": "me", "kerberos": True}, "one of user, token and kerberos"),
+        ({"token": "the token itself"}, "token must be a secret"),
+        ({"user": "me", "kerberos": True}, "user, token and kerberos exclude each other"),
         ({"timeout_seconds": 0}, "timeout_seconds is 0"),
     ],
 )
@@ -90,11 +90,19 @@ def test_errors_do_not_contain_the_token() -> None:
 @pytest.mark.parametrize(
     ("answer", "kind", "part"),
     [
-        (("Operation category WRITE is not supported", "StandbyException"), SinkUnavailable, "Name all of them in url"),
-        (("File /x could only be written to 0 of the 1", "IOException"), SinkUnavailable, "no DataNode takes the file"),
+        (
+            ("Operation category WRITE is not supported", "StandbyException"),
+            SinkUnavailable,
+            "List all NameNodes in url",
+        ),
+        (
+            ("File /x could only be written to 0 of the 1", "IOException"),
+            SinkUnavailable,
+            "no DataNode accepts the file",
+        ),
         (("token (..) is expired", "InvalidToken"), SinkError, "Renew the token, or log in (kinit)"),
-        (("Authentication failure. Check your credentials.", None), SinkError, "HDFS does not accept"),
-        ((b"<html>", None), SinkError, "what answers is no WebHDFS"),
+        (("Authentication failure. Check your credentials.", None), SinkError, "HDFS rejects the credentials"),
+        ((b"<html>", None), SinkError, "the server is not WebHDFS"),
         (("Invalid path name\n\tat org.apache", "InvalidPathException"), SinkError, "Invalid path name."),
     ],
 )

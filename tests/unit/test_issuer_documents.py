@@ -106,7 +106,7 @@ def test_bad_answers_raise_expected_errors(bad: str) -> None:
             IssuerDocuments(seconds=0.5).document(url)
         pods = PodTokens(TokenIssuer(issuer="https://cluster.example", keys=url, authority=None, token=None))
         pods._documents = IssuerDocuments(seconds=0.5)
-        with pytest.raises(LauncherUnavailable, match="cannot be had"):
+        with pytest.raises(LauncherUnavailable, match="cannot be read from the cluster"):
             pods._published()
 
 
@@ -141,7 +141,7 @@ def test_the_documents_of_an_issuer_share_one_timeout() -> None:
 def test_a_remote_provider_cannot_name_keys_on_this_machine(keys: str) -> None:
     """Otherwise the control plane would send requests to local services, at a path that the provider chooses."""
     issuer = "https://idp.example"
-    with pytest.raises(ValueError, match="names keys on this machine"):
+    with pytest.raises(ValueError, match="refers to keys on this machine"):
         _discovered(issuer, lambda url: {"issuer": issuer, "jwks_uri": keys})
     local = "http://localhost:8080"
     assert _discovered(local, lambda url: {"issuer": local, "jwks_uri": keys}) == keys

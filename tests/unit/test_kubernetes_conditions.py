@@ -63,7 +63,7 @@ TAINTED = condition("DisruptionTarget", "True", "DeletionByTaintManager", "Taint
             "a non-root user",
         ),
         (pod("Running", {"running": {}}), Phase.RUNNING, None),
-        (pod("Running", {"running": {}}, conditions=[TAINTED]), Phase.RUNNING, "does not tolerate it any more"),
+        (pod("Running", {"running": {}}, conditions=[TAINTED]), Phase.RUNNING, "no longer tolerates it"),
         (pod("Unknown"), Phase.RUNNING, "does not respond"),
         (pod("Running", ended(0, "Completed")), Phase.ENDED, None),
         (pod("Failed", ended(137, "OOMKilled")), Phase.ENDED, "limit of 2Gi"),

@@ -127,13 +127,13 @@ def test_an_epoch_holds_the_same_punctuation_of_all_sources() -> None:
 
 
 def test_options_that_conflict_with_punctuation_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="max_files cuts epochs elsewhere than punctuation"):
+    with pytest.raises(OptionError, match="max_files and punctuation exclude each other"):
         files.source(str(tmp_path), "json", "n long", max_files=1, punctuation="*.end")
-    with pytest.raises(OptionError, match=r"punctuation is '_SUCCESS'; it is a pattern of file names"):
+    with pytest.raises(OptionError, match=r"punctuation is '_SUCCESS'; it must be a pattern of file names"):
         files.source(str(tmp_path), "json", "n long", punctuation="_SUCCESS")
     with pytest.raises(OptionError, match="punctuation is 0; it must be an integer above 0"):
         generator.source({"n": "id"}, punctuation=0)
-    with pytest.raises(OptionError, match="punctuation is a condition of SQL"):
+    with pytest.raises(OptionError, match="punctuation must be an SQL condition"):
         dbms.source("sqlite:///in.sqlite", "rows", "id", punctuation=" ")
     with pytest.raises(OptionError, match="punctuation is the key of the records that end an epoch"):
         kafka.source("localhost:9092", "topic", "string", punctuation="")

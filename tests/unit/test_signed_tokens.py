@@ -95,7 +95,7 @@ def test_tokens_of_the_issuer_are_accepted(issuer: Issuer, kind: str) -> None:
         ({"exp": None}, "not valid"),
         ({"nbf": 1 << 40}, "not valid"),
         ({"iat": None}, "not valid"),
-        ({"aud": "https://kubernetes.default.svc"}, "not made for 'epochal'"),
+        ({"aud": "https://kubernetes.default.svc"}, "not issued for 'epochal'"),
         ({"aud": None}, "not valid"),
         ({"iss": "https://elsewhere.example"}, "not valid"),
         ({"iss": None}, "not valid"),

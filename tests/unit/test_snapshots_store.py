@@ -163,7 +163,7 @@ def test_a_full_disk_is_reported_as_storage_full(tmp_path: Path, small_disk: Pat
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
 def test_a_refused_write_names_the_processes_that_need_access(number: int) -> None:
-    message = r"^somewhere cannot be written: .* Drivers and the control plane must"
+    message = r"^somewhere cannot be written: .* Drivers and the control plane require"
     with pytest.raises(SnapshotError, match=message), storage_errors("somewhere"):
         raise OSError(number, os.strerror(number))
 

@@ -253,9 +253,9 @@ def test_an_overflow_of_bigint_is_an_error_of_its_window() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"windows": "1 hour"}, "Give the shortest and the longest"),
-        ({"windows": ("1 hour", "1 minute")}, "Give the shortest first"),
-        ({"limit": 0}, "limit is 0. Give a number from 1 to 10,000"),
+        ({"windows": "1 hour"}, "Specify the shortest and the longest"),
+        ({"windows": ("1 hour", "1 minute")}, "Specify the shortest first"),
+        ({"limit": 0}, "limit is 0. Use a number from 1 to 10,000"),
         ({"groups": True}, "groups is True"),
         ({"keep": "soon"}, "keep is 'soon'"),
     ],

@@ -62,7 +62,7 @@ def test_windows_cannot_change() -> None:
 
     hours = by_pane(tumbling("1 hour"))
     assert problems(hours, by_pane(tumbling("60 minutes"))) == ""
-    assert "its windows cannot become tumbling (size 2 hours) from tumbling (size 1 hour): those that are open" in (
+    assert "its windows cannot become tumbling (size 2 hours) from tumbling (size 1 hour): open windows" in (
         problems(hours, by_pane(tumbling("2 hours")))
     )
     sliding_hours = by_pane(sliding("1 hour", "5 minutes"))
@@ -85,11 +85,11 @@ def test_orders_of_ranks_and_joins_cannot_change() -> None:
     assert problems(five, five) == ""
     others = (ranked(6, ("price",), True), ranked(5, ("day",), True), ranked(5, ("price",), False), None)
     for other in others:
-        assert "where it has kept the first 5 by price descending" in (
+        assert "since it has stored the first 5 by price descending" in (
             problems(five, five.model_copy(update={"ranked": other}))
         )
     by_day = table("price bigint").model_copy(update={"joined": {"order_by": "day"}})
-    assert "cannot be joined by order_by hour that were joined by order_by day" in (
+    assert "its join cannot become order_by hour from order_by day" in (
         problems(by_day, by_day.model_copy(update={"joined": {"order_by": "hour"}}))
     )
 
@@ -99,8 +99,8 @@ def test_an_aggregate_over_changes_begins_with_the_operator_it_reads() -> None:
         table("n bigint").model_copy(update={"id": name, "operator": name}) for name in ("delays", "histogram")
     )
     over = second.model_copy(update={"changes_of": "delays"})
-    assert "it cannot go on over the changes of 'delays'" in all_problems([first, second], [first, over])
-    assert "it cannot go on over rows" in all_problems([first, over], [first, second])
+    assert "its input cannot become the changes of 'delays'" in all_problems([first, second], [first, over])
+    assert "its input cannot become rows" in all_problems([first, over], [first, second])
     assert "begins with empty state over the changes of 'delays', which continues its state" in all_problems(
         [first], [first, over]
     )
@@ -125,7 +125,7 @@ def test_the_condition_for_deleted_keys_cannot_change() -> None:
         (items(all_expire, TOUCHED), items(expiry)),
         (items(expiry), items(all_expire, TOUCHED)),
     ):
-        assert "its deleted keys cannot be those of" in problems(before, after, "items._touched", "items._deleted_at")
+        assert "deleted_when cannot become" in problems(before, after, "items._touched", "items._deleted_at")
     assert problems(items(expiry), items(expiry.model_copy(update={"after": 20}))) == ""
 
 

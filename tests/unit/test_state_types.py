@@ -209,7 +209,7 @@ def test_null_has_a_form_in_paths() -> None:
 @given(st.tuples(*[st.text(st.characters(codec="utf-8")) | st.just("\0")] * 2))
 def test_all_texts_except_the_form_of_null_round_trip_through_a_path(key: tuple[str, str]) -> None:
     if "\0" in key:
-        with pytest.raises(InvalidKey, match=r"stands for null in a path.*body"):
+        with pytest.raises(InvalidKey, match=r"represents null in a path.*body"):
             key_to_path(key, ROUTE)
         return
     path = key_to_path(key, ROUTE)

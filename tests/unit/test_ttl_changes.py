@@ -87,10 +87,10 @@ def test_expired_rows_do_not_return_when_the_time_to_live_grows(branch: Branch, 
 def test_preflight_reports_the_effect_on_existing_rows() -> None:
     event = {"clock": "event"}
     for before, after, message in (
-        (PLAIN, living(5), "count from the epoch time of the snapshot"),
-        (PLAIN, living(5, **event), "count from the watermark, or else the epoch time, of the snapshot"),
-        (living(5), living(9), "what has expired stays gone"),
-        (living(9), living(5), "go with the first epoch"),
+        (PLAIN, living(5), "begins at the epoch time of the snapshot"),
+        (PLAIN, living(5, **event), "begins at the watermark, or else the epoch time, of the snapshot"),
+        (living(5), living(9), "expired rows do not return"),
+        (living(9), living(5), "older rows expire with the first epoch"),
         (living(5), living(5, refresh="read_and_write"), "also reads refresh its rows"),
         (living(5, refresh="read_and_write"), living(5), "only writes refresh its rows"),
     ):
@@ -106,7 +106,7 @@ def test_preflight_reports_the_effect_on_existing_rows() -> None:
 @pytest.mark.parametrize(
     ("after", "why"),
     [
-        (PLAIN, "cannot be taken away"),
+        (PLAIN, "cannot be removed"),
         (living(5, clock="event"), "cannot expire by '_touched' in event time"),
     ],
 )
@@ -122,7 +122,7 @@ def test_an_aggregate_may_gain_but_not_lose_a_time_to_live() -> None:
     (change,) = compare([TOTALS], [timed])
     assert (change.verdict, change.problems, len(change.notes)) == ("evolved", (), 1)
     (change,) = compare([timed], [TOTALS])
-    assert ["or the operator a new name" in problem for problem in change.problems] == [True]
+    assert ["or give the operator a new name" in problem for problem in change.problems] == [True]
 
 
 @pytest.mark.parametrize(("watermark", "last"), [(BEGINNING, 54), (30, 34)])

@@ -132,5 +132,5 @@ class DropDuplicatesOperator(Operator):
         if self.within is None:
             yield (
                 f"Operator {self.name!r}: drop_duplicates() without within= keeps every key forever: its state grows. "
-                "Give the maximum time between duplicates: with_watermark(..).drop_duplicates(.., within='1 day')."
+                "Set the maximum time between duplicates: with_watermark(..).drop_duplicates(.., within='1 day')."
             )

@@ -1,4 +1,4 @@
-"""``distinct``: each key once, in the epoch in which it first comes."""
+"""``distinct``: each key once, in the epoch in which it first occurs."""
 
 from __future__ import annotations
 

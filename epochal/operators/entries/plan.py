@@ -169,7 +169,7 @@ class EntryCalls:
         return frame.where(f"entry = '{self.entry.name}'").selectExpr(REQUEST_ID.name, SEQUENCE.name, *arguments)
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """As ``__call__``, for an Arrow table with the columns ``CALL_SCHEMA``."""
+        """Like ``__call__``, for an Arrow table with the columns ``CALL_SCHEMA``."""
         calls = rows.filter(pc.equal(rows["entry"], self.entry.name))
         own = [calls[REQUEST_ID.name], calls[SEQUENCE.name]]
         return pa.Table.from_arrays([*own, *self.arguments(calls[ARGUMENTS])], schema=self.entry.rows)
@@ -215,7 +215,7 @@ class Taken:
         )  # fmt: skip
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """As ``__call__``, for an Arrow table."""
+        """Like ``__call__``, for an Arrow table."""
         calls = rows.filter(pc.is_in(rows[_ENTRY], pa.array(self.entries, pa.string())))
         answered = pc.is_in(calls[_ENTRY], pa.array(sorted(self.answered), pa.string()))
         value = pc.if_else(answered, pa.scalar("null"), pa.scalar(None, pa.string()))
@@ -247,7 +247,7 @@ class Answering:
         return answer_frame(frame, f"'{self.entry}'")
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """As ``__call__``, for an Arrow table."""
+        """Like ``__call__``, for an Arrow table."""
         self._check(rows.column_names, {})
         return answer_table(pa.repeat(pa.scalar(self.entry), rows.num_rows), rows)
 
@@ -290,7 +290,7 @@ def answer_frame(
 
 
 def answer_table(entry: pa.Array, rows: pa.Table) -> pa.Table:
-    """As :func:`answer_frame`, for an Arrow table, with its column ``sequence`` if it has one."""
+    """Like :func:`answer_frame`, for an Arrow table, with its column ``sequence`` if it has one."""
     known = SEQUENCE.name in rows.column_names
     numbers = rows[SEQUENCE.name] if known else pa.nulls(len(rows), pa.int64())
     answered = pa.repeat(pa.scalar(True), len(rows))

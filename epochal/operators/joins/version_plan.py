@@ -133,7 +133,7 @@ def shown_of_versions(columns: JoinedColumns, order_by: str) -> tuple[Column, ..
     for column in columns.only(VERSIONS, DELETED):
         if column.type != "boolean":
             raise PipelineError(
-                f"Operator {columns.operator!r}: deleted= of latest(..) is {column.type}. Give a condition or a "
+                f"Operator {columns.operator!r}: deleted= of latest(..) is {column.type}. Use a condition or a "
                 "boolean column that is true for deletions."
             )
     hidden = (order_by.casefold(), DELETED)

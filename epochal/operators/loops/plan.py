@@ -115,7 +115,7 @@ class WithinBound:
         return kept if self.keep_hop else kept.drop(HOP)
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """As ``__call__``, for an Arrow table."""
+        """Like ``__call__``, for an Arrow table."""
         beyond = pc.greater(rows[HOP], self.most)
         kept = rows.filter(beyond if self.beyond else pc.invert(beyond))
         return kept if self.beyond or self.keep_hop else kept.drop_columns([HOP])
@@ -138,7 +138,7 @@ class Closing:
         return frame.selectExpr(*columns, *hop)
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """As ``__call__``, for an Arrow table."""
+        """Like ``__call__``, for an Arrow table."""
         self._check(rows.column_names, {})
         columns = [rows[column.name] for column in self.feedback.columns]
         if self.feedback.counts_hops:

@@ -64,7 +64,7 @@ class LoopTail(SinkBackend):
         return self.sweep_beside(epoch, [part for handle in keep for part in files_of(handle)])
 
     def sweep_beside(self, epoch: EpochScope, keep: Iterable[FileInFlight]) -> int:
-        """As :meth:`sweep`, with the files to keep."""
+        """Like :meth:`sweep`, with the files to keep."""
         kept = {part.file.path for part in keep}
         mine = (path for path in self.store.list(layout.loops(epoch.key)) if layout.table_of_delta(path) == self.name)
         return sum(self.store.delete(path) for path in mine if path not in kept)

@@ -1,4 +1,5 @@
-"""``process_any``: the author's function once per subtask and epoch, over rows that stream, with state of its own."""
+"""``process_any``: the author's function once per subtask and epoch, over a stream of rows, with separate state per
+subtask."""
 
 from __future__ import annotations
 

@@ -87,5 +87,5 @@ def _time_and_name(call: str, at: datetime, name: str) -> tuple[int, str]:
     if not isinstance(at, datetime):
         raise SchemaError(f"ctx.{call}(..) takes a datetime.datetime, not {at!r} ({type(at).__name__}).")
     if not isinstance(name, str):
-        raise SchemaError(f"ctx.{call}(..): the name of a timer is a str, not {name!r} ({type(name).__name__}).")
+        raise SchemaError(f"ctx.{call}(..): the name of a timer must be a str, not {name!r} ({type(name).__name__}).")
     return microseconds(at if at.tzinfo is not None else at.replace(tzinfo=UTC)), name

@@ -139,8 +139,8 @@ class TimedCalls(KeyedCalls):
     def _in_order_of_time(self, key: Any, rows: list[Any], times: list[int]) -> Iterator[None]:
         """Process the rows and timers of a key in the order of time.
 
-        A timer fires before the rows of the same time: a watermark at this time means that all earlier rows have come.
-        """
+        A timer fires before the rows of the same time: a watermark at this time means that all earlier rows have
+        arrived."""
         timers, add, process, context = self._timers, self._output.add, self.author.process, self._contexts[0]
         start = 0
         while start < len(rows):

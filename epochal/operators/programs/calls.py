@@ -87,7 +87,7 @@ class ServedEntry:
 
 @dataclass(frozen=True, eq=False)
 class Arrived:
-    """The rows of one edge, as columns. ``names``: of the values; ``method``: the write method of a fan-out."""
+    """The rows of one edge, as columns. ``names``: names of the values; ``method``: the write method of a fan-out."""
 
     edge: Edge
     entry: str

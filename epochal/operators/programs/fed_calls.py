@@ -29,10 +29,10 @@ _WIDENED: Mapping[str, tuple[str, ...]] = {"bigint": _INTEGERS, "double": ("floa
 
 @dataclass(frozen=True, eq=False)
 class FedCalls:
-    """The calls of ``entry``, with ``number`` in its program. ``parameter_types``: of its parameters; ``returns``: the
-    type of its answers, if any; ``order``: the ``order_by`` columns; ``kept``: the columns that are returned with the
-    result; ``key``: the number of the parameter that distributes calls, or a constant and its type; ``None``: any
-    distribution.
+    """The calls of ``entry``, with ``number`` in its program. ``parameter_types``: types of its parameters;
+    ``returns``: the type of its answers, if any; ``order``: the ``order_by`` columns; ``kept``: the columns that are
+    returned with the result; ``key``: the number of the parameter that distributes calls, or a constant and its type;
+    ``None``: any distribution.
 
     Raises ``PipelineError`` with entry, column and fix.
     """
@@ -73,7 +73,7 @@ class FedCalls:
         return calls.withColumn(KEY, key)
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """As ``__call__``, for an Arrow table."""
+        """Like ``__call__``, for an Arrow table."""
         columns = {
             argument_name(number): rows[_named(rows, name)].cast(arrow_type(type))
             for number, (name, type) in enumerate(self.parameter_types.items())
@@ -149,6 +149,6 @@ class FedResults:
         return frame.where(f"{PORT} = {self.port.number}").selectExpr(*columns)
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """As ``__call__``, for an Arrow table."""
+        """Like ``__call__``, for an Arrow table."""
         chosen = rows.filter(pc.equal(rows[PORT], self.port.number))
         return chosen.select(list(self._columns.values())).rename_columns(list(self._columns))

@@ -46,7 +46,7 @@ def spark_type(type: ValueType) -> str:
 
 @dataclass(frozen=True)
 class Port:
-    """A kind of rows. ``names``: of its values; ``columns``: the columns of these values; ``edge``: ``None`` for
+    """A kind of rows. ``names``: names of its values; ``columns``: the columns of these values; ``edge``: ``None`` for
     answers of ``entry``; ``method``: the write method of a fan-out."""
 
     number: int

@@ -109,7 +109,7 @@ class ServedStream:
                 return self._in_source[self.arguments[each.name][name]]
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """As ``__call__``, for an Arrow table with the columns ``CALL_SCHEMA``."""
+        """Like ``__call__``, for an Arrow table with the columns ``CALL_SCHEMA``."""
         return pa.concat_tables([self._table_of(each, rows) for each in self.entries])
 
     def _table_of(self, each: ServedCalls, rows: pa.Table) -> pa.Table:
@@ -180,7 +180,7 @@ class ServedAnswers:
         return f"CASE {PORT} {' '.join(f'WHEN {each.port.number} THEN {text}' for each, text in of.items())} END"
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """As ``__call__``, for an Arrow table."""
+        """Like ``__call__``, for an Arrow table."""
         parts = [self._table_of(each, rows) for each in self.entries]
         return pa.concat_tables(parts)
 

@@ -5,7 +5,7 @@ first           ``integers``: the rows of the group
 count(x)        ``integers``: how many are not null
 sum, avg        ``integers``: how many are not null; of integers and decimals also the sum of their lower 32
                 bits and that of the others, so that no sum is ever inexact; of floats ``doubles``: the sum
-min, max        ``integers``: how many are not null; ``least``: of ``min`` the value as an integer whose order
+min, max        ``integers``: how many are not null; ``least``: for ``min``, the value as an integer whose order
                 is that of the values, of ``max`` its complement
 ==============  ========================================================================================
 """

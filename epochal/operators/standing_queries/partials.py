@@ -278,7 +278,8 @@ class Chunk:
 
 @dataclass(frozen=True)
 class _Partials:
-    """The partials of one query. ``ends``: of windows; the last three fields have a row for each window and group."""
+    """The partials of one query. ``ends``: ends of windows; the last three fields have a row for each window and
+    group."""
 
     query: int
     ends: Integers | None

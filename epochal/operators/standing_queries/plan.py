@@ -166,14 +166,14 @@ def standing_queries(
         )
     if isinstance(windows, str) or len(windows) != 2:
         raise PipelineError(
-            f"{what}: windows is {windows!r}. Give the shortest and the longest: ('10 seconds', '1 day')."
+            f"{what}: windows is {windows!r}. Specify the shortest and the longest: ('10 seconds', '1 day')."
         )
     shortest, longest = (fixed_interval(f"{what}: windows", each, least=1) for each in windows)
     if shortest > longest:
-        raise PipelineError(f"{what}: windows is {windows!r}. Give the shortest first.")
+        raise PipelineError(f"{what}: windows is {windows!r}. Specify the shortest first.")
     for argument, value, most in (("limit", limit, 10_000), ("groups", groups, 1_000_000)):
         if type(value) is not int or not 1 <= value <= most:
-            raise PipelineError(f"{what}: {argument} is {value!r}. Give a number from 1 to {most:,}.")
+            raise PipelineError(f"{what}: {argument} is {value!r}. Use a number from 1 to {most:,}.")
     limits = replace(DEFAULT, queries=limit, groups=groups, least_window=shortest, greatest_window=longest)
     return StandingQueriesOperator(name, event_time, limits, fixed_interval(f"{what}: keep", keep, least=1))
 

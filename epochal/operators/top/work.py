@@ -1,4 +1,4 @@
-"""``top``: of each key the first rows in an order, kept up to date."""
+"""``top``: the first rows of each key in an order, updated in each epoch."""
 
 from __future__ import annotations
 

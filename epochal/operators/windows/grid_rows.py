@@ -136,9 +136,8 @@ class Bounds(Protocol):
 class GridWindowRows:
     """The rows of windows on a grid, by key and pane.
 
-    ``table``: of :func:`epochal.operators.windows.panes.pane_table`, its values the columns of the rows and ``_count``,
-    its sub-key ``_digest``.
-    """
+    ``table``: state table of :func:`epochal.operators.windows.panes.pane_table`, its values the columns of the rows and
+    ``_count``, its sub-key ``_digest``."""
 
     table: StateTable
     windows: GridWindows

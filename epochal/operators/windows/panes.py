@@ -1,6 +1,6 @@
 """Panes and state tables of windows, and the work that merges them.
 
-Windows on a grid are runs of panes. In session windows every row starts as a session of its own.
+Windows on a grid are runs of panes. In session windows every row starts as a separate session.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def _stop_applications(client: Client) -> None:
 
 
 def _drivers(client: Client) -> set[int]:
-    """Return the process ids of running drivers on this machine. Each leads a process group of its own."""
+    """Return the process ids of running drivers on this machine. Each leads a separate process group."""
     return {
         process_id(attempt.process)
         for application in client.applications.list()

@@ -37,7 +37,7 @@ def accepts(port: int) -> bool:
 
 
 class ServerProcess:
-    """One process in a session of its own, so that :meth:`stop` ends it and its children and nothing else.
+    """One process in a separate session, so that :meth:`stop` ends it and its children and nothing else.
 
     ``user``: the numeric user id to run as, which only root can choose; ``None`` keeps the caller's.
     """

@@ -17,9 +17,9 @@ from epochal.service.catalog.models.application_rows import (
     Inbox,
     InboxBatch,
     InboxCall,
-    LeftOut,
     ProjectArtifact,
     Report,
+    SkippedTotals,
     Version,
 )
 from epochal.service.catalog.models.base import Base, Json, JsonList
@@ -72,7 +72,7 @@ __all__ = [
     "Json",
     "JsonList",
     "Lease",
-    "LeftOut",
+    "SkippedTotals",
     "LoggedEvent",
     "NodeRow",
     "Operation",

@@ -152,14 +152,14 @@ class Branch(Base):
     )
 
 
-class LeftOut(Base):
+class SkippedTotals(Base):
     """Totals of skipped rows and timers of a branch's own epochs, so that its history need not be read.
 
     ``kind``: ``late`` and ``dropped`` by operator, ``rejected`` by declaration of event time. Committing an epoch adds
     its counts. Imported epochs are not counted.
     """
 
-    __tablename__ = "left_out"
+    __tablename__ = "skipped_totals"
 
     branch: Mapped[str] = mapped_column(ForeignKey("branches.id"), primary_key=True)
     kind: Mapped[str] = mapped_column(String(16), primary_key=True)

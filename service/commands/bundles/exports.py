@@ -56,7 +56,7 @@ class ExportService:
     def export(self, name: str, request: CreateExport, by: str) -> OperationAnswer:
         """Raises ``NotFound``, ``SnapshotExpired``, ``InvalidInput`` if ``since`` is not an ancestor, ``Conflict``."""
 
-        def wish(session: Session) -> tuple[Application, ExportArguments]:
+        def record(session: Session) -> tuple[Application, ExportArguments]:
             application = ApplicationRepository(session).named(name)
             target = _target(session, application, request)
             since = (
@@ -72,7 +72,7 @@ class ExportService:
                 message=request.message,
             )
 
-        return self._worker.begin("export", by, wish)
+        return self._worker.begin("export", by, record)
 
     def file(self, name: str, id: str) -> BundleFile:
         """Raises ``NotFound``, ``Conflict`` while it is built, ``SnapshotExpired`` after its expiry."""
@@ -177,7 +177,7 @@ class Exporting:
         artifacts: int,
         size: int,
     ) -> BundleHeader:
-        """``artifacts``: their number; ``size``: of all members, in bytes."""
+        """``artifacts``: their number; ``size``: size of all members, in bytes."""
         branches = rows.branches(_branches(files))
         versions = rows.versions(epochs)
         encoded = encoded_epochs(epochs)

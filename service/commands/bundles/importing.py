@@ -53,7 +53,7 @@ _PIECE = 4 << 20
 
 RENAMED = declare("import.renamed", "the bundle's branches have names of the project, nothing of it is in the store")
 READ = declare("import.member-stored", "one more member of the bundle is in the store")
-STORED = declare("import.stored", "all of the bundle is in the store, nothing in the catalog")
+STORED = declare("import.stored", "the bundle's files are in the store, the catalog is unchanged")
 WRITTEN = declare("import.written", "the new application is in an uncommitted transaction")
 REGISTERED = declare("import.registered", "the new application exists, the upload is not deleted yet")
 

@@ -52,7 +52,7 @@ from epochal.wire.projects import local_name, new_name
 
 
 @dataclass(frozen=True)
-class Beginning:
+class BundleContents:
     """A bundle's header, the catalog's record of its snapshot, and its code by checksum."""
 
     header: BundleHeader
@@ -83,7 +83,7 @@ class ImportService:
         return self._uploads.create(request, project, by)
 
     def page(self, page: PageRequest, project: str) -> Page[UploadAnswer]:
-        """Oldest first."""
+        """Listed oldest first."""
         after = page.after(datetime, str)
         uploads = sorted(self._uploads.all(project), key=_place)
         part = cut([each for each in uploads if after is None or _place(each) > after][: page.limit + 1], page, _place)
@@ -105,22 +105,22 @@ class ImportService:
     def plan(self, id: str, project: str, request: ImportApplication) -> ImportPlan:
         """Raises ``NotFound``, ``BundleError``, ``InvalidInput``, ``IncompatibleState`` if it is to start but is
         drained, and the builder's errors."""
-        with self._beginning(id, project) as beginning:
-            return self._look(project, beginning, request)[0]
+        with self._contents(id, project) as contents:
+            return self._look(project, contents, request)[0]
 
     def make(self, id: str, project: str, request: ImportApplication, by: str) -> OperationAnswer:
         """Raises ``MappingNeeded``, ``SharedTargets``, ``NameTaken``, ``Conflict``, and the errors of :meth:`plan`."""
-        with self._beginning(id, project) as beginning:
-            return self._make(id, project, beginning, request, by)
+        with self._contents(id, project) as contents:
+            return self._make(id, project, contents, request, by)
 
     def _make(
-        self, id: str, project: str, beginning: Beginning, request: ImportApplication, by: str
+        self, id: str, project: str, contents: BundleContents, request: ImportApplication, by: str
     ) -> OperationAnswer:
         self._settings.check_project(project)
-        plan, graph, configuration = self._look(project, beginning, request)
+        plan, graph, configuration = self._look(project, contents, request)
         if plan.needs:
             raise MappingNeeded(" ".join(plan.needs))
-        header = self._names.header(beginning.header, project)
+        header = self._names.header(contents.header, project)
         upload, name = self._uploads.get(id), new_name(project, plan.application)
         arguments = ImportArguments(
             branch=header.snapshot.branch,
@@ -140,7 +140,7 @@ class ImportService:
             },
         )
 
-        def wish(session: Session) -> tuple[None, ImportArguments]:
+        def record(session: Session) -> tuple[None, ImportArguments]:
             ApplicationRepository(session).check_free(name)
             if not request.shadow:
                 written = {move.sink: move.becomes for move in plan.sinks if move.sink not in request.keep}
@@ -149,29 +149,29 @@ class ImportService:
             ImportedRows(session, header, project, by).check()
             return None, arguments
 
-        return self._worker.begin("import", by, wish, project)
+        return self._worker.begin("import", by, record, project)
 
     @contextmanager
-    def _beginning(self, id: str, project: str) -> Iterator[Beginning]:
+    def _contents(self, id: str, project: str) -> Iterator[BundleContents]:
         _, path = self._uploads.whole(id, project)
         folder = path.with_suffix(f".{new_id()}")
         with unpacked(path, folder, limits_of(self._settings), code_only=True) as bundle:
             artifacts = {member.sha256: member.file for member in bundle.members()}
-            yield Beginning(bundle.header, bundle.snapshot(), artifacts)
+            yield BundleContents(bundle.header, bundle.snapshot(), artifacts)
 
     def _look(
-        self, project: str, beginning: Beginning, request: ImportApplication
+        self, project: str, contents: BundleContents, request: ImportApplication
     ) -> tuple[ImportPlan, GraphDescription, ApplicationConfiguration]:
         """Origin of the bundle, its code, and its sink targets."""
-        header, artifacts = beginning.header, beginning.artifacts
+        header, artifacts = contents.header, contents.artifacts
         if request.start:
-            _check_not_drained(beginning.snapshot)
+            _check_not_drained(contents.snapshot)
         version = header.made_with
         configuration = merged_configuration(version.configuration, request.configuration)
         check_same_key_groups(ApplicationConfiguration.model_validate(version.configuration), configuration)
         parameters = mapped(version.parameters, request)
         if version.artifact not in artifacts:
-            raise BundleError("The bundle does not contain the code that made its snapshot: it was altered.")
+            raise BundleError("The bundle does not contain the code that created its snapshot: it was altered.")
         content = artifacts[version.artifact].read_bytes()
         check_artifact(version.filename, content, self._limits.artifact_unpacked_bytes)
         with self._code.for_a_while(version.filename, content) as code:

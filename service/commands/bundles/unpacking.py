@@ -61,7 +61,7 @@ class UnpackedBundle:
         self.folder = folder
 
     def epochs(self) -> list[BundleEpoch]:
-        """At most as many as manifests."""
+        """The maximum is the number of manifests."""
         with (self.folder / EPOCHS).open("rb") as lines:
             return [BundleEpoch.model_validate_json(line) for line in lines]
 

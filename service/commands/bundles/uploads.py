@@ -99,7 +99,7 @@ class Uploads:
             return _answer(UploadRepository(session, KEPT).get(id, project))
 
     def all(self, project: str) -> list[UploadAnswer]:
-        """Oldest first. Raises ``NotFound`` without such a project."""
+        """Listed oldest first. Raises ``NotFound`` without such a project."""
         with self._database.reading() as session:
             ProjectRepository(session).check_there(project)
             return [_answer(row) for row in UploadRepository(session, KEPT).all(project)]

@@ -31,8 +31,8 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class PodCondition:
-    """``cause``: sentences for people, with a remedy; ``None`` if nothing is wrong. ``exit_code``: of its container,
-    negative for a signal; ``None`` if it has not ended or is unknown."""
+    """``cause``: sentences for people, with a remedy; ``None`` if nothing is wrong. ``exit_code``: exit code of its
+    container, negative for a signal; ``None`` if it has not ended or is unknown."""
 
     phase: Phase
     cause: str | None = None
@@ -74,7 +74,7 @@ class PodRefused(EpochalError):
 
 
 def condition_of(pod: Json, events: Sequence[Json] = (), sort: Sort = DRIVERS) -> PodCondition:
-    """``events``: of the pod, oldest first. Without them the cause of waiting for volumes is unknown."""
+    """``events``: events of the pod, oldest first. Without them the cause of waiting for volumes is unknown."""
     status = pod.get("status") or {}
     phase = status.get("phase")
     state = _own_status(status, sort).get("state") or {}
@@ -142,11 +142,9 @@ _FINAL_PULLING: Final = frozenset({"ImagePullBackOff", "ErrImageNeverPull"})
 _NOT_CREATED: Final = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _DISRUPTIONS: Final = {
     "PreemptionByScheduler": "The pod was preempted by one of higher priority.",
-    "DeletionByTaintManager": (
-        "The pod's node does not tolerate it any more: the node is lost, drained, or has a new taint."
-    ),
+    "DeletionByTaintManager": ("The pod's node no longer tolerates it: the node is lost, drained, or has a new taint."),
     "EvictionByEvictionAPI": "The pod was evicted: its node is drained, or the eviction was requested.",
-    "DeletionByPodGC": "The pod's node does not exist any more.",
+    "DeletionByPodGC": "The pod's node no longer exists.",
     "TerminationByKubelet": ("The pod's node has terminated it: it lacks memory or disk space, or is shutting down."),
 }
 
@@ -172,7 +170,7 @@ def _why_ended(pod: Json, status: Json, ended: Json, sort: Sort) -> str | None:
         size = f" of {limit}" if limit else ""
         return (
             f"The {sort} was killed for its memory (OOMKilled): it and its JVM exceeded the pod's limit{size}. "
-            f"Give it more: {sort.memory}."
+            f"Raise the limit: {sort.memory}."
         )
     if disruption := _disruption(status) or _why_failed(status):
         return disruption
@@ -197,7 +195,7 @@ def _why_failed(status: Json) -> str | None:
             return None
         case "Evicted":
             return (
-                f"The pod was evicted by its node: {message} Give it the resources that it needs, or free some there."
+                f"The pod was evicted by its node: {message} Request enough resources for it, or free some on the node."
             )
         case "NodeLost":
             return _NODE_SILENT

@@ -54,7 +54,7 @@ class TokenIssuer(_Section):
 
 
 class KubernetesSettings(_Section):
-    """Where drivers run as pods, and with which settings."""
+    """Settings of drivers in pods: the cluster, the namespace and the pods."""
 
     namespaces: dict[str, Label] = Field(
         {DEFAULT_PROJECT: "epochal-applications"}, description="The namespace of each project's pods."
@@ -110,7 +110,7 @@ class KubernetesSettings(_Section):
     )
     token_seconds: int = Field(3600, ge=600, le=86_400, description="Validity of a driver's token; it is renewed.")
     start_seconds: float = Field(300.0, gt=0, description="Timeout for the first heartbeat of a pod's driver.")
-    grace_seconds: int = Field(60, ge=1, description="Time that a driver has to end when its pod is deleted.")
+    grace_seconds: int = Field(60, ge=1, description="Grace period for the end of a driver whose pod is deleted.")
 
     @model_validator(mode="after")
     def _templates_are_pods(self) -> KubernetesSettings:
@@ -137,7 +137,7 @@ class KubernetesSettings(_Section):
         if beside:
             raise OptionError(
                 f"Drivers of the project {beside[0]!r} would run in {own_namespace!r}, the control plane's own "
-                "namespace, whose secrets they could read. Give projects namespaces of their own."
+                "namespace, whose secrets they could read. Use separate namespaces for projects."
             )
         first: dict[str, str] = {}
         for project, namespace in self.namespaces.items():
@@ -145,7 +145,7 @@ class KubernetesSettings(_Section):
             if other != project:
                 raise OptionError(
                     f"The projects {other!r} and {project!r} share the namespace {namespace!r}, where drivers of each "
-                    "can read the secrets and end the pods of the other. Give each project a namespace of its own."
+                    "can read the secrets and delete the pods of the other. Give each project a separate namespace."
                 )
 
 

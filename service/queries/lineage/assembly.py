@@ -15,7 +15,7 @@ from epochal.service.catalog.lineage import LineageRepository
 from epochal.service.catalog.models import Branch, Epoch, FoldedEpochs, Version
 from epochal.service.catalog.records import changes_of, key_of, manifest_of
 from epochal.service.domain.lineage import RunSummary
-from epochal.service.domain.snapshots import Making
+from epochal.service.domain.snapshots import SnapshotOrigin
 from epochal.wire.lineage import EdgeKind, LineageEdge, LineageLabel, LineageNode
 from epochal.wire.snapshots import Annotations
 
@@ -71,7 +71,7 @@ class Assembly:
         parents = {parent for entry in entries if (parent := entry.parent) is not None}
         self._entries = entries
         self._branches = branches
-        self._makings = repository.makings({*keys, *parents})
+        self._origins = repository.origins({*keys, *parents})
         self._versions = repository.versions(branches)
         self._savepoints = repository.savepoints(keys)
         self._annotations = AnnotationRepository(session).of(keys)
@@ -84,19 +84,19 @@ class Assembly:
         return [edge for entry in self._entries if (edge := self._edge(entry)) is not None]
 
     def _node(self, entry: Entry) -> LineageNode:
-        row, making, key = entry.newest, self._makings[entry.key], entry.key
+        row, origin, key = entry.newest, self._origins[entry.key], entry.key
         annotations = self._annotations.get(key, _NOTHING_SAID)
         return LineageNode(
             branch=row.branch,
             epoch=row.epoch,
             first=entry.first,
             epochs=entry.epochs,
-            application=making.application,
+            application=origin.application,
             state=cast(EpochState, row.state),
-            version=making.version,
-            artifact=making.artifact,
-            filename=making.filename,
-            parameters=making.parameters,
+            version=origin.version,
+            artifact=origin.artifact,
+            filename=origin.filename,
+            parameters=origin.parameters,
             changes=[*self._changes(entry), *self._transactions.get(key, [])],
             savepoints=self._savepoints.get(key, []),
             tags=[tag.name for tag in annotations.tags],
@@ -119,7 +119,7 @@ class Assembly:
             if branch.kind == "import" and branch.origin is not None:
                 detail["origin"] = branch.origin
             return [Change(kind=branch.kind, detail=detail)]
-        version, before = self._makings[entry.key].version, self._makings.get(entry.parent)
+        version, before = self._origins[entry.key].version, self._origins.get(entry.parent)
         if before is None or before.version == version:
             return []
         return [Change(kind="version", detail={"from": before.version, "to": version})]
@@ -131,32 +131,32 @@ class Assembly:
         return LineageEdge(source=entry.parent, target=entry.key, kind=kind, label=label, slices=None)
 
     def _label(self, entry: Entry, parent: EpochKey) -> tuple[EdgeKind, LineageLabel | None]:
-        making = self._makings[entry.key]
+        origin = self._origins[entry.key]
         if parent.branch != entry.newest.branch:
             branch = self._branches[entry.newest.branch]
             kind: EdgeKind = branch.kind if branch.kind in _KINDS else "start"  # type: ignore[assignment]
-            return kind, _labelled(making, branch.created_by, branch.created_at, branch.message)
+            return kind, _labelled(origin, branch.created_by, branch.created_at, branch.message)
         changes = {change.kind: change for change in self._changes(entry)}
         for kind in _WITHIN_A_BRANCH:
             if kind in changes:
-                version = self._version(entry, making)
+                version = self._version(entry, origin)
                 by = changes[kind].detail.get("by") or (None if version is None else version.created_by)
                 message = changes[kind].detail.get("message") or (None if version is None else version.message)
-                return kind, _labelled(making, by, entry.newest.prepared_at, message)
+                return kind, _labelled(origin, by, entry.newest.prepared_at, message)
         return "epoch", None
 
-    def _version(self, entry: Entry, making: Making) -> Version | None:
-        return self._versions.get((self._branches[entry.newest.branch].application, making.version))
+    def _version(self, entry: Entry, origin: SnapshotOrigin) -> Version | None:
+        return self._versions.get((self._branches[entry.newest.branch].application, origin.version))
 
 
-def _labelled(making: Making, by: str | None, at: datetime | None, message: str | None) -> LineageLabel:
+def _labelled(origin: SnapshotOrigin, by: str | None, at: datetime | None, message: str | None) -> LineageLabel:
     return LineageLabel(
         by=by,
         at=at,
         message=message,
-        version=making.version,
-        artifact=making.artifact,
-        parameters=making.parameters,
+        version=origin.version,
+        artifact=origin.artifact,
+        parameters=origin.parameters,
     )
 
 

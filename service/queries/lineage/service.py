@@ -15,7 +15,7 @@ from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.lineage import LineageRepository
 from epochal.service.catalog.models import Application, FoldedEpochs
 from epochal.service.catalog.records import head_of
-from epochal.service.domain.lineage import SHORTEST_RUN, Noted, Run, RunSummary, items_of, place_of
+from epochal.service.domain.lineage import SHORTEST_RUN, ListedSnapshot, Run, RunSummary, items_of, place_of
 from epochal.service.domain.pages import PageRequest
 from epochal.service.queries.lineage.assembly import Assembly, Entry
 from epochal.snapshots.row_groups import concurrently
@@ -26,7 +26,7 @@ from epochal.wire.projects import local_name
 
 
 @dataclass(frozen=True)
-class Wish:
+class LineageOptions:
     """``fold``: show each run of plain epochs as one node. ``slices``: add the input to every edge."""
 
     fold: bool = False
@@ -39,12 +39,12 @@ class LineageService:
         self._store = store
         self._summaries = RunSummaries()
 
-    def read(self, application: str, page: PageRequest, wish: Wish) -> LineageAnswer:
+    def read(self, application: str, page: PageRequest, options: LineageOptions) -> LineageAnswer:
         """Raises ``NotFound``; ``InvalidInput`` for a cursor of another list."""
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
-            answer, ends = _folded(session, row, page, self._summaries) if wish.fold else _whole(session, row, page)
-        return with_slices(self._store, answer, ends) if wish.slices else answer
+            answer, ends = _folded(session, row, page, self._summaries) if options.fold else _whole(session, row, page)
+        return with_slices(self._store, answer, ends) if options.slices else answer
 
 
 def _whole(session: Session, application: Application, page: PageRequest) -> tuple[LineageAnswer, list[Entry]]:
@@ -61,16 +61,16 @@ def _folded(
 ) -> tuple[LineageAnswer, list[Entry]]:
     repository = LineageRepository(session)
     branches = repository.tree(application)
-    items = items_of(repository.noted(branches))
+    items = items_of(repository.listed(branches))
     after = page.after(datetime, int, int, str)
     if after is not None:
         items = [item for item in items if place_of(item) < after]
     shown, more = items[: page.limit], len(items) > page.limit
     entries: list[Entry] = []
-    rows = repository.rows([item.key for item in shown if isinstance(item, Noted)])
+    rows = repository.rows([item.key for item in shown if isinstance(item, ListedSnapshot)])
     folded = repository.folded_before(branches)
     for item in shown:
-        if isinstance(item, Noted):
+        if isinstance(item, ListedSnapshot):
             entries.append(Entry(rows[item.key], folded=folded.get(item.key)))
         else:
             entries += _of_run(repository, item, folded, summaries)

@@ -10,7 +10,7 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import NotFound, SnapshotExpired
 from epochal.service.domain.pages import PageRequest
-from epochal.service.domain.snapshots import Making, ReadFrom, Snapshots, expiring
+from epochal.service.domain.snapshots import ReadFrom, SnapshotOrigin, Snapshots, expiring
 from epochal.service.queries.state.instance_lookups import instance_format
 from epochal.service.queries.state.lookups import KeyNotFound
 from epochal.service.queries.state.readers import Object, key_object, leading_object, past_table, value_object
@@ -125,34 +125,34 @@ class Histories:
         return HistoryPosition(self._snapshots.reference(application, EpochKey(branch, epoch)), max(skip, 0), bases)
 
     def _items(self, changes: Sequence[KeyChange]) -> list[KeyChangeAnswer]:
-        makings = self._snapshots.makings({change.manifest.key for change in changes})
-        return [_item(change, makings.get(change.manifest.key)) for change in changes]
+        origins = self._snapshots.origins({change.manifest.key for change in changes})
+        return [_item(change, origins.get(change.manifest.key)) for change in changes]
 
     def _blame(self, subject: _Subject, change: KeyChange) -> Blame:
         manifest = change.manifest
-        making = self._snapshots.makings([manifest.key]).get(manifest.key)
+        origin = self._snapshots.origins([manifest.key]).get(manifest.key)
         return Blame(
             table=subject.table.id,
             key=subject.shown,
             branch=subject.reference.branch,
             epoch=subject.reference.epoch,
-            change=_item(change, making),
+            change=_item(change, origin),
             artifact=manifest.artifact,
-            filename=None if making is None else making.filename,
-            version=None if making is None else making.version,
+            filename=None if origin is None else origin.filename,
+            version=None if origin is None else origin.version,
             parameters=manifest.parameters,
             changes=list(manifest.changes),
             slices={name: SourceSlice.of(slice) for name, slice in manifest.slices.items()},
         )
 
 
-def _item(change: KeyChange, making: Making | None) -> KeyChangeAnswer:
+def _item(change: KeyChange, origin: SnapshotOrigin | None) -> KeyChangeAnswer:
     manifest, before, after = change.manifest, change.before, change.after
     return KeyChangeAnswer(
         branch=manifest.branch,
         epoch=manifest.epoch,
-        application=manifest.application if making is None else making.application,
-        at=(None if making is None else making.committed_at) or manifest.created_at,
+        application=manifest.application if origin is None else origin.application,
+        at=(None if origin is None else origin.committed_at) or manifest.created_at,
         key=key_object(after.table, after.key),
         old=None if before is None else value_object(before.table, before.values),
         new=value_object(after.table, after.values),

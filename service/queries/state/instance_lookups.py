@@ -74,7 +74,7 @@ class InstanceFormat:
     def key_of(self, key: Any) -> tuple[Any, ...]:
         """Like :meth:`of_all`, for a key of a batch, an object. Raises ``InvalidKey``."""
         if not isinstance(key, dict):
-            raise InvalidKey(f"A key is an object by column name, not {key!r}.")
+            raise InvalidKey(f"A key must be an object with values by column name, not {key!r}.")
         if not self.has_together:
             raise InvalidKey(
                 f"State {self.table.id!r} is partial state that only its program can merge: choose an instance with "

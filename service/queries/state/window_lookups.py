@@ -1,6 +1,6 @@
 """Look-ups of overlapping windows: state has panes, from which windows are merged.
 
-Only the panes of the requested keys are read. Windows that have closed at the snapshot do not exist any more.
+Only the panes of the requested keys are read. Windows that have closed at the snapshot no longer exist.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class WindowFormat:
         return {name: value for name, value in window.items() if name != WINDOW_START}
 
     def windows(self, keys: Sequence[bytes], rows: Sequence[bytes | None], fire: int | None) -> list[Object]:
-        """The open windows of one key as objects. ``rows``: of its panes, by ``keys``; ``fire``: the watermark."""
+        """The open windows of one key as objects. ``rows``: rows of its panes, by ``keys``; ``fire``: the watermark."""
         there = [(key, row) for key, row in zip(keys, rows, strict=True) if row is not None]
         if not there:
             return []
@@ -137,7 +137,7 @@ class WindowFormat:
 
 
 def pane_note(table: StateTable) -> str | None:
-    """Explanation of a table's raw rows for people; ``None`` if each row stands for itself."""
+    """Explanation of a table's raw rows for people; ``None`` if rows need no explanation."""
     windows = None if table.windows is None else declared_windows(table.windows["window"])
     if not isinstance(windows, GridWindows) or windows.one_per_row:
         return None

@@ -149,7 +149,7 @@ class KubernetesBuilder(AskingBuilder):
         if seconds_left is not None and seconds_left <= 0:
             why = condition.cause or "`kubectl describe pod` may say why; `start_seconds` is how long one may take."
             raise EnvironmentProblem(
-                f"The pod that is to build the pipeline has not begun within {self._settings.start_seconds:g} s. {why}"
+                f"The pod for building the pipeline has not started within {self._settings.start_seconds:g} s. {why}"
             )
 
 

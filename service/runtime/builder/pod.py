@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from epochal.background.service import BackgroundService
-from epochal.driver.pool_client import Keeper, NotWanted
+from epochal.driver.pool_client import PodClient, PodNotNeeded
 from epochal.errors import ArtifactError, EpochalError
 from epochal.logs import configure, log_format
 from epochal.service.domain.building import BuildAnswer, BuildError, BuildRequest, TrialOf
@@ -29,7 +29,7 @@ log = logging.getLogger("epochal.builder")
 
 _WARMING_SECONDS = 0.5
 """Interval between checks whether Spark has started. Requests that arrive earlier begin without it."""
-_WANTED_SECONDS = 3.0
+_NEEDED_SECONDS = 3.0
 _TERMINATION_MESSAGE = Path("/dev/termination-log")
 
 
@@ -41,7 +41,7 @@ def main() -> int:
     name, warm = sys.argv[1], int(sys.argv[2])
     folder = Path.home()  # the pod's own volume
     try:
-        keeper = Keeper.of(name, os.environ)
+        client = PodClient.of(name, os.environ)
         folder.mkdir(parents=True, exist_ok=True)
         os.chdir(folder)
     except (EpochalError, OSError) as error:
@@ -51,10 +51,10 @@ def main() -> int:
     builder = SubprocessBuilder(warm=warm, once=True)
     builder.open()
     try:
-        request = BuildRequest.model_validate_json(_work(keeper, builder, warm))
-        keeper.answer(_answer(keeper, builder, request, folder / "code"))
+        request = BuildRequest.model_validate_json(_work(client, builder, warm))
+        client.answer(_answer(client, builder, request, folder / "code"))
         log.info("answered: %s", request.work.kind)
-    except NotWanted as reason:
+    except PodNotNeeded as reason:
         log.info("this pod ends: %s", reason)
         _leave_behind(str(reason))
     finally:
@@ -72,55 +72,55 @@ def _leave_behind(reason: str) -> None:
         message.write(reason)
 
 
-def _work(keeper: Keeper, builder: SubprocessBuilder, warm: int) -> bytes:
+def _work(client: PodClient, builder: SubprocessBuilder, warm: int) -> bytes:
     while True:
         is_ready = builder.spares.ready >= warm
-        work = keeper.work(is_ready, WAIT_SECONDS if is_ready else _WARMING_SECONDS)
+        work = client.work(is_ready, WAIT_SECONDS if is_ready else _WARMING_SECONDS)
         if work is not None:
             return work
 
 
-def _answer(keeper: Keeper, builder: SubprocessBuilder, request: BuildRequest, code: Path) -> bytes:
-    unwanted: list[NotWanted] = []
+def _answer(client: PodClient, builder: SubprocessBuilder, request: BuildRequest, code: Path) -> bytes:
+    not_needed: list[PodNotNeeded] = []
 
     def look() -> None:
         try:
-            keeper.check_wanted()
-        except NotWanted as reason:
-            unwanted.append(reason)
+            client.check_needed()
+        except PodNotNeeded as reason:
+            not_needed.append(reason)
             service.stop()
 
     def meanwhile() -> None:
-        if unwanted:
-            raise unwanted[0]
+        if not_needed:
+            raise not_needed[0]
 
-    service = BackgroundService("wanted", look, _WANTED_SECONDS, delay=_WANTED_SECONDS)
+    service = BackgroundService("needed", look, _NEEDED_SECONDS, delay=_NEEDED_SECONDS)
     service.start()
     try:
         # All secrets in the pod's environment belong to its project, regardless of the project's name.
-        return builder.exchange(DEFAULT_PROJECT, with_code_here(keeper, request, code), meanwhile)
+        return builder.exchange(DEFAULT_PROJECT, with_code_here(client, request, code), meanwhile)
     except EpochalError as error:
         return BuildAnswer(error=BuildError(slug=error.slug, message=error.message)).model_dump_json().encode()
     finally:
         service.stop(timeout=0)
 
 
-def with_code_here(keeper: Keeper, request: BuildRequest, folder: Path) -> BuildRequest:
+def with_code_here(client: PodClient, request: BuildRequest, folder: Path) -> BuildRequest:
     """Fetch the code of the request. Raises ``ArtifactError`` if the received bytes do not match."""
-    changed: dict[str, object] = {"artifact": _fetched(keeper, request.artifact, folder)}
+    changed: dict[str, object] = {"artifact": _fetched(client, request.artifact, folder)}
     if isinstance(request.work, TrialOf):
-        artifact = _fetched(keeper, request.work.producer.artifact, folder)
+        artifact = _fetched(client, request.work.producer.artifact, folder)
         producer = request.work.producer.model_copy(update={"artifact": artifact})
         changed["work"] = request.work.model_copy(update={"producer": producer})
     return request.model_copy(update=changed)
 
 
-def _fetched(keeper: Keeper, artifact: Path, folder: Path) -> Path:
+def _fetched(client: PodClient, artifact: Path, folder: Path) -> Path:
     """Fetch one artifact. ``artifact``: its sha256 and the file name chosen by its author."""
     sha256, filename = artifact.parts
-    content = keeper.artifact(sha256)
+    content = client.artifact(sha256)
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise ArtifactError(f"What came as artifact {sha256} ({filename}) was changed on its way. Try again.")
+        raise ArtifactError(f"The artifact {sha256} ({filename}) was changed in transit. Try again.")
     path = folder / sha256 / filename
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

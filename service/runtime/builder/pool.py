@@ -22,12 +22,10 @@ _LONGEST_PAUSE_SECONDS = 30.0
 
 
 class BoundedBuilder:
-    """Implements :class:`epochal.service.domain.ports.Builder` with another one.
-
-    A build takes seconds and a JVM, and its caller waits in one of the threads that answer requests: ``running`` and
-    ``waiting`` together have to stay well below their number. Trials and rekeys are not counted: each kind has one
-    thread of its own. ``describe`` and ``analyse`` also raise ``TooManyRequests``; nothing was begun then.
-    """
+    """Implements :class:`epochal.service.domain.ports.Builder` with another builder. A build takes seconds and a JVM,
+    and its caller waits in one of the threads that answer requests: ``running`` and ``waiting`` together have to stay
+    well below their number. Trials and rekeys are not counted: each kind has one thread of its own. ``describe`` and
+    ``analyse`` also raise ``TooManyRequests``; nothing was begun then."""
 
     def __init__(self, builder: Builder, running: int, waiting: int) -> None:
         self._builder = builder

@@ -31,7 +31,7 @@ _READ_BYTES = 1 << 16
 
 
 class SubprocessBuilder(AskingBuilder):
-    """A :class:`~epochal.service.domain.ports.Builder`. Requests run at the same time, each in a child of its own."""
+    """A :class:`~epochal.service.domain.ports.Builder`. Requests run at the same time, each in a separate child."""
 
     def __init__(
         self, user: ProcessUser | None = None, home: Path | None = None, warm: int = 0, once: bool = False

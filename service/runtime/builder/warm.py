@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
-from epochal.driver.spare import Warmed, end_with_keeper
+from epochal.driver.spare import Warmed, end_with_parent
 from epochal.service.runtime.launchers.processes import let_others_go_first
 from epochal.service.runtime.warm_pool import Idleness, PoolTimes, WarmLauncher, WarmPool
 
@@ -151,7 +151,7 @@ def _live(control: socket.socket, serve: Serve, get_ready: Callable[[], Warmed])
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     over = threading.Event()
-    end_with_keeper(control, over)
+    end_with_parent(control, over)
     try:
         let_others_go_first(os.getpid())
         warmed = get_ready()

@@ -23,7 +23,7 @@ class Listener:
             await asyncio.wait_for(self._rung.wait(), seconds)
 
     def wake(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed: no coroutine waits any more
+        with suppress(RuntimeError):  # the loop is closed: no coroutine is waiting
             self._loop.call_soon_threadsafe(self._rung.set)
 
 

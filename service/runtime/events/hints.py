@@ -38,7 +38,7 @@ Heard = Callable[[Topics], None]
 
 class Hints(Protocol):
     def open(self, heard: Heard) -> None:
-        """Call ``heard`` with what other processes send."""
+        """Call ``heard`` with the messages of other processes."""
 
     def send(self, topics: Topics) -> None:
         """Send to all other processes. Returns quickly, never raises."""

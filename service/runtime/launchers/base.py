@@ -20,9 +20,9 @@ _ON_A_MACHINE = "//"
 
 
 class ProcessReference(BaseModel):
-    """Which process a driver is; kept in the catalog as text, so that any later control plane can find it again.
+    """Reference to a driver's process, stored in the catalog as text, so that any later control plane can find it.
 
-    Only the launcher that made it reads ``identity``, which must never come to mean another process: a process id alone
+    Only the launcher that created it reads ``identity``, which must never denote another process: a process id alone
     is not one. ``machine``: the machine on which it is valid; ``None``: valid on every machine, or written by a
     version that supported only its own machine.
 
@@ -56,9 +56,9 @@ class Launcher(ABC):
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The launcher of a control plane, as it is found through its entry point. Raises ``OptionError`` and
-        ``EnvironmentProblem`` where it cannot work."""
-        raise NotImplementedError(f"{cls.__name__} cannot be made of a control plane's settings")
+        """Create the launcher of a control plane; called through the entry point. Raises ``OptionError``, and
+        ``EnvironmentProblem`` if it cannot work."""
+        raise NotImplementedError(f"{cls.__name__} cannot be created from a control plane's settings")
 
     def run_as(self, user: ProcessUser, home: Path) -> bool:
         """Start drivers as ``user``. ``False`` if this launcher starts no processes on this machine."""

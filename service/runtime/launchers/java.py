@@ -29,7 +29,7 @@ def check_java(environment: Mapping[str, str]) -> int:
         raise EnvironmentProblem(f"Spark needs Java, and {command} cannot be run: {error}. {_INSTALL}") from error
     found = _VERSION.search(answer.stderr + answer.stdout)
     if found is None:
-        raise EnvironmentProblem(f"Spark needs Java, and {command} does not say which version it is. {_INSTALL}")
+        raise EnvironmentProblem(f"Spark needs Java, and {command} does not report its version. {_INSTALL}")
     version = int(found.group(1))
     if version < OLDEST:
         raise EnvironmentProblem(f"Spark needs Java {OLDEST} or later; {command} is Java {version}. {_INSTALL}")

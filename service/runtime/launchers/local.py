@@ -72,7 +72,7 @@ def driver_environment(environment: Mapping[str, str], project: str | None) -> d
         passed |= project_secrets(environment, project)
     if faults.switched_on(environment):
         passed |= {name: environment[name] for name in (faults.SWITCH, faults.ENVIRONMENT) if name in environment}
-    # Executors run plain `python3` unless told otherwise, which may be another Python without Epochal.
+    # Executors run `python3` by default, which may be another Python without Epochal.
     passed |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
     return passed
 
@@ -235,7 +235,7 @@ class LocalLauncher(Launcher):
 
     def _start_spare(self, key: SpareKey, folder: Path) -> SpareProcess:
         """Raises ``OSError``."""
-        self._remove_files_of_spares_that_are_gone(folder)
+        self._remove_files_of_ended_spares(folder)
         files = SpareFiles.of(folder / f"{uuid4().hex}.claim")
         _prepare_work(files.folder, self._user)
         ours, theirs = socket.socketpair()
@@ -252,7 +252,7 @@ class LocalLauncher(Launcher):
             )
         return SpareProcess(key, child, LocalProcess.find(child.pid) or LocalProcess(child.pid, "ended"), ours, files)
 
-    def _remove_files_of_spares_that_are_gone(self, folder: Path) -> None:
+    def _remove_files_of_ended_spares(self, folder: Path) -> None:
         """Delete unused files of spares, including those of earlier control planes and of former warm drivers."""
         there = {path.with_suffix(".claim") for path in folder.iterdir()}
         used = {Path(arguments[-1]) for _, arguments in self._processes() if arguments[-2:-1] == (SPARE,)}

@@ -11,7 +11,7 @@ from epochal.background.task import BackgroundTask
 
 
 class ProcessEnds:
-    """Calls ``tell``, from a thread of its own, when a process that it watches has ended.
+    """Calls ``tell``, from a separate thread, when a process that it watches has ended.
 
     It does not name the process, and does nothing if the system has no process descriptors (Linux has them since 5.3):
     notifications are hints, and receivers also check periodically.
@@ -20,7 +20,7 @@ class ProcessEnds:
     def __init__(self, tell: Callable[[], None]) -> None:
         self._tell = tell
         self._watched: dict[int, int] = {}
-        """By the id of a process its descriptor."""
+        """Descriptors, keyed by process id."""
         self._lock = threading.Lock()
         self._ends: select.epoll | None = None
         self._closing: int | None = None

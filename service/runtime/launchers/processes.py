@@ -1,4 +1,4 @@
-"""Processes of this machine by (process id, start time): an id used again is never taken for the old process."""
+"""Processes of this machine by (process id, start time): a reused id is never mistaken for the old process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LocalProcess:
 
     @classmethod
     def find(cls, pid: int) -> LocalProcess | None:
-        """The process that has this id now; ``None`` when there is none, or only its exit code is left of it."""
+        """The process that currently has this id; ``None`` if there is none, or if it is a zombie."""
         started = _start_time(pid)
         return None if started is None else cls(pid, started)
 
@@ -110,9 +110,8 @@ def _session_leaders_from_proc(user: int) -> Iterator[tuple[LocalProcess, tuple[
 def _arguments_from_proc(process: LocalProcess, until: float) -> tuple[str, ...]:
     """Return no arguments where the process shows no command by ``until``, or one that is too long.
 
-    execve(2) closes what is closed on exec, so that the parent goes on, before the kernel has laid out the command:
-    until then a process that has been started shows none. A process can also clear its command (prctl(2)).
-    """
+    execve(2) closes descriptors marked close-on-exec, so that the parent continues, before the kernel has laid out the
+    command: until then a process that has been started shows none. A process can also clear its command (prctl(2))."""
     while True:
         with open(f"/proc/{process.pid}/cmdline", "rb") as file:
             data = file.read(_MOST_COMMAND_BYTES + 1)

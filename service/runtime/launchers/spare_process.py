@@ -120,7 +120,7 @@ class SpareProcess:
     socket: socket.socket
     files: SpareFiles
     is_ready: bool = False
-    _heard: bytes = b""
+    _received: bytes = b""
 
     def __str__(self) -> str:
         return str(self.process)
@@ -135,12 +135,12 @@ class SpareProcess:
         with suppress(OSError):
             self._send(orders.model_dump_json().encode() + b"\n")
 
-    def hear(self) -> bool:
+    def receive_answer(self) -> bool:
         """``True`` once the process has reported that it is ready."""
         with suppress(OSError):
-            self._heard += self.socket.recv(1 << 12, socket.MSG_DONTWAIT)
-        if b"\n" in self._heard or len(self._heard) > _MOST_ANSWER_BYTES:
-            self.is_ready, self._heard = _says_ready(self._heard.partition(b"\n")[0]), b""
+            self._received += self.socket.recv(1 << 12, socket.MSG_DONTWAIT)
+        if b"\n" in self._received or len(self._received) > _MOST_ANSWER_BYTES:
+            self.is_ready, self._received = _says_ready(self._received.partition(b"\n")[0]), b""
         return self.is_ready
 
     def go_as_others(self) -> None:
@@ -221,7 +221,7 @@ class ProcessLauncher(WarmLauncher[SpareKey, SpareProcess]):
         return spare
 
     def is_ready(self, worker: SpareProcess) -> bool:
-        return worker.hear()
+        return worker.receive_answer()
 
     def became_ready(self, worker: SpareProcess) -> None:
         worker.go_as_others()

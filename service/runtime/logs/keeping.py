@@ -33,7 +33,7 @@ to the control plane."""
 
 @dataclass(frozen=True)
 class _Log:
-    """A log in the folder. ``bytes`` and ``written_at``: of all its files."""
+    """A log in the folder. ``bytes`` and ``written_at``: those of all its files."""
 
     path: Path
     application: str

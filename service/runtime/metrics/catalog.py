@@ -42,7 +42,7 @@ _SUMS: Final = {
     "attempts": ("epochal_attempts", "Drivers that were started"),
     "restarts": ("epochal_restarts", "Drivers that were started in place of one that had failed or was lost"),
 }
-_LEFT_OUT: Final = {
+_SKIPPED: Final = {
     "late": ("epochal_late_rows", "Late rows that operators left out in committed epochs", "operator (place)"),
     "rejected": (
         "epochal_rejected_rows",
@@ -97,14 +97,14 @@ class CatalogCollector(Collector):
         yield _by_state("epochal_epochs", "Epochs by state", counts.epochs())
         yield gauge(
             "epochal_application_state",
-            "1 for the state that an application is in",
+            "1 for the current state of an application, 0 for the others",
             ["application", "state"],
             (([name, state], 1) for name, state in states.items()),
         )
         yield from _sums(figures)
         yield from _running(figures.running(), figures.interrupted())
         yield _watermarks(counts.watermarks())
-        yield from _left_out(counts.left_out())
+        yield from _skipped(counts.skipped())
         yield from of_reports(list(measured(session, moment)), moment)
         self._operations.read(session, moment)
         yield from _operations(self._operations, running_operations(session))
@@ -112,7 +112,7 @@ class CatalogCollector(Collector):
         replicated = is_replicated_synchronously(session)
         yield gauge(
             "epochal_catalog_synchronous_replication",
-            "1 when each commit of the catalog waits for a standby, 0 when it does not; missing on SQLite",
+            "1 if each commit of the catalog waits for a standby, 0 otherwise; missing on SQLite",
             [],
             [] if replicated is None else [([], replicated)],
         )
@@ -130,7 +130,7 @@ def _sums(figures: ApplicationMetrics) -> Iterator[Metric]:
     causes = {name: by_cause(aborted.get(name, {}), found["aborted_epochs"]) for name, found in sums.items()}
     yield counter(
         "epochal_aborted_epochs",
-        "Epochs that were aborted, by cause",
+        "Number of aborted epochs, by cause",
         ["application", "cause"],
         (([name, cause], found.get(cause, 0)) for name, found in causes.items() for cause in CAUSES),
     )
@@ -140,19 +140,19 @@ def _running(running: Sequence[Running], interrupted: Mapping[str, int]) -> Iter
     uncommitted = {item.application: item.uncommitted for item in running} | dict(interrupted)
     yield gauge(
         "epochal_uncommitted_epochs",
-        "Epochs that are decided and not committed in every sink",
+        "Number of decided epochs that are not committed in every sink",
         _APPLICATION,
         (([name], count) for name, count in uncommitted.items()),
     )
     yield gauge(
         "epochal_epoch_interval_seconds",
-        "The setting of this name, of applications that are to run",
+        "Setting of this name, for applications that should run",
         _APPLICATION,
         (([item.application], item.epoch_interval_seconds) for item in running),
     )
     yield gauge(
         "epochal_running_since_timestamp_seconds",
-        "When the execution of an application began, of those that are to run",
+        "Start time of the execution, for applications that should run",
         _APPLICATION,
         (([item.application], item.since.timestamp()) for item in running),
     )
@@ -163,7 +163,7 @@ def _running(running: Sequence[Running], interrupted: Mapping[str, int]) -> Iter
         found: list[tuple[str, datetime | None]] = [(item.application, getattr(item, field)) for item in running]
         yield gauge(
             name,
-            f"{text}, of applications that are to run",
+            f"{text}, for applications that should run",
             _APPLICATION,
             (([application], at.timestamp()) for application, at in found if at is not None),
         )
@@ -178,11 +178,11 @@ def _watermarks(known: Iterable[tuple[str, str, datetime]]) -> Metric:
     )
 
 
-def _left_out(totals: Iterable[tuple[str, str, str, int]]) -> Iterator[Metric]:
-    found: dict[str, list[tuple[list[str], float]]] = {kind: [] for kind in _LEFT_OUT}
+def _skipped(totals: Iterable[tuple[str, str, str, int]]) -> Iterator[Metric]:
+    found: dict[str, list[tuple[list[str], float]]] = {kind: [] for kind in _SKIPPED}
     for application, kind, place, total in totals:
         found[kind].append(([application, place], total))
-    for kind, (name, text, place) in _LEFT_OUT.items():
+    for kind, (name, text, place) in _SKIPPED.items():
         yield counter(name, f"{text}, by application and {place}", ["application", "place"], found[kind])
 
 
@@ -193,18 +193,21 @@ def _operations(operations: EndedOperations, running: Mapping[str, int]) -> Iter
     yield gauge("epochal_operations_running", "Operations under way", ["kind"], now_running)
     yield counter(
         "epochal_operations_ended",
-        "Operations that have ended since this process was first asked",
+        "Operations that have ended since the first request of metrics to this process",
         ["kind", "state"],
         (([kind, state], operations.ended[kind, state]) for kind in kinds for state in ended),
     )
     collected = operations.collected
     yield counter(
-        "epochal_collected_files", "Files that collections have deleted since then", [], [([], collected.files)]
+        "epochal_collected_files",
+        "Files that collections have deleted since the first request of metrics to this process",
+        [],
+        [([], collected.files)],
     )
     yield counter("epochal_collected_bytes", "Bytes of these files", [], [([], collected.bytes)])
     yield gauge(
         "epochal_last_collection_timestamp_seconds",
-        "When the latest collection since then succeeded",
+        "Time of the latest successful collection since the first request of metrics to this process",
         [],
         [] if collected.at is None else [([], collected.at.timestamp())],
     )
@@ -216,4 +219,6 @@ def _webhooks(webhooks: WebhookRepository) -> Iterator[Metric]:
         "epochal_webhooks", "Webhooks by state", ["state"], (([state], count) for state, count in found.states.items())
     )
     yield gauge("epochal_webhook_deliveries_waiting", "Deliveries that wait", [], [([], found.waiting)])
-    yield counter("epochal_webhook_deliveries_dropped", "Deliveries that were given up", [], [([], found.dropped)])
+    yield counter(
+        "epochal_webhook_deliveries_dropped", "Deliveries abandoned after all retries", [], [([], found.dropped)]
+    )

@@ -61,9 +61,9 @@ class NodeCollector(Collector):
         if self._node.term is None:
             return
         term = self._node.term()
-        yield gauge("epochal_leader", "1 while this control plane leads, else 0", [], [([], term is not None)])
+        yield gauge("epochal_leader", "1 if this control plane leads, 0 otherwise", [], [([], term is not None)])
         leads: list[tuple[list[str], float]] = [] if term is None else [([], float(term))]
-        yield gauge("epochal_leader_term", "Term of the lease, of the control plane that leads", [], leads)
+        yield gauge("epochal_leader_term", "Term of the lease, at the control plane that leads", [], leads)
 
     def _builds(self) -> Iterable[Metric]:
         if self._node.builds is None:
@@ -71,8 +71,8 @@ class NodeCollector(Collector):
         builds = self._node.builds()
         now = [(["running"], builds.running), (["waiting"], builds.waiting)]
         limits = [(["running"], builds.running_limit), (["waiting"], builds.waiting_limit)]
-        yield gauge("epochal_builds", "Builds of pipelines now", ["state"], now)
-        yield gauge("epochal_builds_limit", "Builds of pipelines at most", ["state"], limits)
+        yield gauge("epochal_builds", "Current number of builds of pipelines", ["state"], now)
+        yield gauge("epochal_builds_limit", "Maximum number of builds of pipelines", ["state"], limits)
 
     def _spares(self) -> Iterable[Metric]:
         if self._node.spares is None:
@@ -80,30 +80,32 @@ class NodeCollector(Collector):
         spares = self._node.spares()
         now: list[tuple[list[str], float]] = [(["ready"], spares.ready), (["warming"], spares.warming)]
         yield gauge("epochal_warm_drivers", "Spare drivers now", ["state"], now)
-        yield gauge("epochal_warm_drivers_limit", "Spare drivers that are to be ready", [], [([], spares.limit)])
+        yield gauge("epochal_warm_drivers_limit", "Target number of ready spare drivers", [], [([], spares.limit)])
         yield gauge("epochal_warm_drivers_bytes", "Memory of spare drivers", [], [([], spares.bytes)])
         if self._node.warm_builders is not None:
             builders = self._node.warm_builders()
             now = [(["ready"], builders.ready), (["warming"], builders.warming)]
-            yield gauge("epochal_warm_builders", "Builders that have Spark started", ["state"], now)
+            yield gauge("epochal_warm_builders", "Number of builders with a started Spark", ["state"], now)
             yield gauge("epochal_warm_builders_bytes", "Memory of these builders", [], [([], builders.bytes)])
         started: list[tuple[list[str], float]] = [(["warm"], spares.taken), (["cold"], spares.cold)]
         yield counter(
             "epochal_drivers_started",
-            "Drivers that were spares, and those for which there was none",
+            "Drivers started from a spare, and drivers started without one",
             ["start"],
             started,
         )
         seconds = spares.warmed_seconds
         known: list[tuple[list[str], float]] = [] if seconds is None else [([], seconds)]
-        yield gauge("epochal_warm_driver_seconds", "How long the last spare driver took to be ready", [], known)
+        yield gauge("epochal_warm_driver_seconds", "Duration of the preparation of the latest spare driver", [], known)
 
     def _pools(self) -> Iterable[Metric]:
         pools = self._node.pools or {}
         now = [([name], database.connections_in_use) for name, database in pools.items()]
         limits = [([name], database.connections_limit) for name, database in pools.items()]
-        yield gauge("epochal_catalog_connections", "Connections to the catalog that are in use", ["pool"], now)
-        yield gauge("epochal_catalog_connections_limit", "Connections to the catalog at most", ["pool"], limits)
+        yield gauge("epochal_catalog_connections", "Number of connections to the catalog in use", ["pool"], now)
+        yield gauge(
+            "epochal_catalog_connections_limit", "Maximum number of connections to the catalog", ["pool"], limits
+        )
 
     def _replicas(self) -> Iterable[Metric]:
         if self._node.replicas is None:
@@ -113,13 +115,13 @@ class NodeCollector(Collector):
         seconds = [([name], lag.seconds) for name, lag in lags.items()]
         yield gauge(
             "epochal_replica_lag_epochs",
-            "Epochs by which look-ups are behind what is committed",
+            "Number of committed epochs that look-ups do not return yet",
             ["application"],
             epochs,
         )
         yield gauge(
             "epochal_replica_lag_seconds",
-            "Since when look-ups have been behind what is committed; 0 when they are not",
+            "Time since which look-ups have lagged behind committed epochs; 0 if they do not lag",
             ["application"],
             seconds,
         )

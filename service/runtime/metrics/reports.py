@@ -22,7 +22,7 @@ _SUBTASK: Final = ["application", "operator", "subtask"]
 def of_reports(reports: Sequence[Measured], moment: datetime) -> Iterator[Metric]:
     yield histogram(
         "epochal_epoch_seconds",
-        "From the opening of an epoch until it is committed",
+        "Time from the opening of an epoch to its commit",
         _APPLICATION,
         (([item.application], item.totals.epochs) for item in reports),
     )
@@ -40,7 +40,7 @@ def of_reports(reports: Sequence[Measured], moment: datetime) -> Iterator[Metric
     )
     yield histogram(
         "epochal_sink_commit_seconds",
-        "From the decision of an epoch until a sink has committed it",
+        "Time from the decision of an epoch to its commit by a sink",
         _SINK,
         (([item.application, sink], durations) for item in reports for sink, durations in item.totals.sinks.items()),
     )
@@ -64,13 +64,13 @@ def of_reports(reports: Sequence[Measured], moment: datetime) -> Iterator[Metric
     ]
     yield counter(
         "epochal_subtask_rows",
-        "Rows that subtasks of operators took; of applications with at most 1,000 subtasks",
+        "Rows processed by subtasks of operators; only for applications with at most 1,000 subtasks",
         _SUBTASK,
         ((labels, work.rows) for labels, work in subtasks),
     )
     yield counter(
         "epochal_subtask_busy_seconds",
-        "Seconds of work of subtasks of operators, without waiting; of applications with at most 1,000 subtasks",
+        "Seconds of work of subtasks of operators, without waiting; only for applications with at most 1,000 subtasks",
         _SUBTASK,
         ((labels, work.busy_seconds) for labels, work in subtasks),
     )
@@ -80,13 +80,13 @@ def of_reports(reports: Sequence[Measured], moment: datetime) -> Iterator[Metric
 def _of_the_moment(reports: Sequence[Measured], moment: datetime) -> Iterator[Metric]:
     yield gauge(
         "epochal_idle_timestamp_seconds",
-        "When the driver last had nothing to do: no input, and all that had come was committed",
+        "Time at which the driver was last idle: no input available, all earlier input committed",
         _APPLICATION,
         (([item.application], item.moment.idle_at.timestamp()) for item in reports if item.moment.idle_at is not None),
     )
     yield gauge(
         "epochal_sink_blocked_seconds",
-        "For how long a sink has not taken a decided epoch; 0 for those that do",
+        "Time for which a sink has failed to commit a decided epoch; 0 for working sinks",
         _SINK,
         (
             ([item.application, sink], _since(item.moment.blocked_sinks.get(sink), moment))
@@ -103,8 +103,8 @@ def _of_the_moment(reports: Sequence[Measured], moment: datetime) -> Iterator[Me
     )
     yield gauge(
         "epochal_epoch_time_ahead_seconds",
-        "Epoch time of the latest epoch minus the driver's clock; timers and times to live in processing time stand "
-        "still until the clock reaches it",
+        "Epoch time of the latest epoch minus the driver's clock; timers and times to live in processing time pause "
+        "until the clock reaches it",
         _APPLICATION,
         (([item.application], item.moment.epoch_time_ahead_seconds) for item in reports),
     )
@@ -112,13 +112,13 @@ def _of_the_moment(reports: Sequence[Measured], moment: datetime) -> Iterator[Me
     size = [(item.application, item.moment.state_bytes) for item in reports]
     yield gauge(
         "epochal_state_rows",
-        "Rows in the files that the state consists of: at most so many rows of state are there",
+        "Rows in the files of the state: an upper bound for the number of rows of state",
         _APPLICATION,
         (([name], count) for name, count in rows if count is not None),
     )
     yield gauge(
         "epochal_state_bytes",
-        "Bytes of the files that the state consists of: bases, and deltas since",
+        "Bytes in the files of the state: bases and later deltas",
         _APPLICATION,
         (([name], count) for name, count in size if count is not None),
     )
@@ -130,7 +130,7 @@ def _of_the_moment(reports: Sequence[Measured], moment: datetime) -> Iterator[Me
 def _of_loads(loads: Sequence[tuple[str, Load]]) -> Iterator[Metric]:
     yield gauge(
         "epochal_parallelism",
-        "Subtasks of each operator",
+        "Number of subtasks of each operator",
         _APPLICATION,
         (([name], load.parallelism) for name, load in loads),
     )
@@ -143,13 +143,13 @@ def _of_loads(loads: Sequence[tuple[str, Load]]) -> Iterator[Metric]:
     operators = [([name, operator], found) for name, load in loads for operator, found in load.operators.items()]
     yield gauge(
         "epochal_operator_skew",
-        "Rows of the subtask that had the most within the last minute, against their mean over the subtasks",
+        "Rows of the subtask with the most rows within the last minute, divided by the mean of all subtasks",
         _OPERATOR,
         ((labels, found.skew) for labels, found in operators if found.skew is not None),
     )
     yield gauge(
         "epochal_operator_stragglers",
-        "Subtasks that worked much longer than others over no more rows, within the last minute",
+        "Subtasks that worked much longer than others without more rows, within the last minute",
         _OPERATOR,
         ((labels, len(found.stragglers)) for labels, found in operators),
     )
@@ -158,25 +158,25 @@ def _of_loads(loads: Sequence[tuple[str, Load]]) -> Iterator[Metric]:
 def _of_sources(sources: Sequence[tuple[str, str, SourceReport]], moment: datetime) -> Iterator[Metric]:
     yield gauge(
         "epochal_source_lag_records",
-        "Records that are there and in no decided epoch, of sources that can count them",
+        "Available records that are in no decided epoch, for sources that can count them",
         _SOURCE,
         (([name, source], found.records) for name, source, found in sources if found.records is not None),
     )
     yield gauge(
         "epochal_source_lag_files",
-        "Files that are there and in no decided epoch, of sources of files",
+        "Available files that are in no decided epoch, for file sources",
         _SOURCE,
         (([name, source], found.files) for name, source, found in sources if found.files is not None),
     )
     yield gauge(
         "epochal_source_skipped_files",
-        "Files that decided epochs record as missing, of sources of files with missing='skip'",
+        "Files that decided epochs record as missing, for file sources with missing='skip'",
         _SOURCE,
         (([name, source], found.skipped_files) for name, source, found in sources if found.files is not None),
     )
     yield gauge(
         "epochal_source_lag_seconds",
-        "How long ago what is read was all that there was; 0 when nothing is left, missing while it is not known",
+        "Time since all available input had been read; 0 if none is left, missing if unknown",
         _SOURCE,
         (
             ([name, source], _since(found.read_until, moment) if found.is_behind else 0)
@@ -186,7 +186,7 @@ def _of_sources(sources: Sequence[tuple[str, str, SourceReport]], moment: dateti
     )
     yield gauge(
         "epochal_source_reachable",
-        "0 while a source's place does not answer",
+        "0 if a source's external system does not respond, 1 otherwise",
         _SOURCE,
         (([name, source], found.reachable) for name, source, found in sources),
     )

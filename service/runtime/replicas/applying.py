@@ -44,7 +44,7 @@ def catch_up(generations: Generations, store: SnapshotStore, head: ManifestRefer
             except lmdb.MapFullError:
                 replica = generations.grow(replica)
             except UNREADABLE as error:
-                log.warning("replica %s is broken (%s); building it anew", replica.directory, error)
+                log.warning("replica %s is broken (%s); rebuilding it", replica.directory, error)
                 break
         return _build(generations, store, head, table)
 

@@ -44,8 +44,8 @@ def claim(directory: Path) -> ClaimedFolder:
         return _claim(directory)
     except OSError as error:
         raise EnvironmentProblem(
-            f"Replicas cannot be kept in {directory}: {error.strerror}. Let this user write there, or choose another "
-            "data directory with --home."
+            f"Replicas cannot be stored in {directory}: {error.strerror}. Grant this user write access, or choose "
+            "another data directory with --home."
         ) from error
 
 

@@ -87,7 +87,7 @@ class Follower:
         except EpochalError as error:
             if self.seen.problem is not None and self.seen.problem.message == error.message:
                 return False
-            log.error("replicas of %s cannot follow to %s: %s", head.application, committed.key, error)
+            log.error("replicas of %s cannot be advanced to %s: %s", head.application, committed.key, error)
             self.seen.problem, self.published = error, False
             return True
         names = {table.id for table in declared if table.queryable}

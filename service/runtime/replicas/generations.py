@@ -40,7 +40,7 @@ class Generations:
         try:
             self.current = Replica.open(directory / name)
         except (lmdb.Error, OSError) as error:
-            log.warning("replica %s cannot be read (%s); building it anew", directory / name, error)
+            log.warning("replica %s cannot be read (%s); rebuilding it", directory / name, error)
 
     def begin(self, map_bytes: int) -> Replica:
         """Create an empty generation, which is not current yet."""
@@ -93,18 +93,18 @@ class Generations:
         except (lmdb.Error, OSError) as error:
             if isinstance(error, lmdb.DiskError) or getattr(error, "errno", None) in _FULL:
                 raise StorageFull(
-                    f"There is no space left for the replica {self.directory}: {error}. Look-ups go on with the epoch "
-                    "that it is at; free some space, and it follows."
+                    f"There is no space left for the replica {self.directory}: {error}. Look-ups continue at its "
+                    "current epoch. Free some space; the replica then catches up."
                 ) from error
             if any(reason in str(error) for reason in _TOO_MANY_OPEN):
                 raise EnvironmentProblem(
-                    f"The replica {self.directory} cannot be opened: {error}. Look-ups go on with the epoch that it is "
-                    "at. Each queryable table keeps two files open: raise the hard limit of open files of this process "
-                    "(ulimit -Hn, LimitNOFILE of systemd), and start it again."
+                    f"The replica {self.directory} cannot be opened: {error}. Look-ups continue at its current epoch. "
+                    "Each queryable table keeps two files open: raise the hard limit of open files of this process "
+                    "(ulimit -Hn, LimitNOFILE of systemd), and restart it."
                 ) from error
             raise EnvironmentProblem(
-                f"The replica {self.directory} cannot be written: {error}. Look-ups go on with the epoch that it is "
-                "at; let this user write there, and it follows."
+                f"The replica {self.directory} cannot be written: {error}. Look-ups continue at its current epoch. "
+                "Grant this user write access; the replica then catches up."
             ) from error
 
     def _new_folder(self) -> Path:

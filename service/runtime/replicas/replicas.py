@@ -119,14 +119,14 @@ class Replicas(ServedReplicas):
             try:
                 return ReplicaIndex.open(self.folder / INDEX)
             except UNREADABLE as error:
-                log.warning("replicas in %s cannot be read (%s); building them anew", self.folder, error)
+                log.warning("replicas in %s cannot be read (%s); rebuilding them", self.folder, error)
                 for entry in self.folder.iterdir():
                     shutil.rmtree(entry)
                 return ReplicaIndex.open(self.folder / INDEX)
         except (lmdb.Error, OSError) as error:
             raise EnvironmentProblem(
-                f"Replicas cannot be kept in {self.folder}: {error}. Free space there, let this user write there, or "
-                "choose another data directory with --home."
+                f"Replicas cannot be kept in {self.folder}: {error}. Free space there, grant this user write access, "
+                "or choose another data directory with --home."
             ) from error
 
     def _step(self) -> None:
@@ -183,7 +183,7 @@ class Replicas(ServedReplicas):
         try:
             follower.publish(self._index, application)
         except lmdb.Error as error:
-            log.error("what the replicas of %s have reached cannot be said to others: %s", application, error)
+            log.error("cannot publish the state of the replicas of %s: %s", application, error)
 
     def _clear(self, branches: set[str]) -> None:
         """Delete the folders of other branches. Open files stay readable until the last reader closes them."""

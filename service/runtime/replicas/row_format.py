@@ -243,7 +243,7 @@ def _json_form(names: Sequence[str]) -> bytes:
 
 def _object(key: Any) -> dict[str, Any]:
     if not isinstance(key, dict):
-        raise InvalidKey(f"A key is an object by column name, not {key!r}.")
+        raise InvalidKey(f"A key must be an object with values by column name, not {key!r}.")
     return key
 
 

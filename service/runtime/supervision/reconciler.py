@@ -64,9 +64,9 @@ class Reconciler:
         supervision: SupervisionSettings,
         here: Machine | None = None,
         uptime_seconds: Callable[[], float] = steady_seconds,
-        hears: Callable[[], bool] = lambda: True,
+        serves: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``hears``: returns ``True`` while this control plane can answer drivers."""
+        """``serves``: returns ``True`` while this control plane can answer drivers."""
         self._settings = settings
         self._executions = executions
         self._launcher = launcher
@@ -74,7 +74,7 @@ class Reconciler:
         self._supervision = supervision
         self._here = here or this_machine()
         self._uptime_seconds = uptime_seconds
-        self._hears = hears
+        self._serves = serves
         self._last_look: datetime | None = None
         self._unbroken_since: datetime | None = None
 
@@ -91,7 +91,7 @@ class Reconciler:
         try:
             supervised = self._executions.supervised()
         except EpochalError as error:
-            log.warning("cannot read what to supervise: %s", error)
+            log.warning("cannot read the executions to supervise: %s", error)
             self._last_look = None
             return usual
         listening_since = max(self._listening_since(supervised), leading.since)
@@ -117,7 +117,7 @@ class Reconciler:
         starved, after the process that answers drivers was down, and after the database's clock was changed."""
         last, self._last_look = self._last_look, supervised.at
         pause = timedelta(seconds=self._supervision.lease_seconds / 2)
-        unbroken = last is not None and last <= supervised.at <= last + pause and self._hears()
+        unbroken = last is not None and last <= supervised.at <= last + pause and self._serves()
         if self._unbroken_since is None or not unbroken:
             self._unbroken_since = supervised.at
         return self._unbroken_since

@@ -31,12 +31,12 @@ class ThreadedSupervisor:
         launcher: Launcher,
         leadership: Leadership,
         supervision: SupervisionSettings | None = None,
-        hears: Callable[[], bool] = lambda: True,
+        serves: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``hears``: see :class:`~epochal.service.runtime.supervision.reconciler.Reconciler`."""
+        """``serves``: see :class:`~epochal.service.runtime.supervision.reconciler.Reconciler`."""
         self._launcher = launcher
         self._supervision = supervision or SupervisionSettings()
-        self._reconciler = Reconciler(settings, executions, launcher, leadership, self._supervision, hears=hears)
+        self._reconciler = Reconciler(settings, executions, launcher, leadership, self._supervision, serves=serves)
         self._cleanup = LocalCleanup(settings, executions, launcher, self._supervision)
         self._sweep_at = 0.0
         self._service = BackgroundService("supervisor", self._step, self._supervision.round_seconds)
@@ -58,7 +58,7 @@ class ThreadedSupervisor:
         try:
             self._launcher.bring_log(ProcessReference.parse(process))
         except EpochalError as error:
-            log.info("the log of driver %s cannot be had now: %s", process, error)
+            log.info("the log of driver %s cannot be read now: %s", process, error)
 
     def wake(self, execution: str | None = None) -> None:
         self._service.wake()
@@ -75,7 +75,7 @@ class ThreadedSupervisor:
         try:
             self._cleanup.clear()
         except EpochalError as error:
-            log.warning("what is left of earlier attempts has to wait: %s", error)
+            log.warning("cannot clean up after earlier attempts yet: %s", error)
 
 
 class LocalCleanup:

@@ -48,12 +48,12 @@ def new_database(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 @pytest.mark.parametrize(
     ("table", "writing", "message"),
     [
-        (None, {}, f"There is no table {TABLE}. Create it, correct the name, or let the sink make it: create=True"),
+        (None, {}, f"There is no table {TABLE}. Create it, correct the name, or let the sink create it: create=True"),
         ("(id bigint)", {}, "has no column 'name'. It has id"),
         ("(id bigint, nam text)", {}, "has no column 'name'. Did you mean 'nam'"),
-        ("(id text, name text)", {}, "column 'id' is text, which does not take every bigint"),
-        ("(id bigint, name date)", {}, "column 'name' is date, which does not take every string"),
-        ("(id bigint, name text, more int not null)", {}, "column 'more' takes no null and has no default"),
+        ("(id text, name text)", {}, "column 'id' is text, which does not accept every bigint"),
+        ("(id bigint, name date)", {}, "column 'name' is date, which does not accept every string"),
+        ("(id bigint, name text, more int not null)", {}, "column 'more' accepts no null and has no default"),
         ("(id bigint, name text)", {"keys": ("id",)}, r"ADD UNIQUE \(id\)"),
         ("(id bigint, name text, unique (id, name))", {"keys": ("id",)}, "over exactly id"),
         ("(id bigint primary key, name text)", {"keys": ("no",)}, "keys names column 'no'"),
@@ -162,7 +162,7 @@ class TestPostgresql:
     @pytest.mark.parametrize(
         ("column", "message"),
         [
-            ("id integer", "column 'id' is integer, which does not take every bigint"),
+            ("id integer", "column 'id' is integer, which does not accept every bigint"),
             ("id real", "column 'id' is real"),
             ("id numeric(18,2)", r"column 'id' is numeric\(18, 2\)"),
         ],
@@ -181,7 +181,7 @@ class TestPostgresql:
         monkeypatch.setenv("TEST_OTHER_PASSWORD", "secret-word")
         backend = backend_as(database, "unprivileged", "env:TEST_OTHER_PASSWORD")
         backend.check(SCHEMA)
-        with pytest.raises(SinkError, match=r"permission denied for schema public.*Grant the user that right"):
+        with pytest.raises(SinkError, match=r"permission denied for schema public.*Grant the user this privilege"):
             backend.recover(AT_START)
         started(database).close()
         handle = pre_commit(database.make(), epoch(1), rows(1))

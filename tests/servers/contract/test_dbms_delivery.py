@@ -80,7 +80,7 @@ class TestIdempotent(DirectSinkContract):
         late.write(pa.RecordBatch.from_pydict({"id": [1], "name": ["old"]}))
         after = epoch(2, parent=0)
         backend.commit(after, [pre_commit(backend, after, rows(1))])
-        with pytest.raises(SinkError, match="a task of epoch 1 was late"):
+        with pytest.raises(SinkError, match="a task of epoch 1 is obsolete"):
             late.pre_commit()
         assert same(harness.visible(), rows(1))
 
@@ -88,7 +88,7 @@ class TestIdempotent(DirectSinkContract):
     def test_inserts_are_refused_because_they_cannot_be_repeated(self, new_database: NewDatabase) -> None:
         backend = begun(new_database("idempotent", keys=("id",), operation="name", columns=(("name", "name"),)).make())
         transaction = backend.start(TaskScope(epoch(1), OWNER, 0))
-        with pytest.raises(SinkError, match=r"id=1.* is to be inserted, but delivery idempotent may write it again"):
+        with pytest.raises(SinkError, match=r"id=1.* is inserted, but delivery idempotent may write it twice"):
             transaction.write(pa.RecordBatch.from_pydict({"id": [1], "name": ["insert"]}))
 
     @pytest.mark.claim("docs/concepts/guarantees.md: `upsert` and `delete` may be repeated")
@@ -125,5 +125,7 @@ def test_delivery_is_an_option_of_the_sink(delivery: Delivery, tmp_path: Path) -
 
 
 def test_idempotent_delivery_requires_keys(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"dbms.sink cannot deliver idempotent: without keys .* It can do exactly"):
+    with pytest.raises(
+        OptionError, match=r"dbms.sink does not support delivery='idempotent': without keys .* Supported: exactly"
+    ):
         dbms.sink(f"sqlite:///{tmp_path}/out.sqlite", "rows", delivery="idempotent")

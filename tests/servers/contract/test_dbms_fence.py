@@ -42,7 +42,7 @@ class TestFence:
         backend = started(database)
         backend.commit(epoch(1), [pre_commit(backend, epoch(1), rows(1))])
         database.run("UPDATE _epochal_fence SET epoch = 0")
-        with pytest.raises(SinkError, match="stands at epoch 0, attempt 1; epoch 2 of attempt 1 follows on epoch 1"):
+        with pytest.raises(SinkError, match="is at epoch 0, attempt 1; epoch 2 of attempt 1 follows epoch 1"):
             backend.commit(epoch(2), [pre_commit(backend, epoch(2), rows(2))])
         assert same(database.visible(), rows(1))
 

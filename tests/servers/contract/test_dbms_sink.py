@@ -185,7 +185,7 @@ class TestDbmsSinkWithKeys:
 
     def test_duplicate_insert_within_an_epoch_is_refused_by_the_task(self, url: str, new_database: NewDatabase) -> None:
         backend = started(new_database(url, keys=("id",), operation="does"), CHANGES)
-        with pytest.raises(SinkError, match="id=7 is inserted although"):
+        with pytest.raises(SinkError, match="id=7 is inserted, but"):
             changed(backend, epoch(1), [("insert", 7, "a"), ("upsert", 8, "b"), ("insert", 7, "c")])
 
     def test_keys_can_be_all_columns(self, url: str, new_database: NewDatabase) -> None:

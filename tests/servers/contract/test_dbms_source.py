@@ -116,7 +116,7 @@ class TestSlices:
         rest = make(punctuation="id = 17", bounded=True)
         rest.limit_to_bounds()
         assert [slice.end["value"] for slice in (take(rest), take(rest)) if slice] == [17, 19]
-        with pytest.raises(SchemaError, match="punctuation 'colour = 1' is no condition over its columns"):
+        with pytest.raises(SchemaError, match="punctuation 'colour = 1' is not a valid condition on its columns"):
             make(punctuation="colour = 1").schema(spark)
 
     def test_available_rows_end_after_they_have_settled(

@@ -177,7 +177,7 @@ def test_lost_file_blocks_the_commit_until_it_is_restored(folder: HdfsFolder, ba
         folder.client.delete(path)
         if wrong is not None:
             folder.client.write(path, data=wrong)
-        with pytest.raises(SinkError, match=rf"has lost {path}.*Put it back from a copy"):
+        with pytest.raises(SinkError, match=rf"has lost {path}.*Restore it from a copy"):
             backend.commit(scope(1), handles)
         assert shown(folder) == {}
     folder.client.delete(path)
@@ -196,11 +196,11 @@ def test_foreign_files_are_detected(folder: HdfsFolder, backend: HdfsBackend) ->
     backend.commit(scope(1), [handle])
     final = f"{folder.path}/epoch=0000000001"
     folder.client.write(f"{final}/foreign", data=b"x")
-    with pytest.raises(SinkError, match="foreign is not as it should be"):
+    with pytest.raises(SinkError, match="foreign is missing, unexpected or changed"):
         backend.commit(scope(1), [handle])
     folder.client.delete(f"{final}/foreign")
     folder.client.write(f"{final}/{handle.payload['final']}", data=b"y" * handle.bytes, overwrite=True)
-    with pytest.raises(SinkError, match="is not as it should be"):
+    with pytest.raises(SinkError, match="is missing, unexpected or changed"):
         backend.commit(scope(1), [handle])
 
 
@@ -223,14 +223,14 @@ def test_folder_of_another_owner_is_refused(hdfs_server: HdfsServer, folder: Hdf
     folder.make().recover(scope(0, attempt=2))
     with pytest.raises(SinkError, match=r"belongs to application 'delays', branch main\. Name another folder"):
         folder.make().recover(scope(0, application="other"))
-    with pytest.raises(SinkError, match=r"another run wrote it.*delete the folder; to keep it, name another one"):
+    with pytest.raises(SinkError, match=r"another run wrote it.*delete the folder; to keep it, choose another one"):
         folder.make().recover(scope(0, branch="second"))
     used = HdfsFolder(hdfs_server)
     used.client.write(f"{used.path}/data.csv", data=b"x")
     with pytest.raises(SinkError, match=r"already holds other files \(data.csv\)"):
         used.make().recover(scope(0))
     used.path = f"{used.path}/data.csv"
-    with pytest.raises(SinkError, match=r"is a file\. Name a folder"):
+    with pytest.raises(SinkError, match=r"is a file\. Use a folder"):
         used.make().recover(scope(0))
 
 
@@ -247,7 +247,7 @@ class TestReportedFailures:
     def test_missing_permission(self, hdfs_server: HdfsServer) -> None:
         folder = HdfsFolder(hdfs_server)
         alice = folder.make(WebHdfs(folder.address(user="alice")))
-        with pytest.raises(SinkError, match=r"Sink 'out' \(hdfs:127.*Permission denied: user=alice.*Give that user"):
+        with pytest.raises(SinkError, match=r"Sink 'out' \(hdfs:127.*Permission denied: user=alice.*Grant the user"):
             alice.recover(scope(0))
         folder.client.makedirs(folder.path)
         with pytest.raises(SinkError, match=r"Permission denied: user=alice"):
@@ -317,7 +317,7 @@ class TestReportedFailures:
 
         with injected(stop), pytest.raises(OutcomeUnknown, match=r"cannot be reached \(Connection refused\)"):
             backend.commit(scope(1), handles)
-        with pytest.raises(SinkUnavailable, match="Check that it is up and that url names it"):
+        with pytest.raises(SinkUnavailable, match="Check that it is running and that url names it"):
             write(backend, 2, "c")
         hdfs_server.start_name_node()
         backend.commit(scope(1), handles)

@@ -255,7 +255,7 @@ def test_other_encodings_and_line_separators_are_read(spark: SparkSession, folde
 
 def test_invalid_parquet_files_and_types_are_reported(spark: SparkSession, folder: Folder) -> None:
     folder.put("none/a.parquet", "nonsense")
-    with pytest.raises(SourceError, match=r"a\.parquet is not a whole Parquet file"):
+    with pytest.raises(SourceError, match=r"a\.parquet is not a complete Parquet file"):
         folder.source("none", format="parquet", schema=None).schema(spark)
     sink = io.BytesIO()
     pyarrow.parquet.write_table(pa.table({"k": ["a"], "n": ["many"]}), sink)
@@ -278,13 +278,13 @@ def test_missing_files_and_permissions_are_reported(spark: SparkSession, folder:
     for pattern in ("none", "none/*.json"):
         with pytest.raises(SourceError, match=f"There is no file or folder {folder.path}/none in HDFS. Create it"):
             folder.source(pattern).plan(UNLIMITED)
-    with pytest.raises(SourceError, match=r"to learn the columns from\. Add one, or give schema="):
+    with pytest.raises(SourceError, match=r"to infer the columns from\. Add one, or set schema="):
         folder.source(format="parquet", schema=None).schema(spark)
     with pytest.raises(SchemaError, match="k strin"):
         folder.source(schema="k strin").schema(spark)
     folder.put("a.json", {"k": "a", "n": 1})
     folder.client.set_permission(folder.path, "700")
-    with pytest.raises(SourceError, match=r"Permission denied: user=alice.*Give that user the right"):
+    with pytest.raises(SourceError, match=r"Permission denied: user=alice.*Grant the user this permission"):
         folder.source(user="alice").plan(UNLIMITED)
 
 

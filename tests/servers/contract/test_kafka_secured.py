@@ -235,6 +235,6 @@ def test_cause_of_a_stopped_transaction_is_reported(server: KafkaServer, options
 
 
 def test_literal_passwords_are_rejected(server: KafkaServer) -> None:
-    with pytest.raises(OptionError, match="sasl_password is given by reference") as failed:
+    with pytest.raises(OptionError, match="sasl_password must be a secret") as failed:
         kafka.sink(server.secured.bootstrap, "out", sasl_password=server.secured.password)
     assert server.secured.password not in failed.value.message

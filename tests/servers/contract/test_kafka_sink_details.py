@@ -145,7 +145,7 @@ def test_records_larger_than_the_topic_allows_are_refused(kafka_server: KafkaSer
     backend = make(topic, key="k", value="v", format="raw")
     write(backend, branch, [{"k": f"fits-{number}", "v": b"x" * 19_800} for number in range(20)])
     assert len(read_topic(kafka_server.bootstrap, topic)) == 20
-    with pytest.raises(SinkError, match=r"the record with key 'large' has .* bytes; topic .* takes 20000"):
+    with pytest.raises(SinkError, match=r"the record with key 'large' has .* bytes; the maximum of topic .* is 20000"):
         prepare(backend, scope(branch, 2, parent=1), [{"k": "ok", "v": b""}, {"k": "large", "v": b"x" * 20_000}])
     by_column = make(topic_column="to", key="k", value="v", format="raw", name="columns")
     by_column.recover(scope(branch, 0))
@@ -278,7 +278,7 @@ def test_invalid_marker_is_reported(kafka_server: KafkaServer, make: Make, branc
     producer = Producer({"bootstrap.servers": kafka_server.bootstrap})
     producer.produce(markers, b"nonsense", f"{branch}.out.0")
     producer.flush(30)
-    with pytest.raises(EpochalError, match=r"cannot be read: .*Something else writes to that topic"):
+    with pytest.raises(EpochalError, match=r"cannot be read: .*Another program writes to that topic"):
         make(topic, marker_topic=markers).recover(scope(branch, 0))
 
 

@@ -378,7 +378,7 @@ def test_recreated_topic_is_an_error(kafka_server: KafkaServer, spark: SparkSess
     admin = kafka_server.admin()
     admin.delete_topics([topic])[topic].result(30)
     wait_until(lambda: topic not in admin.list_topics(timeout=10).topics)
-    with pytest.raises(SourceChanged, match=f"Topic {topic} .* is not there any more.*0: 2"):
+    with pytest.raises(SourceChanged, match=f"Topic {topic} .* no longer exists.*0: 2"):
         source.plan(ALL)
     kafka_server.create_topic(name=topic)
     send(kafka_server, topic, numbers(*range(100, 110)))

@@ -167,7 +167,7 @@ class TestValidation:
         database.run(f"CREATE TABLE {TABLE} (id bigint primary key, name text)")
         backend = started(database)
         first = pre_commit(backend, epoch(1), rows(1), 0)
-        with pytest.raises(SinkError, match="something else holds it"):
+        with pytest.raises(SinkError, match="another transaction holds a lock"):
             pre_commit(backend, epoch(1), rows(1), 1)
         backend.abort(epoch(1), [first])
         assert database.leftovers() == []

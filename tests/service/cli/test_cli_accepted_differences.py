@@ -454,14 +454,14 @@ COLUMNS = (
         "a dropped aggregate",
         totals(lo=None),
         "totals",
-        ("column 'lo' is not declared any more",),
+        ("column 'lo' is no longer declared",),
         ("--allow-dropped-state", "totals.lo"),
     ),
     Edit(
         "a dropped quotient",
         totals(r=None),
         "totals",
-        ("column 'r' is not declared any more",),
+        ("column 'r' is no longer declared",),
         ("--allow-dropped-state", "totals.r"),
     ),
 )

@@ -194,4 +194,4 @@ def test_incomplete_or_invalid_tls_files_are_refused(alone: CommandLine, tmp_pat
     assert "belong together" in half.stderr
     neither = alone("up", "--internal-tls-certificate", key, "--internal-tls-key", certificate)
     assert neither.code == 1
-    assert "no certificate and its key" in neither.stderr
+    assert "not a certificate and its key" in neither.stderr

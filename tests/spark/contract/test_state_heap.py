@@ -160,7 +160,7 @@ def test_the_cache_of_another_user_is_refused(world: World, harness: Harness) ->
         pytest.skip("only root gives files away")
     (folder,) = (harness.cache / "heap").iterdir()
     os.chown(folder, 12345, -1)
-    with pytest.raises(SnapshotError, match=f"{folder} is that of user 12345"):
+    with pytest.raises(SnapshotError, match=f"{folder} belongs to user 12345"):
         world.start()
 
 

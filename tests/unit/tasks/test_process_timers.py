@@ -312,7 +312,7 @@ class Failing(Commanded):
     ("process", "event_time", "error", "message"),
     [
         (NotATime, "at", SchemaError, r"ctx.timer\(..\) takes a datetime.datetime, not 5"),
-        (NotAName, "at", SchemaError, "the name of a timer is a str, not 5"),
+        (NotAName, "at", SchemaError, "the name of a timer must be a str, not 5"),
         (NoTimer, "at", PipelineError, "available only in on_timer"),
         (Commanded, None, PipelineError, r"uses event time, but its input has none. Call with_watermark\(..\)"),
         (Failing, "at", AuthorError, "the author's code raised KeyError"),

@@ -172,7 +172,7 @@ def _answering() -> Iterator[None]:
     except ApiException as error:
         message = _message(error)
         if error.status in _AWAY or not error.status:
-            raise LauncherUnavailable(f"The cluster does not answer now ({error.status}): {message}.") from error
+            raise LauncherUnavailable(f"The cluster is currently unavailable ({error.status}): {message}.") from error
         raise Refused(error.status, message) from error
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise LauncherUnavailable(f"The cluster cannot be reached: {error}.") from error

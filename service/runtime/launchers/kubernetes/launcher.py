@@ -112,7 +112,7 @@ class KubernetesLauncher(Launcher):
     def of(cls, settings: Settings) -> Self:
         if settings.kubernetes is None:
             raise EnvironmentProblem(
-                "To launch drivers as pods, the control plane has to know where and as what: start it with "
+                "To launch drivers as pods, the control plane requires the settings of the cluster: start it with "
                 "`epochal up --kubernetes FILE` (docs/operations/kubernetes.md)."
             )
         usual = Configuration()
@@ -217,7 +217,7 @@ class KubernetesLauncher(Launcher):
         labels = found["metadata"].get("labels") or {}
         if any(labels.get(label) != value for label, value in manifest["metadata"]["labels"].items()):
             raise EnvironmentProblem(
-                f"There is a pod {name} in {namespace!r} already, which is no driver of this attempt. Delete it, and "
+                f"A pod {name} in {namespace!r} already exists and is not a driver of this attempt. Delete it, and "
                 "start the application again."
             )
         return found

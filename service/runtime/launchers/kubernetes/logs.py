@@ -32,7 +32,7 @@ class PodLogs:
         self._api = api
         self._folder = folder
         self._followed: dict[str, _Following] = {}
-        """By the uid of the pod."""
+        """Keyed by the pod's uid."""
         self._lock = threading.Lock()
         self._closing = threading.Event()
 
@@ -88,7 +88,7 @@ class _Following:
                 self._read_on(follow=not ended)
             except LauncherUnavailable as error:
                 ended = False
-                log.info("the log of pod %s has to wait: %s", self._name, error)
+                log.info("the log of pod %s cannot be read yet: %s", self._name, error)
             except Refused as error:
                 log.info("the cluster has no log of pod %s: %s", self._name, error)
             except OSError as error:

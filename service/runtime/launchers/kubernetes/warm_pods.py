@@ -52,7 +52,7 @@ class PodLauncher(WarmLauncher[Key, WarmPod]):
     def start(self, key: Key) -> WarmPod: ...
 
     def create(self, namespace: str, name: str, manifest: Json, work: bytes | None = None) -> WarmPod:
-        """Create a pod. ``work``: what it gets first."""
+        """Create a pod. ``work``: its first work."""
         self._kept.expect(name)
         try:
             if work is not None:

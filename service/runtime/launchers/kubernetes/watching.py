@@ -38,7 +38,7 @@ class WatchedPods:
         self._namespace = namespace
         self._changed = changed
         self._pods: dict[str, Json] = {}
-        """By name."""
+        """Keyed by name."""
         self._deleted: OrderedDict[str, Json] = OrderedDict()
         """Last known state of deleted pods by uid."""
         self._lock = threading.Lock()
@@ -59,8 +59,8 @@ class WatchedPods:
         away = self._away_since
         if not self._listed.is_set() or (away is not None and time.monotonic() - away > _SILENT_SECONDS):
             raise LauncherUnavailable(
-                f"The pods in the namespace {self._namespace!r} cannot be watched: {self._why_away}. Drivers that run "
-                "go on; none is started until the cluster answers."
+                f"The pods in the namespace {self._namespace!r} cannot be watched: {self._why_away}. Running drivers "
+                "continue; no driver is started until the cluster answers."
             )
 
     def all(self) -> Mapping[str, Json]:
