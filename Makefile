@@ -88,7 +88,7 @@ bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into
 bench-kubernetes: $(READY) ## How soon drivers in pods commit, into benchmarks/RESULTS.md (eight minutes, after kubernetes-tools)
 	@tools/in-own-network $(BIN)/python -m benchmarks.kubernetes --spares
 
-bench-compare: $(READY) ## Is this checkout slower than another commit? Both by turns, about ten minutes (REF=main~5; OWN=1: REF with its own benchmarks)
+bench-compare: $(READY) ## Is this checkout slower than another commit? Measures both alternately, about ten minutes (REF=main~5; OWN=1: REF with its own benchmarks)
 	@$(BIN)/python -m benchmarks.compare $(REF) $(if $(OWN),--own-benchmarks)
 
 figures: $(FIGURES) ## Charts as in the SDG paper's section 6, into benchmarks/RESULTS.md (FIGURE=recovery: one; QUICK=1: only tried)

@@ -1,6 +1,6 @@
 """A pytest plugin: the seed of a run, tests that alternate between runs, and samples with a time limit.
 
-A test marked ``by_turns(n)`` is a usual test in one of ``n`` runs, selected by the seed, and ``long`` in all others.
+A test marked ``alternating(n)`` is a usual test in one of ``n`` runs, selected by the seed, and ``long`` in all others.
 Samples and ``make test-all`` therefore include it.
 
 ``--seed`` determines every random choice of a run: the sample, Hypothesis's examples and ``run_seed``. The default is
@@ -33,8 +33,12 @@ STARTING_SECONDS = 40.0
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("epochal")
-    group.addoption("--seed", type=int, help="what the run chooses at random; without it the commit says")
-    group.addoption("--sample-seconds", type=float, help="run so many of the tests, chosen by the seed, as fit")
+    group.addoption("--seed", type=int, help="seed of all random choices of the run (default: derived from the commit)")
+    group.addoption(
+        "--sample-seconds",
+        type=float,
+        help="run a sample of the tests, selected by the seed, that takes at most this time",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis reads its seed
@@ -61,15 +65,14 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    marker = item.get_closest_marker("by_turns")
-    if marker is not None and not is_its_turn(item.nodeid, item.config.stash[SEED], *marker.args):
+    marker = item.get_closest_marker("alternating")
+    if marker is not None and not is_selected(item.nodeid, item.config.stash[SEED], *marker.args):
         item.add_marker(pytest.mark.long)
 
 
-def is_its_turn(test: str, seed: int, turns: int) -> bool:
-    """Return whether the test with this id is a usual one in the run of this seed: true for one of ``turns``
-    successive seeds."""
-    return (zlib.crc32(test.encode()) + seed) % turns == 0
+def is_selected(test: str, seed: int, runs: int) -> bool:
+    """Return whether the run of this seed includes the test with this id: true for one of ``runs`` successive seeds."""
+    return (zlib.crc32(test.encode()) + seed) % runs == 0
 
 
 @pytest.hookimpl(trylast=True)  # after the selection by -m and -k

@@ -49,7 +49,7 @@ def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
         yield plane
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_truncated_bundles_are_refused(bundle: bytes, parts: Members, refusing: Plane, tmp_path: Path) -> None:
     cut = [bundle[:length] for length in (3, 100, len(bundle) // 2, len(bundle) - 60)]
     for short in [*cut, *(packed(parts[:count]) for count in range(1, len(parts)))]:
@@ -59,7 +59,7 @@ def test_truncated_bundles_are_refused(bundle: bytes, parts: Members, refusing: 
         assert (status, slug) == (422, "invalid-bundle")
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_altered_bundles_are_refused(parts: Members, refusing: Plane, tmp_path: Path) -> None:
     """The reader is tested with every member, the service, which uses the reader, with one member of each kind."""
     kinds = set[str]()
@@ -195,7 +195,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_decompression_bombs_are_refused_within_the_memory_limit(
     parts: Members, refusing: Plane, monkeypatch: pytest.MonkeyPatch, bomb: str
 ) -> None:

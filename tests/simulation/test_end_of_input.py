@@ -60,7 +60,7 @@ def undisturbed() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("point", every_second(1))
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_everything_that_waits_comes_out_once_and_nothing_follows(point: str, undisturbed: dict[str, Any]) -> None:
     error = Fenced("the driver is gone") if point in DRIVER else OSError("the disk is gone")
     life, met = run(point, error)

@@ -153,7 +153,7 @@ def undisturbed() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("point", [ASKING, *every_second(0)])
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_what_windows_timers_and_queries_give_comes_out_once_each(point: str, undisturbed: dict[str, Any]) -> None:
     error = Fenced("the driver is gone") if point in DRIVER else OSError("the disk is gone")
     life, met = run(point, error)

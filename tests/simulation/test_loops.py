@@ -112,7 +112,7 @@ TASKS = [*named(task_points), "T3.loop.records-durable"]
 
 
 @pytest.mark.parametrize("point", [*DRIVER, *TASKS])
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_no_record_is_lost_or_doubled_when_a_driver_dies_or_a_task_fails(point: str) -> None:
     error = Fenced("the driver is gone") if point in DRIVER else OSError("the disk is gone")
     found, met = disturbed(point, error, aligned=len(point) % 2 == 0)

@@ -76,7 +76,7 @@ def test_a_sum_of_instances_is_null_after_an_overflow() -> None:
     assert merged(sums, *floats)["n"].to_pylist() == [0.75, float("inf")]
 
 
-def test_any_of_equal_instances_is_the_result() -> None:
+def test_any_of_several_equal_instances_is_the_result() -> None:
     any_instance = (MergedColumns(function=ANY, columns={"value": "names"}),)
     one = pa.table({"names": [["a"], None]})
     assert merged(any_instance, one, one) == one

@@ -188,7 +188,7 @@ def test_other_changes_are_refused_by_name(before: StateTable, after: StateTable
         ("int", "string", False),
     ],
 )
-def test_only_lossless_conversions_widen(before: str, after: str, wide: bool) -> None:
+def test_only_lossless_type_changes_are_accepted(before: str, after: str, wide: bool) -> None:
     assert widens(before, after) is wide
 
 

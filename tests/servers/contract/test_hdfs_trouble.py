@@ -142,7 +142,7 @@ def test_a_large_file_streams_and_is_compared_with_what_was_written(folder: Hdfs
 
 
 @pytest.mark.parametrize("format", ["json", "parquet"])
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_a_large_file_that_is_discarded_leaves_nothing(hdfs_server: HdfsServer, format: str) -> None:
     """Also when its request had already failed, and when the format's writer ends its file later."""
     folder = HdfsFolder(hdfs_server, format)
@@ -301,7 +301,7 @@ class TestRefusals:
         backend.commit(scope(1), [handle])
         assert shown(folder) == {"epoch=0000000001": ["a"]}
 
-    @pytest.mark.by_turns(3)
+    @pytest.mark.alternating(3)
     def test_a_name_node_that_is_killed_and_comes_back(
         self, hdfs_server: HdfsServer, folder: HdfsFolder, backend: HdfsBackend
     ) -> None:

@@ -97,7 +97,7 @@ def ids(server: KafkaServer, topic: str) -> list[int]:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_a_sink_needs_the_rights_of_its_page_and_no_more(
     server: KafkaServer, options: Options, tmp_path: Path, mechanism: str
 ) -> None:

@@ -401,7 +401,7 @@ def test_what_is_not_there_is_said_at_once(kafka_server: KafkaServer, make: Make
     assert make(pattern="absent-.*", schema=DDL).plan(ALL) is None
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_while_the_broker_is_away_there_is_nothing_new(
     kafka_server: KafkaServer, spark: SparkSession, make: Make
 ) -> None:

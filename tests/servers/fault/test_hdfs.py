@@ -144,7 +144,7 @@ def test_the_driver_is_killed(application: HdfsApplication, point: str) -> None:
     goes_on(application)
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_it_is_killed_again_while_it_recovers(application: HdfsApplication) -> None:
     """Killed half-way through a commit, then again and again in recovery, where the commit is redone."""
     for point in ONE_OF_EACH_CLASS:
@@ -189,7 +189,7 @@ def test_the_name_node_dies_during_a_commit_and_refuses_the_next_try(application
     assert application.problems() == []
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_a_driver_that_starts_in_safe_mode_waits(application: HdfsApplication) -> None:
     """It finds a decided epoch, and cannot commit it yet."""
     kill_at(application, "E5.hdfs.gathering")

@@ -133,7 +133,7 @@ def test_it_is_killed_again_while_it_recovers(application: KafkaApplication) -> 
     goes_on(application)
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_a_task_is_killed(application: KafkaApplication) -> None:
     """A task dies with its log durable and its handle on no way; it is run again."""
     fault = application.fault("T3.log.segment-durable", "kill", application.next_epoch)

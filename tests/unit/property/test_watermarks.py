@@ -82,7 +82,7 @@ def clocks(graph: TimeGraph, epochs: list[tuple[int, bool, Rows]], ended_from: i
 
 
 @given(graphs(), EPOCHS, st.none() | st.integers(0, 12))
-def test_watermarks_never_decrease_and_late_follows_fire(
+def test_watermarks_never_decrease_and_the_late_watermark_follows_the_fire_watermark(
     graph: TimeGraph, epochs: list[tuple[int, bool, Rows]], ended_from: int | None
 ) -> None:
     before: Clock | None = None

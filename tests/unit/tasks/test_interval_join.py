@@ -76,7 +76,7 @@ BOUNDS = ((-2, 3), (0, 0), (1, 4), (-4, -1))
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("bounds", BOUNDS)
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_output_equals_nested_loops_for_any_division_into_epochs(
     make_operator: Any, how: str, bounds: tuple[int, int], run_seed: int
 ) -> None:
