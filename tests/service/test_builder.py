@@ -123,7 +123,7 @@ def test_a_missing_artifact_is_reported(builder: SubprocessBuilder, tmp_path: Pa
         builder.describe("default", tmp_path / "none.py", {})
 
 
-def test_code_may_print(builder: SubprocessBuilder, tmp_path: Path) -> None:
+def test_code_may_write_to_standard_output(builder: SubprocessBuilder, tmp_path: Path) -> None:
     path = write(tmp_path, "print('{}' * 1000)\n" + dedent(PIPELINE))
     assert builder.describe("default", path, parameters(tmp_path)).name == "words"
 

@@ -163,7 +163,7 @@ def test_a_bundle_with_a_newer_manifest_is_refused(parts: Members, refusing: Pla
     assert "has format 2; this version of Epochal reads 1: upgrade Epochal." in detail
 
 
-def test_members_cannot_escape_the_folder(parts: Members, refusing: Plane, tmp_path: Path) -> None:
+def test_bundle_members_cannot_escape_the_folder(parts: Members, refusing: Plane, tmp_path: Path) -> None:
     """The reader is tested with every name, the service, which uses the reader, with one."""
     for name in ("../../etc/passwd", "/etc/passwd", "files/../x", "files/" + "g" * 64, "CON"):
         bundle = packed([*parts[:2], (tarfile.TarInfo(name), b"mine"), *parts[2:]])
@@ -172,7 +172,7 @@ def test_members_cannot_escape_the_folder(parts: Members, refusing: Plane, tmp_p
             assert refused(refusing, bundle)[1] == "invalid-bundle"
 
 
-def test_members_other_than_files_are_refused(parts: Members, refusing: Plane, tmp_path: Path) -> None:
+def test_bundle_members_other_than_files_are_refused(parts: Members, refusing: Plane, tmp_path: Path) -> None:
     for type in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE):
         about = tarfile.TarInfo("files/" + "0" * 64)
         about.type, about.linkname = type, "/etc/passwd"

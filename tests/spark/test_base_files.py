@@ -177,7 +177,7 @@ def _read_by_this_process() -> int:
 
 
 @pytest.mark.parametrize("ranges", [8, 3])
-def test_other_ranges_read_the_state_once(counted: SnapshotStore, ranges: int) -> None:
+def test_subtasks_with_other_ranges_read_the_state_once(counted: SnapshotStore, ranges: int) -> None:
     """As in compaction of grown state, and in re-keying."""
     rows = state()
     chain = Chain(AT, bases(counted, rows), ())

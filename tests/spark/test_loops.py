@@ -130,7 +130,7 @@ def file(path: str, rows: int) -> FileReference:
     return FileReference(path=path, sha256="0" * 64, bytes=1, rows=rows)
 
 
-def test_slices_take_from_the_front_and_leave_the_rest() -> None:
+def test_slices_take_the_oldest_records_and_leave_the_rest() -> None:
     handle = _handle(file("a", 3), file("b", 4))
     held = held_after(None, None, [handle], COLUMNS, rounds=False)
     assert held.rows == 7

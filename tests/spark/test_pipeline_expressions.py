@@ -50,7 +50,7 @@ def test_functions_inside_transform_are_those_of_spark(spark: SparkSession) -> N
     assert frame.count() == 2
 
 
-def test_refusals_name_the_fix(spark: SparkSession) -> None:
+def test_error_messages_name_the_fix(spark: SparkSession) -> None:
     with pytest.raises(PipelineError, match="use & for 'and'"):
         assert F.col("x") > 1 and F.col("x") < 3
     with pytest.raises(PipelineError, match="from epochal import functions as F"):

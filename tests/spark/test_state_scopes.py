@@ -105,7 +105,7 @@ def test_operator_state_is_redistributed_round_robin_by_a_rescale(spark: SparkSe
 
 
 @pytest.mark.alternating(2)
-def test_rewritten_list_keeps_no_old_elements(spark: SparkSession) -> None:
+def test_rewritten_list_contains_no_old_elements(spark: SparkSession) -> None:
     with Harness(build(Batches, size=5), spark, configuration(2)) as test:
         returned = test.epoch(rows=given(*range(8)))["out"].num_rows
         assert returned == 0

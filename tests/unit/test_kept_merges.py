@@ -41,7 +41,7 @@ def test_every_built_in_aggregate_round_trips_through_a_manifest(name: str) -> N
         assert isinstance(before, Expression) or before == after or list(before) == after, field.name
 
 
-def test_columns_merge_by_the_recorded_functions() -> None:
+def test_columns_are_merged_by_the_recorded_functions() -> None:
     schema = pa.schema([column.to_arrow() for column in PARTIALS])
     one = pa.table([[1, None], [5, None], [7, None]], schema=schema)
     other = pa.table([[2, 1], [-5, 4], [9, 4]], schema=schema)

@@ -267,7 +267,7 @@ def refused(build: Build, sink: SinkDefinition | None = None) -> str:
     return caught.value.message
 
 
-def test_a_refusal_names_both_ends_and_the_fix() -> None:
+def test_the_error_names_both_operators_and_the_fix() -> None:
     message = refused(lambda s, a, t: a.select("*", "n * 2 AS twice"), files.sink("out"))
     assert message.startswith("Sink 'out' accepts append, but operator 'delays' returns upsert(origin, day): ")
     assert "files.sink(.., mode='updates')" in message

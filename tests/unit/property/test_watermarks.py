@@ -113,7 +113,7 @@ def test_a_replay_from_manifests_gives_the_same_clocks(graph: TimeGraph, epochs:
 
 
 @given(graphs(), EPOCHS, st.dictionaries(st.integers(0, 4), st.integers(0, 250)))
-def test_due_times_are_reached_by_an_epoch_opened_then(
+def test_an_epoch_opened_at_a_due_time_reaches_it(
     graph: TimeGraph, epochs: list[tuple[int, bool, Rows]], times: dict[int, int]
 ) -> None:
     names = [place.name for place in graph.places]
