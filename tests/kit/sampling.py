@@ -1,6 +1,6 @@
 """A pytest plugin: the seed of a run, tests that alternate between runs, and samples with a time limit.
 
-A test marked ``by_turns(n)`` is a usual test in one of ``n`` runs, selected by the seed, and ``long`` in all others.
+A test marked ``alternating(n)`` is a usual test in one of ``n`` runs, selected by the seed, and ``long`` in all others.
 Samples and ``make test-all`` therefore include it.
 
 ``--seed`` determines every random choice of a run: the sample, Hypothesis's examples and ``run_seed``. The default is
@@ -61,12 +61,12 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    marker = item.get_closest_marker("by_turns")
-    if marker is not None and not is_its_turn(item.nodeid, item.config.stash[SEED], *marker.args):
+    marker = item.get_closest_marker("alternating")
+    if marker is not None and not is_selected(item.nodeid, item.config.stash[SEED], *marker.args):
         item.add_marker(pytest.mark.long)
 
 
-def is_its_turn(test: str, seed: int, turns: int) -> bool:
+def is_selected(test: str, seed: int, turns: int) -> bool:
     """Return whether the test with this id is a usual one in the run of this seed: true for one of ``turns``
     successive seeds."""
     return (zlib.crc32(test.encode()) + seed) % turns == 0

@@ -51,7 +51,7 @@ def _run(tests: str, mutant: Mutant | None) -> subprocess.CompletedProcess[str]:
         "-x",
         "-q",
         "-m",
-        "not long or by_turns",
+        "not long or alternating",
         "--seed=5",
         f"--timeout={TIMEOUT_SECONDS}",
     ]

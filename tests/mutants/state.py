@@ -95,7 +95,7 @@ def _partial_columns_pass() -> None:
 
 @mutant(
     "upgrades: each version dates an added aggregate from its own first epoch",
-    f"{UPGRADES}::test_a_shown_column_is_partial",
+    f"{UPGRADES}::test_a_computed_column_is_partial_if_its_parts_are",
 )
 def _since_of_the_latest_version() -> None:
     from epochal.state import continuing

@@ -240,7 +240,7 @@ MOMENTS: list[tuple[dict[str, Any], dict[str, int] | None]] = [
 """The requested snapshot and its ``since``."""
 
 
-def test_lookups_return_the_since_of_the_answering_snapshot(upgraded: Plane) -> None:
+def test_lookups_return_the_since_field_of_the_answering_snapshot(upgraded: Plane) -> None:
     state = f"{FLIGHTS}/state/totals"
     keys = [{"k": "a"}, {"k": "x"}, {"k": "b"}]
     with Client(upgraded.settings.url, upgraded.admin_token) as client:
@@ -265,7 +265,7 @@ def test_lookups_return_the_since_of_the_answering_snapshot(upgraded: Plane) -> 
             assert [frame.attrs.get("since") for frame in frames] == [since] * 2, moment
 
 
-def test_the_etag_depends_on_since(upgraded: Plane) -> None:
+def test_the_etag_depends_on_the_since_field(upgraded: Plane) -> None:
     """The value of ``a`` is equal in the second and the fourth epoch; only ``since`` differs."""
     path = f"{FLIGHTS}/state/totals/keys/a"
     answers = {epoch: upgraded.client.get(path, params={"epoch": epoch}) for epoch in (2, 3, 4)}
@@ -278,7 +278,7 @@ def test_the_etag_depends_on_since(upgraded: Plane) -> None:
         assert upgraded.client.get(path, headers={"If-None-Match": tag}).status_code == status
 
 
-def test_each_change_in_a_history_has_the_since_of_its_epoch(upgraded: Plane) -> None:
+def test_each_change_in_a_history_has_the_since_field_of_its_epoch(upgraded: Plane) -> None:
     query = {"key": "b", "isolation": "read_uncommitted"}
     items = upgraded.get(f"{FLIGHTS}/state/totals/history", **query)["items"]
     assert [(item["epoch"], item["new"], item.get("since")) for item in items] == [

@@ -62,7 +62,7 @@ def test_rules_use_documented_metrics_only() -> None:
 
 @pytest.mark.server
 @pytest.mark.usefixtures("_prometheus")
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_promtool_accepts_the_rules_and_their_tests() -> None:
     checked = promtool("check", "rules", "epochal.rules.yaml", directory=FOLDER)
     assert checked.returncode == 0, checked.stdout

@@ -76,7 +76,7 @@ class Readings:
         return row.total
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_a_run_processes_existing_input_and_the_next_run_continues(spark: SparkSession, tmp_path: Path) -> None:
     readings = Readings(spark, tmp_path)
     for number in (1, 2):
@@ -97,7 +97,7 @@ def test_a_run_processes_existing_input_and_the_next_run_continues(spark: SparkS
     assert len(readings.epochs) == 4
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_input_of_a_prepared_epoch_is_not_read_again_after_a_crash(spark: SparkSession, tmp_path: Path) -> None:
     readings = Readings(spark, tmp_path)
     for number in (1, 2):

@@ -89,7 +89,7 @@ def test_analyse_returns_state_tables_with_their_columns(
 
 
 @pytest.mark.slow
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_analyse_reports_errors_of_sparks_analysis(builder: SubprocessBuilder, tmp_path: Path) -> None:
     wrong = write(tmp_path, PIPELINE.replace('key_by("word")', 'key_by("wrod")'))
     with pytest.raises(PipelineError, match="wrod"):
@@ -123,7 +123,7 @@ def test_a_missing_artifact_is_reported(builder: SubprocessBuilder, tmp_path: Pa
         builder.describe("default", tmp_path / "none.py", {})
 
 
-def test_code_may_print(builder: SubprocessBuilder, tmp_path: Path) -> None:
+def test_code_may_write_to_standard_output(builder: SubprocessBuilder, tmp_path: Path) -> None:
     path = write(tmp_path, "print('{}' * 1000)\n" + dedent(PIPELINE))
     assert builder.describe("default", path, parameters(tmp_path)).name == "words"
 
@@ -206,7 +206,7 @@ def test_code_cannot_read_secrets_of_the_control_plane(
         made.close()
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_a_killed_builder_process_is_replaced(artifact: Path, tmp_path: Path) -> None:
     made = SubprocessBuilder()
     made.open()

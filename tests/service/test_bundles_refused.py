@@ -49,7 +49,7 @@ def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
         yield plane
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_truncated_bundles_are_refused(bundle: bytes, parts: Members, refusing: Plane, tmp_path: Path) -> None:
     cut = [bundle[:length] for length in (3, 100, len(bundle) // 2, len(bundle) - 60)]
     for short in [*cut, *(packed(parts[:count]) for count in range(1, len(parts)))]:
@@ -59,7 +59,7 @@ def test_truncated_bundles_are_refused(bundle: bytes, parts: Members, refusing: 
         assert (status, slug) == (422, "invalid-bundle")
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_altered_bundles_are_refused(parts: Members, refusing: Plane, tmp_path: Path) -> None:
     """The reader is tested with every member, the service, which uses the reader, with one member of each kind."""
     kinds = set[str]()
@@ -163,7 +163,7 @@ def test_a_bundle_with_a_newer_manifest_is_refused(parts: Members, refusing: Pla
     assert "has format 2; this version of Epochal reads 1: upgrade Epochal." in detail
 
 
-def test_members_cannot_escape_the_folder(parts: Members, refusing: Plane, tmp_path: Path) -> None:
+def test_bundle_members_cannot_escape_the_folder(parts: Members, refusing: Plane, tmp_path: Path) -> None:
     """The reader is tested with every name, the service, which uses the reader, with one."""
     for name in ("../../etc/passwd", "/etc/passwd", "files/../x", "files/" + "g" * 64, "CON"):
         bundle = packed([*parts[:2], (tarfile.TarInfo(name), b"mine"), *parts[2:]])
@@ -172,7 +172,7 @@ def test_members_cannot_escape_the_folder(parts: Members, refusing: Plane, tmp_p
             assert refused(refusing, bundle)[1] == "invalid-bundle"
 
 
-def test_members_other_than_files_are_refused(parts: Members, refusing: Plane, tmp_path: Path) -> None:
+def test_bundle_members_other_than_files_are_refused(parts: Members, refusing: Plane, tmp_path: Path) -> None:
     for type in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE):
         about = tarfile.TarInfo("files/" + "0" * 64)
         about.type, about.linkname = type, "/etc/passwd"
@@ -195,7 +195,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_decompression_bombs_are_refused_within_the_memory_limit(
     parts: Members, refusing: Plane, monkeypatch: pytest.MonkeyPatch, bomb: str
 ) -> None:

@@ -49,7 +49,7 @@ def test_a_cancelled_export_leaves_no_bundle(plane: Plane, monkeypatch: pytest.M
     assert exported(plane)  # and the next one is built
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_a_cancelled_import_leaves_neither_files_nor_upload(
     plane: Plane, other: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:

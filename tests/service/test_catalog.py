@@ -292,7 +292,7 @@ def test_one_of_two_concurrent_prepares_succeeds(attempt: Callable[[], SqlCatalo
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Conflict", "NoneType"]
 
 
-def test_a_prepare_of_a_fenced_attempt_never_follows_its_successor(attempt: Callable[[], SqlCatalog]) -> None:
+def test_a_fenced_attempt_cannot_prepare_after_its_successor_has_begun(attempt: Callable[[], SqlCatalog]) -> None:
     for _ in range(10):
         old = attempt()
         point = old.begin_attempt()

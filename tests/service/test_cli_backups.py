@@ -19,7 +19,7 @@ def epochal(settings: Settings) -> CommandLine:
     return CommandLine(inherited | {"EPOCHAL_URL": settings.url, "EPOCHAL_HOME": str(settings.data)})
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_backup_commands_create_verify_and_restore(settings: Settings, epochal: CommandLine, tmp_path: Path) -> None:
     place, home = tmp_path / "backups", tmp_path / "home"
     with started(settings) as plane:

@@ -63,7 +63,7 @@ def test_operations_are_listed_and_shown(plane: Plane, epochal: CommandLine) -> 
     assert done["id"] in fits(epochal("operations", "show", done["id"], COLUMNS="80"))
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_a_running_operation_is_cancelled(plane: Plane, epochal: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     with_state(plane)
     with halted(monkeypatch) as halting:
@@ -91,7 +91,7 @@ def test_cancel_without_waiting_returns_immediately(
     eventually(lambda: plane.get(f"/v1/operations/{id}")["state"] == "cancelled")
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_refused_cancellations_state_the_reason(plane: Plane, epochal: CommandLine) -> None:
     done = verified(plane)["id"]
     plane.application()

@@ -170,7 +170,7 @@ def test_a_quick_answer_prints_nothing(script: Script, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_the_line_is_repeated_with_progress_and_for_the_outer_wait_only(
+def test_the_waiting_message_is_repeated_with_progress_and_for_the_outer_wait_only(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, as_json: bool
 ) -> None:
     monkeypatch.setattr(output, "QUIET_SECONDS", 0.05)
@@ -190,7 +190,7 @@ def test_the_line_is_repeated_with_progress_and_for_the_outer_wait_only(
     assert set(shown) == {"Starting orders .. starting", "Starting orders .. running"}
 
 
-def test_the_line_is_printed_while_other_standard_error_is_dropped() -> None:
+def test_the_waiting_message_is_printed_while_other_standard_error_is_dropped() -> None:
     """Spark's start drops standard error, also where it is a pipe."""
     program = (
         "import time\n"

@@ -83,7 +83,7 @@ def test_a_call_is_retried_after_a_lost_answer(
         (Reply(400, ["no problem document"]), EpochalError),
     ],
 )
-def test_a_problem_is_raised_as_its_error(reply: Reply, error: type[EpochalError]) -> None:
+def test_problem_responses_are_raised_as_typed_errors(reply: Reply, error: type[EpochalError]) -> None:
     script = Script([reply])
     with control_plane(script) as url, pytest.raises(error) as raised:
         catalog(url).commit_epoch(4)

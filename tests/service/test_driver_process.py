@@ -78,7 +78,7 @@ def ticket(plane: Plane) -> AttemptTicket:
     return plane.control.ledger.new_attempt(plane.get("/v1/applications/flights")["execution"])
 
 
-def test_invalid_orders_are_refused() -> None:
+def test_invalid_launch_orders_are_refused() -> None:
     ended = drive('{"nonsense": 1}')
     assert ended.returncode == 2 and "no orders" in ended.stdout
 

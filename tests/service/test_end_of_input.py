@@ -101,7 +101,7 @@ def test_a_restart_keeps_the_option_against_draining(plane: Plane) -> None:
     assert not plane.control.ledger.plan(plane.get(FLIGHTS)["execution"]).drain
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_an_import_of_a_drained_application_is_drained(plane: Plane, other: Plane) -> None:
     drained(plane)
     bundle = exported(plane)
@@ -118,7 +118,7 @@ def test_an_import_of_a_drained_application_is_drained(plane: Plane, other: Plan
     assert head is not None and head.epoch == 3
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_an_import_of_a_drained_application_cannot_start(plane: Plane, other: Plane) -> None:
     drained(plane)
     status, slug, detail = refused(other, exported(plane), start=True)

@@ -63,7 +63,7 @@ def check_lineage(plane: Plane) -> None:
     assert plane.get(f"{FLIGHTS}/lineage", fold=True, limit=100) == lineage
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_expired_epochs_are_folded_into_ranges_and_edges_remain(plane: Plane) -> None:
     plane.application(configuration={"retained_epochs": 2})
     driver = plane.driver()
@@ -153,7 +153,7 @@ def folded_of(plane: Plane, count: int, **state: str) -> list[tuple[int, int]]:
     return ranges(page)
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_aborted_epochs_are_folded_alone_or_with_others(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     """A range that is followed by another one ends before a committed epoch, wherever a transaction ends."""
     monkeypatch.setattr(collections, "FOLDED_AT_ONCE", 2 if plane.control.database.is_sqlite else 5)

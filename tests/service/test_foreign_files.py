@@ -70,7 +70,7 @@ def refusal(plane: Plane, path: str) -> str:
     return str(answer.json()["type"].rpartition(":")[2])
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_every_reader_refuses_a_snapshot_with_foreign_files(plane: Plane, tmp_path: Path) -> None:
     secrets, foreign = victim(plane), []
     for kind in KINDS:
@@ -127,7 +127,7 @@ def test_a_restore_skips_manifests_with_foreign_files(plane: Plane, tmp_path: Pa
     assert (found.epoch, found.newer) == (2, 1)
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_files_of_ancestors_are_read(plane: Plane, other: Plane) -> None:
     """Chains of forks and imports, whose files lie under branches of their ancestors."""
     driver = victim(plane)

@@ -21,7 +21,7 @@ EXCLUDED = "/events|/logs|/internal|/tokens/"
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("schemathesis") is None, reason="schemathesis is not installed")
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_generated_requests_receive_documented_answers(plane: Plane, tmp_path: Path, run_seed: int) -> None:
     console = plane.artifact({"out": "console:"})
     for name in "abcdef":

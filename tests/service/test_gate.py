@@ -258,7 +258,9 @@ def test_a_caller_that_lost_its_role_receives_no_replay(plane: Plane) -> None:
         assert "idempotency-replayed" not in refused.headers
 
 
-def test_foreign_pages_receive_no_replay_without_authentication(settings: Settings, serve: Callable[..., Any]) -> None:
+def test_cross_origin_requests_receive_no_replay_without_authentication(
+    settings: Settings, serve: Callable[..., Any]
+) -> None:
     with (
         serve(settings.model_copy(update={"authentication": False})),
         httpx.Client(base_url=settings.url, trust_env=False) as client,

@@ -97,7 +97,7 @@ def document(run: Run, *arguments: str) -> Any:
     return json.loads(output)
 
 
-def test_get_with_history_and_blame(epochal: Run) -> None:
+def test_get_shows_history_and_blame(epochal: Run) -> None:
     code, output, _ = epochal("get", "flights", "delays", "JFK,LAX", "--history")
     assert code == 0
     assert "flights 2 → 3, worst null → 7.0" in output
@@ -149,7 +149,7 @@ def test_diff_shows_tables_and_rows(epochal: Run) -> None:
     assert epochal("diff", "flights", "-1")[0] == 2
 
 
-def test_lineage_in_pages_and_as_drawings(plane: Plane, epochal: Run, driver: StateDriver) -> None:
+def test_lineage_is_paged_and_drawn(plane: Plane, epochal: Run, driver: StateDriver) -> None:
     for _ in range(6):
         driver.epoch()
     code, output, _ = epochal("lineage", "flights")

@@ -156,7 +156,7 @@ def test_the_number_of_waiting_calls_is_bounded(store: Store) -> None:
         store.take(("g", "x"), most=3)
 
 
-def test_numbers_continue_above_those_that_epochs_have_processed(store: Store) -> None:
+def test_call_numbers_continue_above_those_of_processed_calls(store: Store) -> None:
     far = store.take(("a", "x"))["a"].number + 10**15
     store.epoch(calls_through=far)
     assert store.take(("b", "x"))["b"].number == far + 1

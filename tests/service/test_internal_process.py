@@ -37,7 +37,7 @@ def two_processes(data: Path) -> Iterator[tuple[Plane, InternalServer]]:
                 yield Plane(control, client, settings, supervisor, []), server
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_drivers_are_answered_by_a_separate_process_and_its_successor(tmp_path: Path) -> None:
     with two_processes(tmp_path / "data") as (plane, server):
         plane.application()

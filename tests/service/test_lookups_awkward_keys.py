@@ -143,7 +143,7 @@ def with_nulls(plane: Plane) -> StateDriver:
 ENCODED = {"JFK,%00": 2, "%00,2013-01-31": 4, "%00,%00": 6, "JFK,2013-01-31": 10}
 
 
-def test_null_keys_in_path_query_and_body(plane: Plane, with_nulls: StateDriver) -> None:
+def test_null_keys_are_accepted_in_path_query_and_body(plane: Plane, with_nulls: StateDriver) -> None:
     state = "/v1/applications/flights/state/routes"
     for key, flights in ENCODED.items():
         answer = plane.get(f"{state}/keys/{key}")
@@ -197,7 +197,7 @@ def test_nulls_come_first_in_scans_and_appear_in_differences(plane: Plane, with_
     assert [tuple(row["key"].values()) for row in rows] == order
 
 
-def test_null_keys_in_client_and_command_line(
+def test_null_keys_are_accepted_by_client_and_command_line(
     plane: Plane, with_nulls: StateDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = plane.settings.admin_token_file.read_text().strip()

@@ -170,7 +170,7 @@ def test_client_and_command_list_windows(
         assert text in capsys.readouterr().out
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_export_keeps_the_clock_of_its_snapshot(plane: Plane, driver: StateDriver) -> None:
     done = imported(plane, exported(plane, epoch=1), name="copy")
     assert done["state"] == "succeeded", done["error"]

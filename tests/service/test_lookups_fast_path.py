@@ -298,7 +298,7 @@ def test_requests_of_one_connection_are_answered_in_order(served: Plane, monkeyp
     assert short == ordinary and short.count(b"HTTP/1.1 200") == 4
 
 
-def test_both_are_logged_and_counted_equally(served: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_path_and_route_are_logged_and_counted_equally(served: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     class Recorder(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             messages.append(re.sub(r":\d+ ", " ", record.getMessage()))

@@ -188,7 +188,7 @@ def test_state_without_a_key_has_history_and_differences(plane: Plane, driver: S
         assert answer.json()["detail"].endswith(f"begin the key with an instance number, {named}.")
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_client_and_command_show_the_scope(
     plane: Plane, driver: StateDriver, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +219,7 @@ def test_client_and_command_show_the_scope(
         assert shown in capsys.readouterr().out
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_state_without_a_key_moves_with_its_application(plane: Plane, driver: StateDriver) -> None:
     done = imported(plane, exported(plane, epoch=1), name="copy")
     assert done["state"] == "succeeded", done["error"]

@@ -39,7 +39,7 @@ def driver(plane: Plane) -> StateDriver:
     return StateDriver(plane)
 
 
-def test_map_state_is_read_whole_or_by_sub_key(plane: Plane, driver: StateDriver) -> None:
+def test_map_state_is_read_completely_or_by_sub_key(plane: Plane, driver: StateDriver) -> None:
     driver.epoch((VISITS, [place("N1", "JFK", 1), place("N1", "BOS", 2), place("N10", "LAX", 3)]))
     visits = "/v1/applications/flights/state/visits.places/keys/"
     whole = plane.get(visits + "N1", min_epoch=1)

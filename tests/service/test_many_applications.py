@@ -113,7 +113,7 @@ def test_number_of_statements_does_not_grow_with_applications(database: Database
     assert counted[0] == counted[1] and min(counted[0].values()) > 0
 
 
-def test_heads_follow_the_lineage_of_each_application(database: Database) -> None:
+def test_application_heads_follow_the_lineage_of_their_application(database: Database) -> None:
     """The head is the latest committed epoch of the lineage, also if the branch itself has none. Epochs of a parent
     count up to the fork only."""
     register(database, ["first"])

@@ -53,7 +53,7 @@ def test_import_has_the_state_and_the_history(plane: Plane, other: Plane) -> Non
     other.check_counters()
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_imported_application_continues_from_the_snapshot(plane: Plane, other: Plane) -> None:
     with_state(plane)
     done = imported(other, exported(plane), name="copy", start=True, message="welcome")
@@ -71,7 +71,7 @@ def test_imported_application_continues_from_the_snapshot(plane: Plane, other: P
     assert [edge["kind"] for edge in lineage["edges"]] == ["import", "epoch", "epoch"]
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_incremental_bundle_adds_the_later_epochs(plane: Plane, other: Plane) -> None:
     driver = with_state(plane)
     first = exported(plane)
@@ -176,7 +176,7 @@ def test_uploads_are_listed_in_pages(plane: Plane) -> None:
     assert rest["next_cursor"] is None
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_upload_arrives_in_parts_and_is_resumed(plane: Plane, other: Plane) -> None:
     with_state(plane)
     bundle = exported(plane)
@@ -195,7 +195,7 @@ def test_upload_arrives_in_parts_and_is_resumed(plane: Plane, other: Plane) -> N
     assert done["state"] == "succeeded", done["error"]
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_targets_that_need_a_mapping_are_reported(plane: Plane, other: Plane) -> None:
     with_state(plane)
     bundle = exported(plane)
@@ -258,7 +258,7 @@ def test_import_that_was_not_committed_is_repeated(plane: Plane, other: Plane) -
 
 @pytest.mark.long  # a store on HDFS: contract/test_hdfs_snapshots.py
 @pytest.mark.server
-def test_import_from_a_local_store_into_hdfs(plane: Plane, tmp_path: Path, hdfs_server: HdfsServer) -> None:
+def test_bundle_of_a_local_store_is_imported_into_hdfs(plane: Plane, tmp_path: Path, hdfs_server: HdfsServer) -> None:
     with_state(plane)
     address = hdfs_server.url.removeprefix("http://")
     store = f"webhdfs://{hdfs_server.user}@{address}{hdfs_server.create_folder()}"

@@ -33,7 +33,7 @@ def counts(out: Path, bound: int | None = 30, rate: float | None = None) -> Pipe
     return pipeline
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_run_continues_from_its_directory_and_shows_its_epochs(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = counts(tmp_path / "out")
     kept = {"directory": tmp_path / "kept", "configuration": {"max_records_per_epoch": 10, **QUICK}}
@@ -87,7 +87,7 @@ def test_show_prints_a_sample_and_writes_nothing(
         Pipeline("nothing").show()
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_show_names_a_source_without_rows(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,7 +171,7 @@ def test_dev_notices_saved_and_replaced_files(tmp_path: Path) -> None:
     assert file.read_text() == "3"
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_run_of_bounded_files_drains_or_continues_next_time(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     pipeline = Pipeline("visits")

@@ -128,7 +128,7 @@ def test_work_stops_before_an_unrenewed_claim_expires(database: Database, monkey
     assert until is not None and until > now()
 
 
-def test_cancelled_operation_ends_is_swept_and_names_the_user(database: Database) -> None:
+def test_cancelled_operation_removes_its_files_and_names_the_user(database: Database) -> None:
     endless, swept = EndlessRun(), list[str]()
     worker = worker_of(database, endless, lambda claim, request: swept.append(claim.id))
     worker.open()

@@ -98,7 +98,7 @@ def build() -> Pipeline:
 """
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_pipeline_is_built_in_a_pod_that_ends_afterwards(
     cluster: PodCluster, builder: KubernetesBuilder, pods: Any
 ) -> None:
@@ -108,7 +108,7 @@ def test_pipeline_is_built_in_a_pod_that_ends_afterwards(
     assert list(cluster.settings.pods_directory.iterdir()) == []
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_code_that_exits_or_raises_is_reported_to_the_author(cluster: PodCluster, builder: KubernetesBuilder) -> None:
     with pytest.raises(PipelineError, match="ended its process"):
         builder.describe("default", pipeline(cluster, "import os; os._exit(9)"), {})
@@ -116,7 +116,7 @@ def test_code_that_exits_or_raises_is_reported_to_the_author(cluster: PodCluster
         builder.describe("default", pipeline(cluster, "raise ValueError('no such carrier')"), {})
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_cancelled_build_ends_its_pod(cluster: PodCluster, builder: KubernetesBuilder, pods: ProcessPods) -> None:
     code = pipeline(cluster, "import time; time.sleep(600)")
 
@@ -167,7 +167,7 @@ def _never_begins(pods: ProcessPods, spark: Any, sized: bool, warm: bool = False
     return WarmPod(NAMESPACE, "none", "uid-none", warm)
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_warm_pod_that_does_not_answer_is_replaced(
     cluster: PodCluster, builder: KubernetesBuilder, pods: ProcessPods
 ) -> None:

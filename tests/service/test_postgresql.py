@@ -108,7 +108,7 @@ def test_null_characters_are_refused(plane: Plane) -> None:
     assert plane.client.post("/v1/applications/flights/fork", json=message).status_code == 422
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_driver_and_user_do_not_deadlock(plane: Plane) -> None:
     """Heartbeats, epochs, savepoints and a stop run concurrently without unexpected errors."""
     plane.application()
@@ -168,7 +168,7 @@ def test_concurrent_applications_with_one_name_are_created_once(plane: Plane) ->
     assert problems == {"urn:epochal:problem:name-taken"}
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_two_control_planes_deliver_each_event_once_and_in_order(
     plane: Plane, serve: Callable[..., Any], tmp_path: Path, receiver: Receiver
 ) -> None:

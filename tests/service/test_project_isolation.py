@@ -51,7 +51,7 @@ BEGINNINGS = ("", "/projects/a", "/projects/b", "/projects/default", "/projects/
 @pytest.mark.parametrize(
     ("names", "beginnings"),
     [
-        pytest.param(2, 2, marks=pytest.mark.by_turns(3)),
+        pytest.param(2, 2, marks=pytest.mark.alternating(3)),
         pytest.param(len(NAMES), len(BEGINNINGS), marks=pytest.mark.long),
     ],
 )

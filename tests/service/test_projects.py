@@ -304,7 +304,7 @@ def test_concurrent_calls_cannot_exceed_a_quota(plane: Plane) -> None:
     assert statuses == [201] * 3 + [409] * 5
 
 
-def test_client_with_a_project(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_uses_its_project(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     token = str(plane.client.headers["authorization"]).removeprefix("Bearer ")
     with Client(plane.settings.url, token) as client:
         made = client.projects.create("pricing", {"applications": 1})
@@ -333,7 +333,7 @@ def test_client_with_a_project(plane: Plane, monkeypatch: pytest.MonkeyPatch) ->
         Client(plane.settings.url, token)
 
 
-def test_command_line_with_a_project(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_line_uses_the_selected_project(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
     monkeypatch.setenv("EPOCHAL_TOKEN", str(plane.client.headers["authorization"]).removeprefix("Bearer "))
 

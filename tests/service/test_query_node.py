@@ -67,7 +67,7 @@ class Node:
         return found
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_query_node_and_control_plane_do_not_import_spark() -> None:
     program = (
         "import sys, epochal.service.query_applier; print(*sys.modules); "
@@ -101,7 +101,7 @@ def node(plane: Plane, driver: StateDriver) -> Iterator[Node]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_query_node_answers_while_its_processes_are_killed(plane: Plane, driver: StateDriver, node: Node) -> None:
     replicas = plane.settings.replicas_directory
     assert not (replicas / "another-start-of-this-machine.1").exists()

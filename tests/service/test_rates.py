@@ -25,7 +25,7 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"limits": LIMITS})
 
 
-def test_bucket_allows_a_burst_and_refills_over_time() -> None:
+def test_rate_limiter_allows_a_burst_and_refills_over_time() -> None:
     moment = 0.0
     buckets = Buckets(2.0, 4.0, lambda: moment)
     assert [buckets.take("a") for _ in range(5)] == [0, 0, 0, 0, 0.5]
@@ -36,7 +36,7 @@ def test_bucket_allows_a_burst_and_refills_over_time() -> None:
     assert [buckets.take("a") for _ in range(5)] == [0, 0, 0, 0, 0.5]
 
 
-def test_full_buckets_are_discarded() -> None:
+def test_full_rate_limiters_are_discarded() -> None:
     moment = 0.0
     buckets = Buckets(1.0, 1.0, lambda: moment)
     for number in range(20_000):

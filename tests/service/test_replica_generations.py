@@ -213,7 +213,7 @@ def test_applier_continues_where_a_killed_one_stopped(branch: WrittenBranch, fol
         assert worker.ask()[5] == "False", "the index was replaced, so this process must reopen it"
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_readers_never_return_an_older_epoch_than_other_readers(
     branch: WrittenBranch, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,7 @@ from tests.service.backups import backed_up, is_sound, restored, started
 from tests.service.conftest import Plane, free_port
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_restored_applications_continue_exactly_once(settings: Settings, tmp_path: Path) -> None:
     """``behind`` stopped at the backup. ``ahead`` continued, so its sink shows epochs that the catalog has lost."""
     inputs, folder = tmp_path / "in", tmp_path / "backups"
@@ -91,7 +91,7 @@ def test_restored_applications_continue_exactly_once(settings: Settings, tmp_pat
     assert engine_attempts.shown(tmp_path / "behind") == {number: [count] for number, count in enumerate(counts, 1)}
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_sink_ahead_of_the_restore_requires_a_confirmed_rollback(settings: Settings, tmp_path: Path) -> None:
     inputs, folder, out = tmp_path / "in", tmp_path / "backups", tmp_path / "out"
     engine_attempts.write_inputs(inputs, 8)
@@ -129,7 +129,7 @@ def test_sink_ahead_of_the_restore_requires_a_confirmed_rollback(settings: Setti
     assert engine_attempts.shown(out) == {1: [1], 2: [3], 3: [6], 6: [10], 7: [15], 8: [21], 9: [28], 10: [36]}
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_only_the_sink_ahead_of_the_restore_shows_lost_epochs(settings: Settings, tmp_path: Path) -> None:
     """The other sink was restored together with the catalog. Both continue on the new branch, exactly once."""
     inputs, folder, out, copy = (tmp_path / name for name in ("in", "backups", "out", "copy"))
@@ -162,7 +162,7 @@ def test_only_the_sink_ahead_of_the_restore_shows_lost_epochs(settings: Settings
     assert (engine_attempts.shown(out), engine_attempts.shown(copy)) == (expected, expected)
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_restore_recovers_later_epochs_from_the_store(settings: Settings, tmp_path: Path) -> None:
     """Only the catalog was destroyed: manifests in the store record decisions, and sinks recognise what they show."""
     inputs, folder, out = tmp_path / "in", tmp_path / "backups", tmp_path / "out"
@@ -219,8 +219,10 @@ def test_catalog_replaced_by_a_restore_does_not_start(settings: Settings, tmp_pa
         restored(settings.model_copy(update={"database": f"sqlite:///{tmp_path / 'third.sqlite'}"}), folder)
 
 
-@pytest.mark.by_turns(2)
-def test_restore_from_sqlite_into_postgresql_and_back(settings: Settings, tmp_path: Path, postgresql_url: str) -> None:
+@pytest.mark.alternating(2)
+def test_sqlite_backup_is_restored_into_postgresql_and_back(
+    settings: Settings, tmp_path: Path, postgresql_url: str
+) -> None:
     inputs, first, second = tmp_path / "in", tmp_path / "first", tmp_path / "second"
     engine_attempts.write_inputs(inputs, 4)
     with started(settings) as plane:
@@ -255,7 +257,7 @@ def test_backup_of_a_later_version_is_refused(plane: Plane, tmp_path: Path) -> N
         restored(Settings(data=tmp_path / "new", port=free_port()), tmp_path / "backups")
 
 
-def test_sinks_fence_drivers_of_the_lost_time(settings: Settings, tmp_path: Path) -> None:
+def test_sinks_fence_drivers_started_after_the_restored_backup(settings: Settings, tmp_path: Path) -> None:
     """Attempts made after the backup have numbers that the restored catalog has not yet assigned."""
     folder, url = tmp_path / "backups", f"sqlite:///{tmp_path / 'sink.sqlite'}"
 

@@ -68,7 +68,7 @@ def test_plan_lists_abandoned_epochs_and_changes_nothing(plane: Plane) -> None:
     assert plane.get("/v1/operations")["items"][0]["kind"] == "stop"
 
 
-def test_plan_reports_expired_epochs_as_uncounted(plane: Plane) -> None:
+def test_rollback_plan_reports_expired_epochs_as_uncounted(plane: Plane) -> None:
     driver = running(plane, configuration={"retained_epochs": 2})
     plane.post("/v1/applications/flights/snapshots/4/pin", 201)
     for _ in range(3):

@@ -83,7 +83,7 @@ def test_a_rollback_by_the_client_needs_a_confirmed_plan(client: Client, stopped
     assert rollback.to(epoch=2, confirm=plan.confirm).state == "succeeded"
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_export_and_import_commands_move_an_application(
     plane: Plane, other: Plane, stopped: Driver, tmp_path: Path
 ) -> None:

@@ -290,7 +290,7 @@ def test_sinks_without_a_target_may_be_shared(plane: Plane) -> None:
     assert plane.post("/v1/applications/flights/fork", 201, name="copy")["parent"]["epoch"] == 1
 
 
-def test_fork_from_a_savepoint(plane: Plane) -> None:
+def test_fork_starts_from_a_savepoint(plane: Plane) -> None:
     driver = running(plane, epochs=2)
     stop(plane, driver)
     plane.post("/v1/applications/flights/savepoints", name="two")
@@ -299,7 +299,7 @@ def test_fork_from_a_savepoint(plane: Plane) -> None:
     assert fork["parent"]["epoch"] == 2
 
 
-def test_fork_from_a_time_or_a_tag(plane: Plane) -> None:
+def test_fork_starts_from_a_time_or_a_tag(plane: Plane) -> None:
     running(plane, epochs=3)
     second = plane.get("/v1/applications/flights/epochs/2")
     plane.post("/v1/applications/flights/snapshots/1/tags", 201, name="good")

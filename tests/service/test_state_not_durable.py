@@ -20,7 +20,7 @@ NOT_DURABLE = "is not durable, and in no snapshot; declare it without durable=Fa
 FLIGHTS = "/v1/applications/flights"
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_state_that_is_not_durable_is_refused_by_name(plane: Plane) -> None:
     tables = [table.model_dump(mode="json") for table in (VISITS, PROFILE)]
     plane.application(artifact=plane.artifact(tables=tables))

@@ -62,7 +62,7 @@ def document(*arguments: str) -> Any:
     return json.loads(printed)
 
 
-def test_pin_and_tag_commands(plane: Plane, paths: list[str]) -> None:
+def test_pin_and_tag_commands_annotate_snapshots(plane: Plane, paths: list[str]) -> None:
     assert document("pin", "flights", "4", "-m", "good")["message"] == "good"
     assert [item["epoch"] for item in document("pin", "flights")["items"]] == [4]
     assert "good" in run("pin", "flights")[1]
@@ -77,7 +77,7 @@ def test_pin_and_tag_commands(plane: Plane, paths: list[str]) -> None:
     assert run("unpin", "flights", "4")[0] == 3
 
 
-def test_message_command(plane: Plane, paths: list[str]) -> None:
+def test_message_command_sets_shows_and_deletes_a_message(plane: Plane, paths: list[str]) -> None:
     assert run("message", "flights", "5")[0] == 3
     run("message", "flights", "5", "the first good one")
     assert "the first good one" in run("message", "flights", "5")[1]

@@ -61,7 +61,7 @@ def has_terminated(process: int) -> bool:
         return True
 
 
-def test_process_that_dies_is_replaced_and_stops_in_order(
+def test_process_that_dies_is_replaced_and_stops_gracefully(
     new_process: Callable[..., KeptProcess], tmp_path: Path
 ) -> None:
     process = new_process()
@@ -92,7 +92,7 @@ def test_process_that_hangs_is_killed_and_replaced(
     stop_all([process])
 
 
-def test_time_in_which_the_parent_was_stopped_does_not_count(
+def test_time_while_the_parent_is_suspended_does_not_count(
     new_process: Callable[..., KeptProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both are stopped when the machine is suspended or on Ctrl-Z."""

@@ -161,7 +161,7 @@ def test_killed_driver_is_followed_by_the_next_attempt(settings: Settings) -> No
         assert len(parents) == len(committed), "two epochs have one parent"
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_restarted_control_plane_adopts_the_driver(settings: Settings) -> None:
     with control_plane(settings) as plane:
         plane.submit("run")
@@ -179,7 +179,7 @@ def test_restarted_control_plane_adopts_the_driver(settings: Settings) -> None:
 
 
 @pytest.mark.long  # the end of an adopted driver is tested above
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_driver_that_died_during_an_outage_is_detected(settings: Settings) -> None:
     with control_plane(settings) as plane:
         plane.submit("run")
@@ -191,7 +191,7 @@ def test_driver_that_died_during_an_outage_is_detected(settings: Settings) -> No
         plane.wait_for_epochs()
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_zombie_driver_is_fenced_by_its_successor(settings: Settings) -> None:
     """On a slow machine the successor may be lost as well, and be replaced itself."""
     no_kill = QUICK.model_copy(update={"kill_lost_drivers": False, "lease_seconds": 3})
@@ -213,7 +213,7 @@ def test_zombie_driver_is_fenced_by_its_successor(settings: Settings) -> None:
 
 
 @pytest.mark.long  # lost but not killed: above; killed: below; the decision: test_supervision_decisions.py
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_lost_driver_is_killed(settings: Settings) -> None:
     with control_plane(settings, QUICK.model_copy(update={"lease_seconds": 1.5})) as plane:
         plane.submit("run")
@@ -224,7 +224,7 @@ def test_lost_driver_is_killed(settings: Settings) -> None:
         plane.wait_for_epochs()
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_unreported_crash_is_explained_by_exit_code_and_log(settings: Settings) -> None:
     with control_plane(settings) as plane:
         plane.submit("crash", RESTART | {"max_restarts": 1})
@@ -246,7 +246,7 @@ def test_permanent_failure_is_not_retried(settings: Settings) -> None:
         assert plane.get()["failure"]["message"] == "no column delay"
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_temporary_failure_is_retried_and_then_reported(settings: Settings) -> None:
     failure = {"type": "source-error", "message": "no folder", "traceback": "Traceback: the author's own"}
     with control_plane(settings) as plane:
@@ -256,7 +256,7 @@ def test_temporary_failure_is_retried_and_then_reported(settings: Settings) -> N
         assert plane.get()["failure"]["traceback"] == "Traceback: the author's own"
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_driver_that_does_not_stop_is_killed(settings: Settings) -> None:
     with control_plane(settings, QUICK.model_copy(update={"stop_seconds": 1})) as plane:
         plane.submit("ignore-stop")
@@ -278,7 +278,7 @@ def test_environment_that_cannot_run_drivers_is_reported(settings: Settings, mon
         assert "JAVA_HOME" in plane.get()["failure"]["message"]
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_control_plane_stands_by_while_another_holds_the_data_folder(settings: Settings) -> None:
     holding = f"""
 from pathlib import Path

@@ -353,7 +353,9 @@ def test_nothing_is_launched_or_given_up_while_the_launcher_fails(subject: Subje
     eventually(launched)
 
 
-def test_remains_of_an_ended_driver_are_removed_immediately(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resources_of_an_ended_driver_are_removed_immediately(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A pod exists until it is removed."""
     subject.driver.begin_attempt()
     subject.driver.finish(None)

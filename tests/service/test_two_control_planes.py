@@ -102,7 +102,7 @@ def test_bundle_is_served_by_both_control_planes_and_expires(plane_a: Plane, pla
     assert store(plane_a).list("exports") == []
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_upload_continues_on_the_other_control_plane(plane: Plane, plane_a: Plane, plane_b: Plane) -> None:
     with_state(plane)
     bundle = exported(plane)

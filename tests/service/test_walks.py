@@ -116,18 +116,18 @@ def check_walk(verb: str, files: set[str]) -> None:
     assert set(listed) <= files
 
 
-def test_walk_of_a_read(app: FastAPI, plane: Plane) -> None:
+def test_documented_walk_of_a_read_matches_the_executed_files(app: FastAPI, plane: Plane) -> None:
     plane.application()
     check_walk("Read", executed(app, plane, "GET", "/v1/applications/flights/executions"))
 
 
-def test_walk_of_a_submit(app: FastAPI, plane: Plane) -> None:
+def test_documented_walk_of_a_submit_matches_the_executed_files(app: FastAPI, plane: Plane) -> None:
     artifact = plane.artifact()
     body = {"name": "flights", "artifact": artifact, "parameters": {"out": "/data/flights"}}
     check_walk("Submit", executed(app, plane, "POST", "/v1/applications", **body))
 
 
-def test_walk_of_a_lookup(app: FastAPI, plane: Plane) -> None:
+def test_documented_walk_of_a_lookup_matches_the_executed_files(app: FastAPI, plane: Plane) -> None:
     plane.application()
     StateDriver(plane).epoch((DELAYS, [route("JFK", "LAX", 1, 2.5)]))
     plane.get(f"{KEYS}JFK,LAX", min_epoch=1)  # waits until the replica has the epoch
@@ -135,7 +135,7 @@ def test_walk_of_a_lookup(app: FastAPI, plane: Plane) -> None:
     check_walk("Look-up", executed(app, plane, "GET", f"{KEYS}JFK,LAX", times=2))
 
 
-def test_walk_of_a_fork(app: FastAPI, plane: Plane) -> None:
+def test_documented_walk_of_a_fork_matches_the_executed_files(app: FastAPI, plane: Plane) -> None:
     plane.application()
     driver = plane.driver()
     driver.running()
@@ -144,7 +144,7 @@ def test_walk_of_a_fork(app: FastAPI, plane: Plane) -> None:
     check_walk("Fork", executed(app, plane, "POST", "/v1/applications/flights/fork", **body))
 
 
-def test_files_executed_by_every_request(app: FastAPI, plane: Plane) -> None:
+def test_documented_files_of_every_request_match_the_executed_ones(app: FastAPI, plane: Plane) -> None:
     plane.application(start=False)
     files = executed(app, plane, "GET", "/v1/applications/flights")
     files |= executed(app, plane, "DELETE", "/v1/applications/flights")

@@ -355,7 +355,7 @@ def test_pool_that_is_closed_or_does_not_lead_has_no_workers(bench: Workbench) -
     assert pool.figures == SpareFigures(limit=2)
 
 
-def test_open_pool_takes_steps_in_the_background(bench: Workbench) -> None:
+def test_open_pool_runs_its_steps_in_the_background(bench: Workbench) -> None:
     if isinstance(bench, Children):
         pytest.skip("only a process of one thread forks")
     pool = pool_of(bench)

@@ -19,7 +19,7 @@ def members(*keys: str, age: float = 1.0, ready: bool = True) -> list[Member[str
     return [Member(key, age, ready) for key in keys]
 
 
-def test_places_are_shared_by_the_keys_requested_last() -> None:
+def test_slots_are_shared_by_the_most_recently_requested_keys() -> None:
     assert target_keys([], "usual", 2) == ["usual", "usual"]
     assert target_keys(["a", "b"], "usual", 3) == ["a", "b", "a"]
     assert target_keys(["a"], "usual", 0) == []

@@ -58,7 +58,7 @@ def undisturbed() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("point", alternate_points(1))
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_drain_outputs_everything_once_despite_faults(point: str, undisturbed: dict[str, Any]) -> None:
     error = Fenced("the driver has died") if point in DRIVER else OSError("the disk has failed")
     life, fired = run(point, error)

@@ -154,7 +154,7 @@ def undisturbed() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("point", [QUERY_POINT, *alternate_points(0)])
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_windows_timers_and_queries_output_once_despite_faults(point: str, undisturbed: dict[str, Any]) -> None:
     error = Fenced("the driver has died") if point in DRIVER else OSError("the disk has failed")
     life, has_fired = run(point, error)

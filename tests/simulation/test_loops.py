@@ -107,7 +107,7 @@ TASKS = [*point_names(task_points), "T3.loop.records-durable"]
 
 
 @pytest.mark.parametrize("point", [*DRIVER, *TASKS])
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_records_in_flight_survive_faults(point: str) -> None:
     error = Fenced("the driver has died") if point in DRIVER else OSError("the disk has failed")
     found, fired = run_with_fault(point, error, aligned=len(point) % 2 == 0)

@@ -93,7 +93,7 @@ class Application:
         return {row["k"]: {**row, **{shown.name: value for shown, value in table.shown_of(row)}} for row in rows}
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_added_mean_counts_rows_since_the_upgrade(spark: SparkSession, tmp_path: Path) -> None:
     application = Application(spark, tmp_path)
     application.receive(("a", 10), ("a", 20))
@@ -125,7 +125,7 @@ def test_added_mean_counts_rows_since_the_upgrade(spark: SparkSession, tmp_path:
     assert application.state()["a"]["mean"] == 30.0
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_another_argument_is_accepted_for_one_upgrade(spark: SparkSession, tmp_path: Path) -> None:
     application = Application(spark, tmp_path)
     application.receive(("a", 5), ("a", 9))
@@ -194,7 +194,7 @@ def test_only_aggregates_of_existing_keys_are_partial() -> None:
     assert (empty.partial, empty.problems) == ((), ()) and continued(durable, cached, None, 7) == durable
 
 
-def test_a_shown_column_is_partial() -> None:
+def test_a_computed_column_is_partial_if_its_parts_are() -> None:
     mean = Quotient(name="mean", dividend="mean_sum", divisor="mean_count")
     table = aggregate("n bigint", "mean_sum bigint", "mean_count bigint", shown=(mean,))
     (change,) = compare([aggregate("n bigint")], [table], acceptance=Acceptance(partial=("totals.mean",)))

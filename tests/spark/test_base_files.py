@@ -130,7 +130,7 @@ def counted(request: pytest.FixtureRequest) -> SnapshotStore:
 
 @pytest.mark.parametrize("backend", [HeapBackend, LmdbBackend])
 @pytest.mark.parametrize("parallelism", [8, 5, 3])
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 @pytest.mark.claim(
     "docs/operations/scale.md: All subtasks together read the bases of a large state table once, at any parallelism."
 )
@@ -150,7 +150,7 @@ def test_all_subtasks_together_read_the_state_once(
     "docs/operations/scale.md: Of a small state table every subtask reads every base as a whole",
     "docs/operations/scale.md: Small means less than about 8 MiB in memory for each column, at 128 key groups.",
 )
-def test_every_subtask_reads_small_bases_as_a_whole(
+def test_every_subtask_reads_small_bases_completely(
     counted: SnapshotStore, tmp_path: Path, parallelism: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(base_files, "LEAST_CHUNK_BYTES", LEAST_CHUNK_BYTES)
@@ -177,7 +177,7 @@ def _read_by_this_process() -> int:
 
 
 @pytest.mark.parametrize("ranges", [8, 3])
-def test_other_ranges_read_the_state_once(counted: SnapshotStore, ranges: int) -> None:
+def test_subtasks_with_other_ranges_read_the_state_once(counted: SnapshotStore, ranges: int) -> None:
     """As in compaction of grown state, and in re-keying."""
     rows = state()
     chain = Chain(AT, bases(counted, rows), ())
@@ -285,7 +285,9 @@ def test_key_groups_without_rows_have_no_row_group_and_large_ones_several(tmp_pa
 
 
 @pytest.mark.parametrize("count", [0, 1, 500, 10_000, 40_000, 60_000])
-def test_a_base_of_small_key_groups_is_read_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int) -> None:
+def test_a_base_of_small_key_groups_is_read_completely(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int
+) -> None:
     monkeypatch.setattr(base_files, "LEAST_CHUNK_BYTES", 4 << 10)
     rows = _between(state(count), 0, 31)
     store = SnapshotStore(str(tmp_path))

@@ -65,7 +65,7 @@ def rows(table: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("backend", ["heap", pytest.param("lmdb", marks=pytest.mark.long)])
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_every_key_reads_broadcast_state_also_after_a_rescale(spark: SparkSession, backend: str) -> None:
     with Harness(build(), spark, configuration(2, backend)) as test:
         users = [f"u{number}" for number in range(6)]

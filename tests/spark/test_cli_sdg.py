@@ -88,7 +88,9 @@ def overlap(first: Box, second: Box) -> bool:
     return not apart
 
 
-def test_a_refusal_is_one_sentence_and_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_program_prints_one_sentence_and_sets_the_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     head = "from __future__ import annotations\nfrom epochal.programs import *\n"
     body = "    n: Partial[Counter[str]]\n\n    @entry\n    def seen(self, word: str) -> None:\n        print(word)\n"
     file = tmp_path / "refused.py"

@@ -41,7 +41,7 @@ def by_key(rows: list[dict[str, Any]]) -> dict[str, tuple[Any, ...]]:
     return {row["k"]: tuple(row[name] for name in ("every", "once", "distinct", "total")) for row in rows}
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_collected_values_are_the_same_for_every_reader(spark: SparkSession) -> None:
     price = Decimal("0.10")
     with Harness(build(), spark, Configuration(state_backend="lmdb", epoch_interval_seconds=0)) as test:

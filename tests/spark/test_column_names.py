@@ -84,7 +84,7 @@ def build(folder: Path) -> Pipeline:
 
 
 @pytest.mark.parametrize("parallelism", [2, pytest.param(3, marks=pytest.mark.long)])
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_special_names_work_in_every_role(spark: SparkSession, tmp_path: Path, parallelism: int) -> None:
     """With 2 subtasks, operators use the shuffle of Spark's aggregation; with 3, they do not."""
     pq.write_table(pa.table({KEY: ["ann"], "kno.wn": ["here"]}), tmp_path / "known.parquet")

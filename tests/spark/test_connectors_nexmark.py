@@ -136,7 +136,7 @@ def test_partitions_alternate_and_lag_by_the_skew() -> None:
     assert behind == [timedelta(seconds=number // 50 % 3) for number in range(300)]
 
 
-def test_share_of_every_kind_of_event_is_late() -> None:
+def test_every_kind_of_event_has_a_share_of_late_rows() -> None:
     late = events(0, 50_000, late_share=0.05, late_by="90 seconds")
     moved = pc.not_equal(late["dateTime"], events(0, 50_000)["dateTime"])
     assert 0.045 < pc.mean(moved).as_py() < 0.055

@@ -54,7 +54,7 @@ def rows(table: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("backend", ["heap", pytest.param("lmdb", marks=pytest.mark.long)])
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_chain_with_a_shared_operator_gives_both_outputs(spark: SparkSession, backend: str) -> None:
     with Harness(build(), spark, Configuration(state_backend=backend, epoch_interval_seconds=0)) as test:
         first = test.epoch(events=[("ann", "tea", 3), ("bob", "rum", 5), ("ann", "jam", 4)])
@@ -83,7 +83,7 @@ def test_state_survives_a_restart_and_an_aborted_epoch_leaves_no_trace(spark: Sp
 
 
 @pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.long), 3])
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_any_parallelism_gives_the_same_result(spark: SparkSession, parallelism: int) -> None:
     """3 does not divide the maximum, so that the aggregate needs a separate shuffle."""
     configuration = Configuration(parallelism=parallelism, state_backend="heap", epoch_interval_seconds=0)
@@ -106,7 +106,7 @@ class Sums(KeyedProcess):
 
 
 @pytest.mark.parametrize("parallelism", [2, pytest.param(3, marks=pytest.mark.long)])
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_keys_with_nulls_are_the_groups_of_sparks_batch(spark: SparkSession, parallelism: int, run_seed: int) -> None:
     """Any column of a key may be null. With 2 subtasks, operators use the shuffle of Spark's aggregation; with 3,
     they do not."""
@@ -138,7 +138,7 @@ def test_keys_with_nulls_are_the_groups_of_sparks_batch(spark: SparkSession, par
             assert found == expected
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_epoch_without_rows_runs_due_work(spark: SparkSession) -> None:
     pipeline = Pipeline("reminders")
     keyed = pipeline.read("events", generator.source({"name": "cast(id as string)", "n": "id"})).key_by("name")

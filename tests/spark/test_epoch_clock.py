@@ -188,7 +188,7 @@ def test_head_in_the_future_is_a_warning_that_names_the_rollback() -> None:
 
 
 @given(st.integers(-YEAR, YEAR), st.integers(0, HOUR), st.floats(0, 1))
-def test_deviation_excludes_the_duration_of_the_call(error: int, took: int, at: float) -> None:
+def test_clock_deviation_excludes_the_duration_of_the_call(error: int, took: int, at: float) -> None:
     reference = NOON + int(took * at)  # read at some moment of the call
     found = deviation_of(NOON + error, NOON + took + error, reference)
     assert abs(found) <= abs(error) and found * error >= 0

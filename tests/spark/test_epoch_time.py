@@ -26,7 +26,7 @@ def in_columns(frame: DataFrame) -> DataFrame:
     return frame.withColumns({"column": epoch_time(), "hour": F.date_trunc("hour", epoch_time())})
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_epoch_time_is_the_time_of_the_epoch_in_every_expression(spark: SparkSession) -> None:
     pipeline = Pipeline("times")
     events = pipeline.read("events", generator.source(ROWS))

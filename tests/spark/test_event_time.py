@@ -66,7 +66,7 @@ def test(spark: SparkSession) -> Iterator[Harness]:
         yield harness
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_rows_fire_one_epoch_after_their_time_and_late_rows_are_counted(test: Harness) -> None:
     shown = test.epoch(at=NOON, events=rows(0, 20, 30))
     assert ids(shown["first"]) == [] and test.watermark("ts") is None
@@ -87,7 +87,7 @@ def test_rows_fire_one_epoch_after_their_time_and_late_rows_are_counted(test: Ha
     assert test.counts.late_rows == {"first": 1} and test.watermark("first") == at(25)
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_rejected_rows_are_removed_for_every_reader(test: Harness) -> None:
     shown = test.epoch(at=NOON, events=rows(0, None, 3600, 3601))
     assert sum(shown["accepted"]["n"].to_pylist()) == 2 == test.state("first").num_rows
@@ -98,7 +98,7 @@ def test_rejected_rows_are_removed_for_every_reader(test: Harness) -> None:
     assert test.watermark("ts") == at(3590)
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_input_of_operators_is_observed_once_for_each_operator(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,7 +136,7 @@ def test_on_reject_fail_aborts_the_epoch(spark: SparkSession) -> None:
 
 
 @pytest.mark.long  # without Spark: tests/unit/property/test_event_time_chains.py
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_lagging_partition_is_not_late(spark: SparkSession, tmp_path: Path) -> None:
     """Row-wise verbs keep the partitions, even if they drop columns. A union of streams is a single partition."""
     pipeline = Pipeline("bids")
@@ -257,7 +257,7 @@ def test_counts_are_exact_when_stages_are_computed_again(spark: SparkSession, tm
             test.spark.conf.set(ALL_ATTEMPTS_OBSERVED, "false")
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_late_rows_of_a_join_are_separate_streams_with_their_columns(spark: SparkSession) -> None:
     pipeline = Pipeline("late")
     left = pipeline.read("left", generator.source({**ROWS, "v": "1"})).with_watermark("ts", "0 seconds", name="l")

@@ -43,7 +43,7 @@ def begun(**options: Any) -> tuple[Pipeline, Stream, Any]:
     )
 
 
-def test_a_loop_is_closed_once_and_read() -> None:
+def test_a_loop_must_be_closed_once_and_read() -> None:
     pipeline, rows, loop = begun()
     both = rows.union(loop)
     both.write("out", console.sink())
@@ -130,7 +130,7 @@ def file(path: str, rows: int) -> FileReference:
     return FileReference(path=path, sha256="0" * 64, bytes=1, rows=rows)
 
 
-def test_slices_take_from_the_front_and_leave_the_rest() -> None:
+def test_slices_take_the_oldest_records_and_leave_the_rest() -> None:
     handle = _handle(file("a", 3), file("b", 4))
     held = held_after(None, None, [handle], COLUMNS, rounds=False)
     assert held.rows == 7
@@ -203,7 +203,7 @@ def test_stream_that_closes_a_loop_must_have_its_columns() -> None:
         closing.table(rows.append_column("more", [[1]]))
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 @pytest.mark.claim("SDG, table 1, iteration")
 def test_loop_on_spark_equals_a_search_in_memory(spark: SparkSession) -> None:
     """A column of another type is refused."""
@@ -230,7 +230,7 @@ def test_loop_on_spark_equals_a_search_in_memory(spark: SparkSession) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_rounds_on_spark_have_the_hop_of_the_round(spark: SparkSession) -> None:
+def test_records_of_each_round_on_spark_carry_its_hop_number(spark: SparkSession) -> None:
     """Other tests run the same loop on the engine without Spark. Here Spark computes the hop."""
     with Harness(rounds(max_hops=1).graph(), spark=spark) as test:
         test.epoch(rows=[{"name": "a", "n": 9}, {"name": "b", "n": 1}])

@@ -85,8 +85,8 @@ IN_EVERY_RUN = ("aggregate", "windows", "drop_duplicates", "top", "process")
 
 
 @pytest.mark.parametrize("verbs", [IN_EVERY_RUN, pytest.param(tuple(VERBS), marks=pytest.mark.long)], ids=len)
-@pytest.mark.by_turns(3)
-def test_keys_are_found_in_another_case(spark: SparkSession, verbs: tuple[str, ...]) -> None:
+@pytest.mark.alternating(3)
+def test_key_columns_are_found_case_insensitively(spark: SparkSession, verbs: tuple[str, ...]) -> None:
     pipeline = Pipeline("case")
     rows = pipeline.read("rows", generator.source(COLUMNS)).with_watermark("AT", "10 seconds")
     for sink in verbs:

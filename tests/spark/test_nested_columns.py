@@ -96,7 +96,7 @@ def row(user: str, hours: float, tags: list[str | None], price: str = "1.0000000
 
 
 @pytest.mark.parametrize("backend", ["heap", pytest.param("lmdb", marks=pytest.mark.long)])
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_nested_values_go_through_streams_and_every_kind_of_state(spark: SparkSession, backend: str) -> None:
     with Harness(build(), spark, Configuration(state_backend=backend, epoch_interval_seconds=0)) as test:
         test.epoch(rows=[row("ann", 1, ["a", None]), row("bob", -2.5, [])])

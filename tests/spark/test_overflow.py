@@ -135,7 +135,7 @@ def test_permanent_failure_is_neither_retried_nor_printed_with_traces(tmp_path: 
     assert len(printed) < 1_000, printed
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_sum_over_changes_may_overflow_within_an_epoch(spark: SparkSession) -> None:
     """The old value is retracted and the new one added: both fit, and so does the result."""
     pipeline = Pipeline("p")

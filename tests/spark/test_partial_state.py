@@ -86,7 +86,7 @@ def configuration(parallelism: int) -> Configuration:
     return Configuration(parallelism=parallelism, max_parallelism=8, epoch_interval_seconds=0)
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 @pytest.mark.claim("SDG, 4.2, rule 5")
 def test_answers_of_all_instances_are_merged(spark: SparkSession) -> None:
     with Harness(build(Similar), spark, configuration(3)) as test:

@@ -229,7 +229,7 @@ def test_aggregates_that_do_not_fit_the_input_are_refused_by_name(
 
 
 @pytest.mark.parametrize("function", ["max", "min"])
-def test_a_value_by_its_order_is_sorted_and_shuffled_once(
+def test_max_by_and_min_by_sort_and_shuffle_the_value_once(
     spark: SparkSession, capsys: pytest.CaptureFixture[str], function: str
 ) -> None:
     """The value is not copied, and no hash is computed of rows that are not selected."""

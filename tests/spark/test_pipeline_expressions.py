@@ -36,7 +36,7 @@ def test_expressions_are_shown_as_an_author_writes_them() -> None:
         lambda f: f.udf(lambda value: value * 2, "bigint")("x"),
     ],
 )
-def test_expressions_replay_as_sparks_own(spark: SparkSession, make: Callable[[Any], Any]) -> None:
+def test_recorded_expressions_equal_those_of_spark(spark: SparkSession, make: Callable[[Any], Any]) -> None:
     frame = spark.createDataFrame([(1, "a"), (2, "b"), (3, None)], "x long, s string")
     recorded = make(F)
     recorded_again = recorded if "lambda" in str(recorded) else pickle.loads(pickle.dumps(recorded))
@@ -44,13 +44,13 @@ def test_expressions_replay_as_sparks_own(spark: SparkSession, make: Callable[[A
     assert got.collect() == frame.select(make(SF).alias("value")).collect()
 
 
-def test_functions_inside_transform_are_sparks_own(spark: SparkSession) -> None:
+def test_functions_inside_transform_are_those_of_spark(spark: SparkSession) -> None:
     with with_spark():
         frame = spark.range(4).where(F.col("id") > 1)
     assert frame.count() == 2
 
 
-def test_refusals_name_the_fix(spark: SparkSession) -> None:
+def test_error_messages_name_the_fix(spark: SparkSession) -> None:
     with pytest.raises(PipelineError, match="use & for 'and'"):
         assert F.col("x") > 1 and F.col("x") < 3
     with pytest.raises(PipelineError, match="from epochal import functions as F"):

@@ -85,7 +85,7 @@ def test_exception_of_a_call_is_its_answer_and_its_writes_stay() -> None:
         assert {each["key"]: each["value"] for each in life.state("seen")} == {"a": 2}
 
 
-def test_removed_elements_have_no_row_and_removing_none_is_no_change() -> None:
+def test_removed_elements_have_no_row_and_removing_a_missing_one_changes_nothing() -> None:
     made = Pipeline("words")
     words = made.program(Words, name="w")
     words.feed("add", made.read("rows", generator.source(dict.fromkeys(CALLS.names, "id"))), order_by="at")
@@ -123,7 +123,7 @@ class Totals:
         return self.totals.get(word, 0)
 
 
-def test_epochs_of_additions_equal_calls_one_by_one() -> None:
+def test_combined_additions_equal_sequential_calls() -> None:
     """Also for sums that exceed 64 bits within an epoch or did so before it."""
     entries, plain = ("vote", "counted"), Totals()
     epochs = [
@@ -172,7 +172,7 @@ class Rising:
 
 
 @pytest.mark.parametrize("entries", [("vote", "leave"), ("vote", "leave", "take")])
-def test_counts_that_only_rise_are_sent_as_sums(entries: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_non_negative_additions_are_sent_as_sums(entries: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """One row for each key; separate rows if calls may subtract, and if a sum would exceed 64 bits."""
     plain, rows_of_sums = Rising(), set()
 
@@ -350,7 +350,7 @@ def test_upgrade_cannot_confuse_equal_instances_with_parts_of_a_sum() -> None:
                 life.upgrade(votes(*entries, of=after))
 
 
-def test_exception_of_an_instance_is_the_answer_after_the_barrier() -> None:
+def test_global_access_returns_the_exception_of_an_instance() -> None:
     """Only one instance of the counts has overflowed."""
     entries = ("vote", "counted")
     with Life(votes(*entries), dict.fromkeys(entries, CALLS), parallelism=3) as life:

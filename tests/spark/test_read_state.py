@@ -107,7 +107,7 @@ def test_field_of_a_partial_column_has_its_first_epoch(spark: SparkSession, tmp_
     assert sorted(map(tuple, state.collect())) == [("JFK", 1, 4, 2.0, None, None), ("LAX", 1, 1, 6.0, 3, 2.0)]
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_expired_rows_are_omitted_in_any_time_zone(spark: SparkSession, tmp_path: Path) -> None:
     # The night in which the clocks of the session's time zone are set back.
     began, minute = datetime(2013, 11, 3, 5, 30, tzinfo=UTC), 60_000_000

@@ -160,7 +160,7 @@ def test_verbs_over_the_rows_of_an_epoch_are_refused(spark: SparkSession, case: 
         (lambda s, t: s.select("k", "row_number() AS n"), "key_by(..).top(..)"),
     ],
 )
-def test_refusals_of_spark_are_reported_with_the_operator(spark: SparkSession, verb: Verb, advice: str) -> None:
+def test_errors_of_spark_are_reported_with_the_operator(spark: SparkSession, verb: Verb, advice: str) -> None:
     pipeline = Pipeline("cut")
     verb(*read(pipeline)).write("out", console.sink())
     with pytest.raises(PipelineError) as refused:

@@ -15,7 +15,7 @@ from epochal.service.catalog.standalone import standalone_catalog
 ARTIFACT = "0" * 64
 
 
-def test_verbs_before_a_sink_are_omitted_with_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_verbs_before_an_omitted_sink_are_omitted(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "rows.json").write_text('{"k": "a", "v": 1}\n{"k": "a", "v": 2}\n')
     pipeline = Pipeline("shadow")
     rows = pipeline.read("rows", files.source(str(tmp_path / "rows.json"), format="json", schema="k string, v long"))

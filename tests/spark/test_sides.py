@@ -87,7 +87,7 @@ def shape(pipeline: Pipeline) -> tuple[list[str], list[str], list[str]]:
     return [name(id) for id in found.shared], [name(id) for id in found.drained], sorted(map(name, found.unread))
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_every_kind_of_function_can_write_to_sides(spark: SparkSession) -> None:
     pipeline, rows = started()
     alerts = rows.key_by("user").process(Alerts)

@@ -85,7 +85,7 @@ def by_subtask(table: Any) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize("backend", ["heap", pytest.param("lmdb", marks=pytest.mark.long)])
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_operator_state_is_redistributed_round_robin_by_a_rescale(spark: SparkSession, backend: str) -> None:
     with Harness(build(Kept), spark, configuration(2, backend)) as test:
         held = by_subtask(test.epoch(rows=given(*range(8)))["out"])
@@ -104,8 +104,8 @@ def test_operator_state_is_redistributed_round_robin_by_a_rescale(spark: SparkSe
         assert sorted(row["id"] for row in rows) == list(range(12))
 
 
-@pytest.mark.by_turns(2)
-def test_rewritten_list_keeps_no_old_elements(spark: SparkSession) -> None:
+@pytest.mark.alternating(2)
+def test_rewritten_list_contains_no_old_elements(spark: SparkSession) -> None:
     with Harness(build(Batches, size=5), spark, configuration(2)) as test:
         returned = test.epoch(rows=given(*range(8)))["out"].num_rows
         assert returned == 0
@@ -117,7 +117,7 @@ def test_rewritten_list_keeps_no_old_elements(spark: SparkSession) -> None:
         assert sorted(ids + kept) == list(range(16))
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_union_state_is_read_by_all_subtasks_and_written_by_its_own(spark: SparkSession) -> None:
     with Harness(build(KeptByAll), spark, configuration(2)) as test:
         test.epoch(rows=given(*range(6)))

@@ -91,7 +91,7 @@ def rows(spark: SparkSession) -> DataFrame:
         lambda rows: rows.with_column("v", "v + 1").with_column("v", "v + 1").drop("k").select("v AS k"),
     ],
 )
-def test_verbs_are_one_statement(verb: Verbs, rows: DataFrame) -> None:
+def test_chained_verbs_become_one_sql_statement(verb: Verbs, rows: DataFrame) -> None:
     _, is_statement = by_statement(lengthened(verb), rows)
     assert is_statement
 
@@ -105,7 +105,7 @@ def test_verbs_are_one_statement(verb: Verbs, rows: DataFrame) -> None:
         lambda rows: rows.select("v").where("k = 'a'"),  # Spark resolves k below the selection
     ],
 )
-def test_verbs_with_another_meaning_in_sql_are_not_one_statement(verb: Verbs, rows: DataFrame) -> None:
+def test_verbs_with_another_meaning_in_sql_are_not_translated(verb: Verbs, rows: DataFrame) -> None:
     _, is_statement = by_statement(lengthened(verb), rows)
     assert not is_statement
 
@@ -129,7 +129,7 @@ def test_verb_reports_missing_columns(rows: DataFrame) -> None:
     assert frame_of(graph, rows, statements, frozenset()).collect()
 
 
-def test_chain_ends_at_a_stream_that_others_read() -> None:
+def test_chain_ends_at_a_stream_with_other_readers() -> None:
     def verbs(rows: Stream) -> Stream:
         first = rows.where("1 = 1").where("2 = 2")
         one, other = first.where("3 = 3").where("4 = 4"), first.where("5 = 5").transform(lambda frame: frame)
@@ -155,6 +155,6 @@ def test_chain_ends_at_a_stream_that_others_read() -> None:
         (F.col("a").cast("int") != F.lit(None), "(CAST((a\n) AS int) != NULL)"),
     ],
 )
-def test_sql_text_of_expressions(expression: Any, text: str | None) -> None:
+def test_expressions_are_translated_to_sql_text(expression: Any, text: str | None) -> None:
     assert isinstance(expression, Expression)
     assert sql_text(expression) == text

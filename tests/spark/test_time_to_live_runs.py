@@ -83,7 +83,7 @@ def visits_of(**time_to_live: Any) -> Pipeline:
     return found
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_upgrades_add_and_change_the_time_to_live_of_an_aggregate(spark: SparkSession) -> None:
     def at(minutes: float, *users: str) -> dict[str, int]:
         shown = test.epoch(at=NOON + timedelta(minutes=minutes), visits=visits(*((user, 0) for user in users)))

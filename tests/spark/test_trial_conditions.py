@@ -33,7 +33,7 @@ def orders_in(folder: Path, available_now: bool, **configured: Any) -> Execution
     )
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_trial_uses_the_epoch_times_of_the_manifests(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number, name in enumerate(("ann", "bob")):

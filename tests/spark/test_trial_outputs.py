@@ -34,7 +34,7 @@ def compared(spark: SparkSession, folder: Path, before: list, after: list, **mor
     return compare_outputs(spark, "out", len(before), *sides)
 
 
-def test_order_of_rows_is_ignored(spark: SparkSession, tmp_path: Path) -> None:
+def test_trial_comparison_ignores_the_order_of_rows(spark: SparkSession, tmp_path: Path) -> None:
     rows = [{"name": "a", "n": 1}, {"name": "b", "n": None}, {"name": "a", "n": 1}]
     found = compared(spark, tmp_path, rows, rows[::-1])
     assert found.same
@@ -64,7 +64,7 @@ def test_maps_and_lists_are_compared(spark: SparkSession, tmp_path: Path) -> Non
     assert {example["row"]["tags"]["x"] for example in found.examples} == {1, 2}
 
 
-def test_decimals_keep_their_digits(spark: SparkSession, tmp_path: Path) -> None:
+def test_decimals_are_compared_with_all_digits(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("total", pa.decimal128(30, 2))])
     before, after = ([{"total": Decimal(f"12345678901234567890.1{cent}")}] for cent in (1, 2))
     found = compared(spark, tmp_path, before, after, schema=schema)

@@ -255,7 +255,7 @@ def _resolved(answers: list[str], monkeypatch: pytest.MonkeyPatch, local: bool =
     "answers",
     [["169.254.169.254"], ["93.184.216.34", "fe80::1"], ["93.184.216.34", "93.184.216.35", "64:ff9b::7f00:1"]],
 )
-def test_a_name_with_one_refused_address_is_refused(answers: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_name_with_one_refused_address_is_refused(answers: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInput, match="own machine or link"):
         _resolved(answers, monkeypatch)
     assert _resolved(answers, monkeypatch, local=True) == answers[0]
@@ -330,7 +330,7 @@ def test_addresses_added_to_an_interface_later_are_refused() -> None:
     assert done.stdout == "checked\n", done.stderr
 
 
-def test_no_address_is_allowed_when_the_check_gets_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_address_is_allowed_when_the_check_cannot_open_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> socket.socket:
         raise OSError(24, "Too many open files")
 

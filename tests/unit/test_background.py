@@ -212,7 +212,7 @@ def test_a_worker_does_one_piece_of_work_at_a_time_and_survives_failures(caplog:
     assert not worker.begin(lambda: None)
 
 
-def test_a_worker_that_never_worked_stops() -> None:
+def test_a_worker_without_work_stops() -> None:
     assert BackgroundWorker("idle").stop(10)
 
 

@@ -167,7 +167,7 @@ def test_an_empty_list_shows_how_to_submit() -> None:
     assert "epochal submit" in drawn(application_table([]))
 
 
-def test_a_listed_application_is_an_application() -> None:
+def test_listed_applications_have_the_type_application() -> None:
     assert isinstance(application("flights"), Application)
 
 

@@ -128,7 +128,7 @@ VAGUE_NAMES = {"told", "given", "wanted", "made", "looked_at"}
 """Names that tell the origin of a value, not its meaning; docs/concepts/glossary.md lists the terms."""
 
 
-def test_names_describe_their_value() -> None:
+def test_shipped_modules_use_no_vague_names() -> None:
     vague = {}
     for path in shipped_modules():
         names = set()

@@ -116,7 +116,7 @@ TARGET = Target(
         (("delete", None, None), "'id' takes no null"),
     ],
 )
-def test_rows_that_the_table_would_refuse_are_named(row: Any, message: str) -> None:
+def test_rows_that_violate_the_table_schema_are_named(row: Any, message: str) -> None:
     table = rows(Writing("t", keys=("id",), operation="does"), ("upsert", 1, "é漢字"), row)
     with pytest.raises(SinkError, match=message):
         values.check(table, TARGET, ("id",), "postgresql")

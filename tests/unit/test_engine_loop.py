@@ -291,7 +291,7 @@ def test_the_drain_is_the_last_epoch_after_all_input_has_ended(
         loop.commits.stop()
 
 
-def test_no_drain_opens_when_no_state_waits(tmp_path: Path) -> None:
+def test_no_drain_epoch_opens_without_waiting_state(tmp_path: Path) -> None:
     world = World(SnapshotStore(str(tmp_path)), [(1, 1)])
     participants = Participants({"in": Bounded(world, random.Random(1))}, {"alarm": SimulatedState(world)})
     loop = loop_of(Configuration(parallelism=1, epoch_interval_seconds=0), participants, Alarm(), tmp_path)

@@ -72,7 +72,7 @@ def pause(seconds: float) -> Decision:
     ],
     ids=str,
 )
-def test_decide_returns_the_next_step(changes: dict[str, bool | float | None], decision: Decision) -> None:
+def test_triggers_decide_the_next_step_of_the_loop(changes: dict[str, bool | float | None], decision: Decision) -> None:
     assert decide(replace(AT_REST, **changes)) == decision  # type: ignore[arg-type]
 
 

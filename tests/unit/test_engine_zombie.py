@@ -41,7 +41,7 @@ def run_epoch(catalog: MemoryCatalog, folder: Path) -> list[str]:
     return store.list("main")
 
 
-def test_an_epoch_decided_by_a_successor_keeps_no_file_of_the_zombie(tmp_path: Path) -> None:
+def test_an_epoch_decided_by_a_successor_retains_no_files_of_the_zombie(tmp_path: Path) -> None:
     def overtaken(call: str, landed: bool) -> None:
         if call == "prepare" and not landed:
             row = state.epochs[1]

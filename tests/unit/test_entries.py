@@ -87,7 +87,7 @@ def test_every_call_is_answered_once_through_failures(disruption: Any) -> None:
         assert [row["key"] for row in life.all_of("out")] == ["x"]
 
 
-def test_a_new_branch_takes_the_calls_after_its_snapshot_again() -> None:
+def test_a_new_branch_executes_the_calls_after_its_snapshot_again() -> None:
     with Life(key_value_store(), {ENTRIES: CALL_SCHEMA}) as life:
         for rows in CALLS:
             life.epoch(**{ENTRIES: rows})

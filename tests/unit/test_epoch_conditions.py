@@ -98,7 +98,7 @@ def test_handles_without_due_times_omit_the_field() -> None:
     assert Handle.decode(waiting.encode()) == waiting
 
 
-def test_counts_are_columns_of_the_catalog() -> None:
+def test_epoch_counts_are_columns_of_the_catalog() -> None:
     counts = EpochCounts(rows_in=3, late_rows={"windows": 2}, rejected_rows={"ts": 1})
     assert columns_of(counts).keys() <= set(Epoch.__table__.columns.keys())
     assert EpochCounts.model_validate_json(counts.model_dump_json()) == counts

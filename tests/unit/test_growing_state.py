@@ -70,7 +70,7 @@ def described(build: Callable[[Stream], Stream]) -> GraphDescription:
         (lambda rows: rows.key_by("n").top(3, by="at"), "Operator 'top' keeps rows of every key"),
     ],
 )
-def test_growing_state_gets_a_note(build: Any, message: str) -> None:
+def test_growing_state_is_reported(build: Any, message: str) -> None:
     found = described(build)
     (note,) = found.notes
     first, _, last = message.partition(" .* ")
@@ -90,11 +90,11 @@ def test_growing_state_gets_a_note(build: Any, message: str) -> None:
         lambda rows: rows.drop_duplicates("n", within="1 day"),
     ],
 )
-def test_bounded_state_gets_no_note(build: Any) -> None:
+def test_bounded_state_is_not_reported(build: Any) -> None:
     assert described(build).notes == ()
 
 
-def test_an_aggregate_over_changes_gets_no_note_of_its_own() -> None:
+def test_an_aggregate_over_changes_is_not_reported_separately() -> None:
     found = described(
         lambda rows: (
             rows.key_by("n").aggregate("a", changes=True, c="count(*)").key_by("c").aggregate("b", keys="count(*)")

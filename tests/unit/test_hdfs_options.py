@@ -129,7 +129,7 @@ def lines(text: bytes, size: int, **options: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_lines_do_not_depend_on_the_size_of_the_pieces_read(size: int) -> None:
+def test_lines_do_not_depend_on_the_read_size(size: int) -> None:
     assert lines("é1\r\n\n  \nzwei\n漢3".encode(), size) == ["é1", "zwei", "漢3"]
     assert lines(b"\n# c\nhead\na\n#b\n", size, comment="#", header=True) == ["a"]
     assert lines(b"a||b|c||", size, separator="||") == ["a", "b|c"]

@@ -65,7 +65,7 @@ def dripping(connection: socket.socket, _request: bytes) -> None:
             threading.Event().wait(0.02)
 
 
-def test_a_document_is_read(tmp_path: Path) -> None:
+def test_an_issuer_document_is_read(tmp_path: Path) -> None:
     with answering(http(b'{"keys": []}')) as url:
         assert IssuerDocuments().document(url) == {"keys": []}
 

@@ -41,7 +41,7 @@ def test_every_built_in_aggregate_round_trips_through_a_manifest(name: str) -> N
         assert isinstance(before, Expression) or before == after or list(before) == after, field.name
 
 
-def test_columns_merge_by_the_recorded_functions() -> None:
+def test_columns_are_merged_by_the_recorded_functions() -> None:
     schema = pa.schema([column.to_arrow() for column in PARTIALS])
     one = pa.table([[1, None], [5, None], [7, None]], schema=schema)
     other = pa.table([[2, 1], [-5, 4], [9, 4]], schema=schema)
@@ -76,7 +76,7 @@ def test_a_sum_of_instances_is_null_after_an_overflow() -> None:
     assert merged(sums, *floats)["n"].to_pylist() == [0.75, float("inf")]
 
 
-def test_any_of_equal_instances_is_the_result() -> None:
+def test_any_of_several_equal_instances_is_the_result() -> None:
     any_instance = (MergedColumns(function=ANY, columns={"value": "names"}),)
     one = pa.table({"names": [["a"], None]})
     assert merged(any_instance, one, one) == one

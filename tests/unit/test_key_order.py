@@ -42,7 +42,9 @@ def test_the_last_row_of_each_key_is_found(keys: list[bytes], kind: pa.DataType,
 
 
 @given(KEYS.filter(bool), TYPES, st.sampled_from([1, 3]), st.randoms())
-def test_places_of_keys_among_others(keys: list[bytes], kind: pa.DataType, groups: int, random) -> None:  # type: ignore[no-untyped-def]
+def test_positions_of_keys_among_other_keys_are_found(
+    keys: list[bytes], kind: pa.DataType, groups: int, random
+) -> None:  # type: ignore[no-untyped-def]
     def some() -> list[tuple[int, bytes]]:
         return sorted({(random.randrange(groups), random.choice(keys)) for _ in keys})
 
@@ -59,7 +61,7 @@ def test_places_of_keys_among_others(keys: list[bytes], kind: pa.DataType, group
 
 
 @given(KEYS, TYPES, st.data())
-def test_taken_equals_the_take_of_arrow(keys: list[bytes], kind: pa.DataType, data: st.DataObject) -> None:
+def test_taken_rows_equal_those_of_pyarrow_take(keys: list[bytes], kind: pa.DataType, data: st.DataObject) -> None:
     array = pa.array([b"before", *keys], kind)[1:]
     rows = data.draw(st.lists(st.integers(0, len(keys) - 1), max_size=30)) if keys else []
     width = common_width(array)

@@ -140,7 +140,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("status", "message", "expected", "is_permanent"), REFUSALS)
-def test_refusals_name_the_fix_and_whether_they_are_permanent(
+def test_error_messages_name_the_fix_and_whether_the_error_is_permanent(
     status: int, message: str, expected: str, is_permanent: bool
 ) -> None:
     error = refusal(status, message, "team-a")

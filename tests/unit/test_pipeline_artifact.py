@@ -101,7 +101,7 @@ def test_load_graph_registers_the_module_for_pickling_by_value(tmp_path: Path) -
     assert module in cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
 
 
-def test_every_wrong_parameter_is_listed_without_its_value(tmp_path: Path) -> None:
+def test_every_invalid_parameter_is_listed_without_its_value(tmp_path: Path) -> None:
     message = refusal(file(tmp_path, GOOD), {"row": "secret", "label": 3})
     assert "row: unknown parameter. Did you mean 'rows'?" in message
     assert "rows: Field required." in message

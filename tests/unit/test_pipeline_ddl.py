@@ -51,7 +51,7 @@ def test_a_struct_type_is_accepted_as_a_schema() -> None:
         ("a integr", "State cannot hold integr"),
     ],
 )
-def test_refusals_name_the_state_and_the_fix(schema: str, part: str) -> None:
+def test_error_messages_name_the_state_and_the_fix(schema: str, part: str) -> None:
     with pytest.raises(SchemaError) as caught:
         types(schema)
     assert "State 's'" in caught.value.message

@@ -22,7 +22,7 @@ from tests.kit.program_interpreter import Call, Interpreter
 
 
 @pytest.mark.claim("SDG, 4.2, rule 1", "SDG, 4.2, rule 2", "SDG, 4.2, rule 3", "SDG, 4.2, rule 4", "SDG, 4.2, rule 5")
-def test_collaborative_filtering_is_figure_1_of_the_paper() -> None:
+def test_collaborative_filtering_has_the_dataflow_of_figure_1() -> None:
     """Five task elements: two for a rating, three for a recommendation; the edges with their dispatch."""
     graph = translate(CollaborativeFiltering)
     names = [(task.entry, task.name) for task in graph.tasks]

@@ -217,7 +217,7 @@ def test_task_elements_run_without_the_source_file(tmp_path: Path) -> None:
     assert list(state.changes()) == [((1, 2), 3)]
 
 
-def test_the_stages_are_in_an_order_that_suits_all_entries() -> None:
+def test_stages_are_ordered_for_all_entries() -> None:
     graph = translate(Ways)
     order = [stage.element for stage in graph.stages if stage.element]
     assert order.index("numbers") < order.index("parts") and order.index("names") < order.index("words")

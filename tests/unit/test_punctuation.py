@@ -108,7 +108,7 @@ def test_all_punctuated_sources_join_an_epoch_or_none() -> None:
 
 
 @pytest.mark.claim("Thesis, 3.4.3.1")
-def test_an_epoch_holds_the_same_punctuation_of_all_sources() -> None:
+def test_an_epoch_contains_the_same_punctuation_of_all_sources() -> None:
     pipeline, columns = Pipeline("punctuated"), pa.schema([("n", pa.int64())])
     names = ("left", "right")
     for name in names:

@@ -72,6 +72,6 @@ def test_a_client_that_disconnects_after_its_body_causes_no_error(
 
 
 @pytest.mark.parametrize("headers", [{"content-length": "2"}, {"transfer-encoding": "chunked"}])
-def test_a_client_that_disconnects_within_its_body_is_refused(headers: dict[str, str]) -> None:
+def test_a_client_that_disconnects_while_sending_its_body_is_refused(headers: dict[str, str]) -> None:
     sent = answered(parsing, headers, part(b"{", True), DISCONNECT)
     assert sent[0]["status"] == 400 and b"body-incomplete" in sent[1]["body"]

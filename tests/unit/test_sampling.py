@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kit.lengths import written
-from tests.kit.sampling import END, SEED, is_its_turn, pytest_itemcollected, pytest_runtest_setup, sample
+from tests.kit.sampling import END, SEED, is_selected, pytest_itemcollected, pytest_runtest_setup, sample
 from tests.kit.workers import unit_of, workers
 
 LENGTHS = st.lists(st.integers(1, 100), max_size=30)
@@ -33,18 +33,18 @@ def test_other_seeds_choose_other_tests() -> None:
 
 
 @given(st.text(), st.integers(0, 2**28), st.integers(1, 5))
-def test_each_test_runs_for_one_seed_in_a_cycle_of_turns(test: str, seed: int, turns: int) -> None:
-    assert sum(is_its_turn(test, each, turns) for each in range(seed, seed + turns)) == 1
+def test_alternating_tests_run_for_one_of_n_successive_seeds(test: str, seed: int, runs: int) -> None:
+    assert sum(is_selected(test, each, runs) for each in range(seed, seed + runs)) == 1
 
 
-def test_only_tests_out_of_turn_are_marked_long(request: pytest.FixtureRequest) -> None:
+def test_alternating_tests_that_are_not_selected_are_marked_long(request: pytest.FixtureRequest) -> None:
     seed = request.config.stash[SEED]
     first, second = (
         pytest.Function.from_parent(request.node.parent, name=name, callobj=lambda: None) for name in ("one", "other")
     )
-    turn = next(turns for turns in range(2, 1000) if not is_its_turn(first.nodeid, seed, turns))
-    first.add_marker(pytest.mark.by_turns(turn))
-    second.add_marker(pytest.mark.by_turns(1))
+    period = next(runs for runs in range(2, 1000) if not is_selected(first.nodeid, seed, runs))
+    first.add_marker(pytest.mark.alternating(period))
+    second.add_marker(pytest.mark.alternating(1))
     for item in (first, second):
         pytest_itemcollected(item)
     assert [item.get_closest_marker("long") is not None for item in (first, second)] == [True, False]

@@ -30,5 +30,5 @@ def test_guarantees_name_existing_tests(guarantee: str, tests: str) -> None:
         assert name in names if name else any(found.startswith("test_") for found in names), f"{path}::{name}"
 
 
-def test_guarantees_are_found() -> None:
+def test_guarantees_are_parsed() -> None:
     assert len(guarantees()) > 50

@@ -66,7 +66,7 @@ def test_the_settings_file_may_be_named_by_the_environment(tmp_path: Path) -> No
     assert load(environment={"EPOCHAL_CONFIG": str(file)}).port == 7
 
 
-def test_objects_are_the_path_of_a_json_file_or_a_table(tmp_path: Path) -> None:
+def test_object_settings_are_json_files_or_tables(tmp_path: Path) -> None:
     content = {"image": "epochal:1"}
     path = tmp_path / "kubernetes.json"
     path.write_text(json.dumps(content))
@@ -76,7 +76,7 @@ def test_objects_are_the_path_of_a_json_file_or_a_table(tmp_path: Path) -> None:
     assert by_path.kubernetes is not None and by_path.kubernetes.image == "epochal:1"
 
 
-def test_proxies_are_a_list_or_a_text_with_commas(tmp_path: Path) -> None:
+def test_proxies_are_a_list_or_comma_separated_text(tmp_path: Path) -> None:
     file = written(tmp_path, 'trusted_proxies = ["10.0.0.7", "10.42.0.0/16"]\n')
     assert load(file).trusted_proxies == load(trusted_proxies="10.0.0.7,10.42.0.0/16").trusted_proxies != ()
 

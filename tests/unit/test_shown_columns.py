@@ -53,7 +53,7 @@ def rows() -> list[dict[str, Any]]:
     return [{**full, "tags": ["a", "b"], "prices": [Decimal("99.99"), Decimal("0.02")]}, empty]
 
 
-def test_one_row_and_many_rows_show_the_same() -> None:
+def test_one_row_and_many_rows_are_formatted_equally() -> None:
     assert StateTable.model_validate_json(TABLE.model_dump_json()) == TABLE
     format = RowFormat(TABLE)
     encoded = RowCodec(TABLE.value_schema).encode(pa.Table.from_pylist(rows(), schema=TABLE.value_schema))

@@ -187,7 +187,7 @@ def test_a_row_expires_in_the_epoch_whose_clock_reaches_its_time(store: Snapshot
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_a_difference_marks_rows_that_expired_between_the_snapshots(
     store: SnapshotStore, seed: int, whole: bool
 ) -> None:

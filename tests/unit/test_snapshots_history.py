@@ -95,7 +95,7 @@ def plain(change: KeyChange) -> tuple[EpochKey, Key, Any, Any]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_the_history_of_a_key_equals_that_of_the_model(store: SnapshotStore, seed: int) -> None:
     chance = random.Random(seed)
     main = Branch(store)
@@ -182,7 +182,7 @@ def plain_difference(table: StateTable, found: TableDifference) -> dict[Key, tup
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_the_difference_of_any_two_snapshots_equals_that_of_the_model(
     store: SnapshotStore, seed: int, whole: bool
 ) -> None:

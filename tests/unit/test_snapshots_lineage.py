@@ -95,7 +95,7 @@ def test_an_application_without_epochs_has_empty_chains(line: Line) -> None:
     assert list(history(line.store, None)) == []
 
 
-def test_every_epoch_is_a_link_even_without_changes(line: Line) -> None:
+def test_epochs_without_changes_are_links_of_the_chain(line: Line) -> None:
     for epoch, tables in ((1, "t"), (2, "tu"), (4, ""), (7, "u")):
         line.add(epoch, *tables)
         line.check()

@@ -114,7 +114,7 @@ def test_manifests_are_checked_against_their_reference(store: SnapshotStore) -> 
         store.read_manifest(missing)
 
 
-def test_two_writes_of_one_manifest_have_two_names(store: SnapshotStore) -> None:
+def test_each_write_of_a_manifest_has_its_own_name(store: SnapshotStore) -> None:
     assert store.write_manifest(manifest(1)).path != store.write_manifest(manifest(1)).path
 
 

@@ -52,7 +52,7 @@ def closed(found: Sequence[Answer]) -> list[Answer]:
 
 @examples(5)
 @given(seed=st.integers(0, 2**32), steps=st.lists(st.builds(Step, DISRUPTIONS, PARALLELISM), min_size=3, max_size=6))
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_answers_equal_those_of_a_batch_despite_failures(seed: int, steps: list[Step]) -> None:
     grammar, chance = Grammar(random.Random(seed)), random.Random(seed)
     texts = [grammar.query() for _ in range(6)]

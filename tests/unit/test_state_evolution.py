@@ -94,7 +94,7 @@ def test_orders_of_ranks_and_joins_cannot_change() -> None:
     )
 
 
-def test_an_aggregate_over_changes_begins_with_the_operator_it_reads() -> None:
+def test_an_aggregate_cannot_continue_when_its_input_becomes_changes() -> None:
     first, second = (
         table("n bigint").model_copy(update={"id": name, "operator": name}) for name in ("delays", "histogram")
     )
@@ -188,7 +188,7 @@ def test_other_changes_are_refused_by_name(before: StateTable, after: StateTable
         ("int", "string", False),
     ],
 )
-def test_only_lossless_conversions_widen(before: str, after: str, wide: bool) -> None:
+def test_only_lossless_type_changes_are_accepted(before: str, after: str, wide: bool) -> None:
     assert widens(before, after) is wide
 
 

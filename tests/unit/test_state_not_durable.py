@@ -261,7 +261,7 @@ def a_table(**more: Any) -> StateTable:
     return state.table("seen", (Column(name="name", type="string"),))
 
 
-def test_state_is_not_carried_between_durable_and_not_durable() -> None:
+def test_state_is_not_copied_between_durable_and_non_durable_tables() -> None:
     durable, not_durable = a_table(), a_table(durable=False)
     assert not not_durable.queryable and "durable" not in durable.model_dump()
     assert StateTable.model_validate_json(not_durable.model_dump_json()) == not_durable

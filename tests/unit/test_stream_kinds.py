@@ -104,14 +104,14 @@ def test_every_stream_has_a_kind(build: Build, expected: str) -> None:
     assert str(kind(build)) == expected
 
 
-def test_updates_have_a_reason() -> None:
+def test_update_streams_have_a_reason() -> None:
     assert "no longer meets the condition" in str(kind(lambda s, a, t: a.where("n > 3")).reason)
     assert "'day'" in str(kind(lambda s, a, t: a.drop("day")).reason)
     assert "upsert(origin), append" in str(united([upsert(["origin"]), StreamKind(Kind.APPEND)]).reason)
     assert updates("one") == updates("other")
 
 
-def test_changes_unite_only_with_changes() -> None:
+def test_change_streams_unite_only_with_change_streams() -> None:
     assert united([CHANGES, CHANGES]) == CHANGES
     assert united([CHANGES, upsert("k")]).kind is Kind.UPDATES
     accepting = (
@@ -147,7 +147,9 @@ def test_changes_unite_only_with_changes() -> None:
         (lambda c: c.with_watermark("day", "1 minute"), "updates"),
     ],
 )
-def test_kind_of_changes_after_each_verb(verb: Callable[[Stream], Stream], kind_of: str) -> None:
+def test_each_verb_over_a_change_stream_returns_the_documented_kind(
+    verb: Callable[[Stream], Stream], kind_of: str
+) -> None:
     def build(s: Stream, a: Stream, t: StaticTable) -> Stream:
         return verb(s.key_by("origin", "day").aggregate("c", changes=True, n="count(*)", worst="max(delay)"))
 
@@ -201,7 +203,7 @@ def test_other_operators_refuse_changes() -> None:
         built(lambda s, a, t: changes(s).key_by("_change").aggregate("h", keys="count(*)"))
 
 
-def test_upsert_alone_has_keys() -> None:
+def test_only_upsert_streams_have_keys() -> None:
     with pytest.raises(ValueError, match="keys"):
         StreamKind(Kind.UPSERT)
     with pytest.raises(ValueError, match="keys"):
@@ -265,7 +267,7 @@ def refused(build: Build, sink: SinkDefinition | None = None) -> str:
     return caught.value.message
 
 
-def test_a_refusal_names_both_ends_and_the_fix() -> None:
+def test_the_error_names_both_operators_and_the_fix() -> None:
     message = refused(lambda s, a, t: a.select("*", "n * 2 AS twice"), files.sink("out"))
     assert message.startswith("Sink 'out' accepts append, but operator 'delays' returns upsert(origin, day): ")
     assert "files.sink(.., mode='updates')" in message
@@ -291,7 +293,7 @@ def test_an_aggregate_over_replaced_values_is_refused() -> None:
     check_kinds(built(lambda s, a, t: a.key_by("n").aggregate("h", over_updates=True, keys="count(*)")).graph())
 
 
-def test_over_updates_cannot_name_a_column() -> None:
+def test_over_updates_must_be_a_boolean() -> None:
     with pytest.raises(PipelineError, match="over_updates must be True or False"):
         built(lambda s, a, t: s.key_by("origin").aggregate("h", over_updates="count(*)"))  # type: ignore[arg-type]
 

@@ -69,7 +69,7 @@ def silent(client: socket.socket) -> bool:
     return False
 
 
-def test_lines_are_forwarded_without_planned_trouble(tcp_proxy: TcpProxy, echo: Echo) -> None:
+def test_lines_are_forwarded_without_planned_faults(tcp_proxy: TcpProxy, echo: Echo) -> None:
     with connect(tcp_proxy) as client:
         assert send(client, b"one\n") == b"one\n"
         assert send(client, b"two\n") == b"two\n"

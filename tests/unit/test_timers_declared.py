@@ -89,7 +89,7 @@ def test_invalid_uses_of_timers_are_refused(build: Callable[[Stream], Stream], m
         build(rows())
 
 
-def test_operators_have_the_declared_hold_and_event_time_of_output() -> None:
+def test_operators_declare_their_watermark_hold_and_output_event_time() -> None:
     reminding = operator(timed(rows()).key_by("n").process(Reminding))
     assert (reminding.hold, reminding.event_time_of_output) == (0, "at")
     assert reminding.details()["timers"] == "event time (at), processing time"

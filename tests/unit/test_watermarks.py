@@ -153,7 +153,7 @@ def test_an_ended_source_does_not_end_event_time_while_another_is_idle() -> None
     assert marks(application.epoch(ended=frozenset({"b"})), "both")[1] == 150
 
 
-def test_holds_of_operators_add_up_within_one_epoch() -> None:
+def test_watermark_holds_of_operators_add_up_within_one_epoch() -> None:
     graph = TimeGraph(
         (
             Declaration("a", 0),

@@ -86,7 +86,7 @@ def test_declarations_have_descriptions() -> None:
     assert session("90 seconds").details() == {"kind": "session", "gap": "90 seconds"}
 
 
-def test_panes_are_the_greatest_common_divisor() -> None:
+def test_pane_lengths_are_the_greatest_common_divisor() -> None:
     windows = sliding("10 minutes", "4 minutes")
     assert (windows.panes, windows.every) == (5, 2)
     assert tumbling("1 hour").one_per_row and not windows.one_per_row

@@ -140,7 +140,7 @@ def test_large_file_is_streamed_and_verified(folder: HdfsFolder, backend: HdfsBa
 
 
 @pytest.mark.parametrize("format", ["json", "parquet"])
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_discarded_large_file_is_deleted(hdfs_server: HdfsServer, format: str) -> None:
     """Also after a failed request, and when the format's writer closes its file later."""
     folder = HdfsFolder(hdfs_server, format)
@@ -301,7 +301,7 @@ class TestReportedFailures:
         backend.commit(scope(1), [handle])
         assert shown(folder) == {"epoch=0000000001": ["a"]}
 
-    @pytest.mark.by_turns(3)
+    @pytest.mark.alternating(3)
     def test_killed_and_restarted_name_node(
         self, hdfs_server: HdfsServer, folder: HdfsFolder, backend: HdfsBackend
     ) -> None:

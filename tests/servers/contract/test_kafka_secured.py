@@ -96,7 +96,7 @@ def ids(server: KafkaServer, topic: str) -> list[int]:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_documented_rights_suffice_for_a_sink(
     server: KafkaServer, options: Options, tmp_path: Path, mechanism: str
 ) -> None:

@@ -393,7 +393,7 @@ def test_missing_topic_is_reported_immediately(kafka_server: KafkaServer, make: 
     assert make(pattern="absent-.*", schema=DDL).plan(ALL) is None
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_no_slice_is_planned_while_the_broker_is_down(
     kafka_server: KafkaServer, spark: SparkSession, make: Make
 ) -> None:

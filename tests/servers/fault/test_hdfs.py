@@ -144,7 +144,7 @@ def test_killed_driver_leaves_a_correct_target(application: HdfsApplication, poi
     finish_and_check(application)
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_driver_killed_repeatedly_leaves_a_correct_target(application: HdfsApplication) -> None:
     """The driver is killed during a commit, and repeatedly during recovery, which redoes it."""
     for point in ONE_OF_EACH_CLASS:
@@ -189,7 +189,7 @@ def test_commit_waits_for_the_name_node(application: HdfsApplication) -> None:
     assert application.problems() == []
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_driver_started_in_safe_mode_waits(application: HdfsApplication) -> None:
     """The driver recovers a decided epoch that it cannot commit yet."""
     kill_at(application, "E5.hdfs.gathering")

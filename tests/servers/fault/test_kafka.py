@@ -133,7 +133,7 @@ def test_driver_killed_repeatedly_leaves_a_correct_topic(application: KafkaAppli
     finish_and_check(application)
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_killed_task_writes_its_log_again(application: KafkaApplication) -> None:
     """A task dies with a durable log and before it returns its handle; it is retried."""
     fault = application.fault("T3.log.segment-durable", "kill", application.next_epoch)

@@ -59,7 +59,7 @@ def test_artifacts_are_listed_and_deleted(epochal: CommandLine, plane: ControlPl
     assert epochal("artifacts", "delete", sha256[:8]).code == 3
 
 
-def test_with_json_an_error_is_a_document(epochal: CommandLine) -> None:
+def test_with_json_an_error_is_a_json_document(epochal: CommandLine) -> None:
     answer = epochal("show", "unknown", "--json")
     refused(answer, 3)
     error = answer.document["error"]
@@ -115,7 +115,7 @@ def test_an_invalid_setting_is_refused(epochal: CommandLine, sensors: Path, tmp_
 
 
 @pytest.mark.parametrize("command", [pytest.param("up", marks=pytest.mark.long), "migrate"])
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_a_newer_catalog_is_refused(alone: CommandLine, tmp_path: Path, command: str) -> None:
     (tmp_path / "home").mkdir()
     assert alone("migrate").code == 0

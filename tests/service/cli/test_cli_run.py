@@ -202,7 +202,7 @@ def test_an_exception_is_shown_with_lines_of_the_pipeline_only(alone: CommandLin
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_the_process_group_ends_a_run_in_order(
+def test_a_signal_to_the_process_group_ends_a_run_gracefully(
     alone: CommandLine, tmp_path: Path, number: signal.Signals
 ) -> None:
     process = subprocess.Popen(

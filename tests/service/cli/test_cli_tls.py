@@ -139,7 +139,7 @@ def encrypted(alone: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         process.communicate(timeout=60)
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_both_ports_use_tls_and_serve_replaced_certificates(
     encrypted: TlsControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

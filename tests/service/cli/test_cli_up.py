@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         pytest.param(signal.SIGTERM, "text", marks=pytest.mark.long),
     ],  # other tests end with SIGTERM
 )
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_up_prints_its_address_and_stops_on_a_signal(
     alone: CommandLine, signal_number: signal.Signals, format: str
 ) -> None:
@@ -115,7 +115,7 @@ def test_help_documents_the_exit_codes(alone: CommandLine) -> None:
         assert alone(name, "--help").code == 0
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_commands_with_results_have_the_option_json(alone: CommandLine) -> None:
     for command in ["up", "run", "check", "submit", "ps", "show", "logs", "start", "stop", "fork", "get", "lineage"]:
         assert "--json" in alone(command, "--help").output

@@ -45,7 +45,7 @@ def reader_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_write_a_pipeline_page_runs(reader_folder: Path, spark: SparkSession) -> None:
     """The page ends with a harness that runs its function, and assertions."""
     names = execute(blocks_of("docs/how-to/write-a-pipeline.md", "python"), {"__name__": "authoring"})
@@ -54,20 +54,20 @@ def test_write_a_pipeline_page_runs(reader_folder: Path, spark: SparkSession) ->
 
 
 @pytest.mark.slow
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_operators_page_runs(reader_folder: Path, spark: SparkSession) -> None:
     names = execute(blocks_of("docs/reference/operators.md", "python"), {"__name__": "operators"})
     assert [node.operator.kind for node in names["steered"].graph().operators] == ["process_broadcast"]
 
 
 @pytest.mark.slow
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_event_time_page_runs(reader_folder: Path, spark: SparkSession) -> None:
     execute(blocks_of("docs/reference/event-time.md", "python"), {"__name__": "time"})
 
 
 @pytest.mark.slow
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_event_time_tutorial_runs(reader_folder: Path, spark: SparkSession) -> None:
     """Runs the windows, the join and the timers of the tutorial over a few rows, with its assertions."""
     names = execute(blocks_of("docs/tutorials/event-time.md", "python"), {"__name__": "shop"})
@@ -105,7 +105,7 @@ def test_programs_page_runs(reader_folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_test_a_pipeline_page_runs(reader_folder: Path, spark: SparkSession) -> None:
     """Runs all Python of the page, and its tests as pytest does."""
     names = execute(blocks_of("docs/how-to/test-a-pipeline.md", "python"), {"__name__": "testing"})
@@ -118,7 +118,7 @@ def test_test_a_pipeline_page_runs(reader_folder: Path, spark: SparkSession) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_snapshot_is_readable_without_epochal(reader_folder: Path, spark: SparkSession) -> None:
     """The readers of docs/concepts/state.md, with and without Epochal, return the state of README's pipeline."""
     (pipeline,) = (block.text for block in blocks_of("README.md", "python") if block.text.startswith("# orders.py"))

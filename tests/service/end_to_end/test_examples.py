@@ -52,7 +52,7 @@ def rows(frame: DataFrame) -> list[tuple[object, ...]]:
     return sorted((tuple(row) for row in frame.collect()), key=repr)
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_flights_equal_the_batch_result_after_restarts(
     harness: Harness, files: list[Path], spark: SparkSession
 ) -> None:

@@ -48,7 +48,7 @@ def test_page_shows_the_chart_and_its_numbers() -> None:
     )
 
 
-def test_figure_over_time_has_a_line_for_each_moment() -> None:
+def test_chart_over_time_has_a_row_for_each_event() -> None:
     assert list(page.lines(OVER_TIME)) == [
         ["time, s", "from then on", "throughput (calls/s), before the next", "median (ms), before the next"],
         ["0", "", "", ""],

@@ -81,7 +81,7 @@ def test_every_command_exists(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
             assert ended.value.code in (0, None), command
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_pipeline_is_checked_and_run_as_in_readme(folder: Path) -> None:
     output: dict[str, str] = {}
     environment = {**os.environ, "EPOCHAL_HOME": str(folder / "home"), "COLUMNS": "200"}

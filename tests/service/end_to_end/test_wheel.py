@@ -50,7 +50,7 @@ def run(environment: Path, tmp_path: Path, *command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_wheel_contains_the_linked_packages_as_files(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for package in LINKED:
@@ -82,7 +82,7 @@ def test_wheel_is_imported_in_its_environment(environment: Path, tmp_path: Path)
         ),
     ],
 )
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_every_module_of_the_wheel_is_importable(environment: Path, tmp_path: Path, package: str) -> None:
     script = f"""
 import importlib, pkgutil
@@ -96,13 +96,13 @@ print(len(names))
     assert int(run(environment, tmp_path, "python", "-c", script)) > 0
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_command_is_installed(environment: Path, tmp_path: Path) -> None:
     version = run(environment, tmp_path, "python", "-c", "import epochal; print(epochal.__version__)").strip()
     assert version in run(environment, tmp_path, "epochal", "--version")
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_every_entry_point_is_loadable(environment: Path, tmp_path: Path) -> None:
     script = """
 from importlib.metadata import distribution

@@ -59,7 +59,7 @@ def test_killed_backup_is_repeated(settings: Settings, tmp_path: Path, killed_pl
 
 
 @pytest.mark.parametrize("point", in_every_run(["A3.file-copied", "A4.landed"], RESTORES))
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_killed_restore_continues_when_it_is_repeated(settings: Settings, tmp_path: Path, point: str) -> None:
     folder = tmp_path / "backups"
     with running_plane(settings) as plane:

@@ -48,7 +48,7 @@ def trace(*task: Event) -> Trace:
 ALIGNED = trace("t1", "t2", Mark("task", 1), "t3", "t4")
 
 
-def test_cut_of_an_epoch_violates_no_invariant() -> None:
+def test_epoch_cut_violates_no_invariant() -> None:
     assert cut_violations(ALIGNED, 1, {"a1", "b1", "t1", "t2"}) == []
 
 

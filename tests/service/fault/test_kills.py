@@ -201,7 +201,7 @@ def test_killed_tasks_are_run_again(new_local: NewApplication, backend: str) -> 
     check_the_end(application)
 
 
-def test_every_step_has_a_point_and_every_point_a_test() -> None:
+def test_every_step_has_a_fault_point_and_every_fault_point_a_test() -> None:
     assert {life.point for life in LIVES} | set(task_points()) == all_points()
     assert {point.partition(".")[0] for point in all_points()} == {*STEPS, "abort"}
     assert {point.step for point in vars(points).values() if isinstance(point, FaultPoint)} == {

@@ -31,14 +31,14 @@ LOST_TASKS = ("T2.processed", "T3.pre-committed")
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.by_turns(3)
-def test_driver_is_killed_at_one_point_of_each_kind(new_application: NewApplication) -> None:
+@pytest.mark.alternating(3)
+def test_driver_is_killed_at_one_fault_point_of_each_kind(new_application: NewApplication) -> None:
     live(new_application(compact_after_epochs=3), SAMPLE, LOST_TASKS, ahead=2)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_driver_is_killed_at_every_point(new_application: NewApplication) -> None:
+def test_driver_is_killed_at_every_fault_point(new_application: NewApplication) -> None:
     application = new_application(compact_after_epochs=6)
     live(application, LIVES, task_points(), ahead=10)
     assert len(application.history.decided) >= len(LIVES) // 2

@@ -35,23 +35,23 @@ def declared_points() -> set[str]:
     return {name for name in names if not name.startswith(others)}
 
 
-def test_every_point_has_a_test() -> None:
+def test_every_fault_point_has_a_test() -> None:
     assert {name for name in declared_points() if covered_in(name) is None} == killed_points()
 
 
 @pytest.mark.parametrize("name", sorted(TESTED_ELSEWHERE))
-def test_points_tested_elsewhere_are_named_there(name: str) -> None:
+def test_fault_points_tested_elsewhere_are_named_in_the_listed_test(name: str) -> None:
     assert name in declared_points()
     assert is_named_in(name, TESTED_ELSEWHERE[name])
 
 
 @pytest.mark.parametrize("prefix", sorted(BY_PREFIX))
-def test_points_listed_by_prefix_have_a_test(prefix: str) -> None:
+def test_fault_points_listed_by_prefix_have_a_test(prefix: str) -> None:
     resource = {"catalog.": "WRITES"}.get(prefix, prefix)
     assert is_named_in(resource, BY_PREFIX[prefix])
 
 
 @pytest.mark.parametrize("sink", sorted(STEPS))
-def test_every_step_of_a_sink_has_a_point(sink: str) -> None:
+def test_every_step_of_a_sink_has_a_fault_point(sink: str) -> None:
     names = [name.split(".") for name in declared_points()]
     assert {name[0] for name in names if name[1] == sink} == STEPS[sink]

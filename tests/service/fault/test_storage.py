@@ -33,7 +33,9 @@ def message(record: EpochRecord) -> str:
 
 
 class TestFullDisk:
-    def test_full_disk_for_a_delta_a_staged_file_and_the_manifest(self, new_tiered_application: NewApplication) -> None:
+    def test_full_disk_for_a_delta_a_staged_file_or_the_manifest_is_reported(
+        self, new_tiered_application: NewApplication
+    ) -> None:
         """The error of the system, injected; runs everywhere."""
         application = new_tiered_application()
         application.feed(5)
@@ -63,7 +65,7 @@ class TestFullDisk:
         yield folder
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
-    def test_full_file_system(self, new_tiered_application: NewApplication, small_disk: Path) -> None:
+    def test_full_file_system_is_reported(self, new_tiered_application: NewApplication, small_disk: Path) -> None:
         """The disk is full for the manifest, then for the deltas of the next epoch; then there is space again."""
         application = new_tiered_application()
         (application.folder / "run" / "store").symlink_to(small_disk)

@@ -106,7 +106,7 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     database.close()
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_new_branch_continues_beside_the_abandoned_epochs(harness: SinkHarness) -> None:
     first_branch(harness)
     backend = taken_over(harness, SECOND, left_behind(FIRST, first=2, last=3))
@@ -121,7 +121,7 @@ def test_new_branch_continues_beside_the_abandoned_epochs(harness: SinkHarness) 
     assert same(harness.visible(), rows(1, 2, 3, 4, 5, 6))
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_third_branch_continues_the_abandoned_one(harness: SinkHarness) -> None:
     first_branch(harness)
     second = taken_over(harness, SECOND, left_behind(FIRST, first=2, last=3))
@@ -181,7 +181,7 @@ class Crash(BaseException):
 
 @pytest.mark.parametrize(("harness", "step"), STEPS, indirect=["harness"])
 @pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_next_attempt_recovers_from_a_crash_at_any_step(harness: SinkHarness, step: str, times: int) -> None:
     first_branch(harness)
     second = taken_over(harness, SECOND, left_behind(FIRST, first=2, last=3, aside=True))

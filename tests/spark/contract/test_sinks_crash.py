@@ -55,7 +55,7 @@ def harness(
 
 
 @pytest.mark.parametrize(("harness", "step"), STEPS, indirect=["harness"])
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_next_attempt_recovers_from_a_crash_at_any_step(harness: SinkHarness, step: str) -> None:
     first = harness.make()
     first.check(SCHEMA)

@@ -148,7 +148,7 @@ def test_step_overtaken_by_another_worker_is_not_applied(tmp_path: Path) -> None
 
 
 @pytest.mark.claim("SDG, table 1, large state")
-def test_a_full_map_grows(world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_lmdb_map_grows(world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lmdb_environment, "FIRST_MAP_BYTES", 64 << 10)
     harness.new_machine()
     world.check()
@@ -164,7 +164,7 @@ def test_full_disk_of_the_cache_is_reported(world: World, harness: Harness, tmp_
             backend.start(world.scope(0))
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_processes_catch_up_concurrently(world: World, harness: Harness) -> None:
     for number in range(3):
         world.run_elsewhere(counts=counted(*range(number * 50, number * 50 + 100), count=number))

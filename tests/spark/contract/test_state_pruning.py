@@ -27,7 +27,7 @@ def stored(backend: type[HeapBackend | LmdbBackend], world: World, table: str) -
 
 
 @pytest.mark.parametrize("backend", [HeapBackend, LmdbBackend])
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_local_stores_keep_few_expired_rows(
     backend: type[HeapBackend | LmdbBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

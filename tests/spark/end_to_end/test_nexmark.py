@@ -121,7 +121,7 @@ def assert_equal(spark: SparkSession, query: str, bounds: Sequence[int]) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("query", SAMPLED_QUERIES)
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_a_query_equals_its_oracle(spark: SparkSession, query: str) -> None:
     assert_equal(spark, query, (0, 700, 2000))
 

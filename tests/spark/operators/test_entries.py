@@ -57,7 +57,7 @@ OTHERS_FIT: list[set[str]] = [
 """For each value of ``OTHERS``, the types of arguments that it fits."""
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_spark_reads_arguments_as_sent(spark: SparkSession) -> None:
     names = {f"a{number}": type for number, type in enumerate(VALUES)}
     called = entry("all", names, list(names), None, "")

@@ -33,7 +33,7 @@ def simple_aggregates() -> dict[str, str]:
 @pytest.mark.slow
 @few
 @given(st.integers(0, 2**32))
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_sums_averages_extremes_and_bits_equal_batch(spark: SparkSession, seed: int) -> None:
     choose = random.Random(seed)
     assert_equal_to_batch(rows(spark, choose), some(simple_aggregates(), choose))

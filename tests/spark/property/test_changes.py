@@ -91,7 +91,7 @@ def some_rows(choose: random.Random) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_chains_equal_the_batch_over_the_newest_values(spark: SparkSession) -> None:
     seed = random.randrange(2**32)
     choose = random.Random(seed)

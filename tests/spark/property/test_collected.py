@@ -27,7 +27,7 @@ COLLECTED = [name for name in TYPES if not name.startswith("d_")] + ["d_10_0", "
 @pytest.mark.slow
 @few
 @given(st.integers(0, 2**32))
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_collected_values_equal_batch(spark: SparkSession, seed: int) -> None:
     mine: dict[str, Any] = {}
     sparks: dict[str, str] = {}

@@ -170,7 +170,7 @@ def assert_is(kind: StreamKind, epochs: dict[int, list[str]], shown: str) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_rows_match_the_kind_of_their_stream(spark: SparkSession) -> None:
     choose = random.Random()
     seed = choose.randrange(2**32)
@@ -197,7 +197,7 @@ def test_rows_match_the_kind_of_their_stream(spark: SparkSession) -> None:
         assert_is(kind, epochs, f"seed {seed}: {labels} is {kind}")
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_the_harness_refuses_exactly_what_submission_refuses(spark: SparkSession) -> None:
     """The messages are the same, too."""
     choose = random.Random()
@@ -222,7 +222,7 @@ def test_the_harness_refuses_exactly_what_submission_refuses(spark: SparkSession
         refused.append(submitted is not None)
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_rows_of_the_engine_match_the_kind_of_their_stream(spark: SparkSession) -> None:
     pipeline = Pipeline("p")
     rows = pipeline.read("rows", generator.source({"k": "id", "v": "id"}))

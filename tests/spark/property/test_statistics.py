@@ -41,7 +41,7 @@ STATISTICS = {
 @pytest.mark.slow
 @few
 @given(st.integers(0, 2**32))
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_variances_covariances_and_correlations_equal_batch(spark: SparkSession, seed: int) -> None:
     # With an infinity, Spark's covariance depends on the order of rows.
     sparks = STATISTICS | {"covar_pop": "covar_pop(CASE WHEN abs(x) < double('inf') THEN x ELSE x - x END, n)"}
@@ -59,7 +59,7 @@ def test_covariance_with_an_infinity_is_nan_in_any_order(spark: SparkSession) ->
 @pytest.mark.slow
 @few
 @given(st.integers(0, 2**32))
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_ties_depend_only_on_the_rows(spark: SparkSession, seed: int) -> None:
     mine: dict[str, Any] = {}
     sparks: dict[str, str] = {}
@@ -81,7 +81,7 @@ def test_ties_depend_only_on_the_rows(spark: SparkSession, seed: int) -> None:
 @pytest.mark.slow
 @few
 @given(st.integers(0, 2**32))
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_order_by_several_columns_equals_batch(spark: SparkSession, seed: int) -> None:
     mine: dict[str, Any] = {
         "latest": "max_by(text, struct(day, flag, x))",
@@ -99,7 +99,7 @@ def test_order_by_several_columns_equals_batch(spark: SparkSession, seed: int) -
     assert_equal_to_batch(rows(spark, choose), mine, sparks)
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_sketches_stay_within_their_error_bounds(spark: SparkSession) -> None:
     number = SF.col("id")
     frame = spark.range(0, 40_000, 1, 2).select(

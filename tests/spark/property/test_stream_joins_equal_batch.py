@@ -29,7 +29,7 @@ BATCH = {
 }
 
 
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_interval_joins_equal_sparks_joins(spark: SparkSession, run_seed: int) -> None:
     choose = random.Random(run_seed)
     with Harness(pipeline(), spark, Configuration(parallelism=2, max_parallelism=8, epoch_interval_seconds=0)) as test:

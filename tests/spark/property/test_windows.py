@@ -136,7 +136,7 @@ def as_lists(windows: GridWindows, times: list[int]) -> list[list[tuple[int, int
 
 @pytest.mark.parametrize("name", EVERY)
 @given(TIMES | BEFORE_1970)
-def test_arrays_give_the_windows_of_the_definition(name: str, times: list[int]) -> None:
+def test_vectorised_windows_equal_their_definition(name: str, times: list[int]) -> None:
     windows = EVERY[name]
     assert as_lists(windows, times) == [by_definition(windows, time) for time in times]
     panes = pane_indices(windows, np.array(times))
@@ -163,7 +163,7 @@ def test_panes_and_windows_are_consistent(name: str, times: list[int]) -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 @given(TIMES, st.integers(micros(FROM), micros(TO)), st.sampled_from([0, 1, 10 * MINUTE, 36 * HOUR]), st.data())
-def test_late_rows_are_those_before_one_time(
+def test_one_bound_separates_late_rows(
     name: str, times: list[int], late: int, lateness: int, data: st.DataObject
 ) -> None:
     windows = EVERY[name]
@@ -176,7 +176,7 @@ def test_late_rows_are_those_before_one_time(
 
 @pytest.mark.parametrize("name", EVERY)
 @given(TIMES, st.integers(micros(FROM), micros(TO)), st.sampled_from([0, 1, 36 * HOUR]), st.data())
-def test_closed_windows_are_those_that_end_by_one_time(
+def test_one_bound_separates_closed_windows(
     name: str, times: list[int], watermark: int, lateness: int, data: st.DataObject
 ) -> None:
     windows = EVERY[name]
@@ -270,7 +270,7 @@ def test_fixed_windows_equal_those_of_spark(spark: SparkSession) -> None:
         assert [sorted(one) for one in theirs] == as_lists(FIXED[name], times), name
 
 
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_rows_without_a_time_are_in_no_window(spark: SparkSession) -> None:
     frame = spark.sql("SELECT CAST(NULL AS TIMESTAMP) AS ts")
     makers = (event_time.all_windows, event_time.pane_start, event_time.pane_end)

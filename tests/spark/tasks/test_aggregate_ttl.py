@@ -44,7 +44,7 @@ def living(make_operator: Any, clock: Any, **more: Any) -> tuple[Any, StateTable
 
 @pytest.mark.parametrize("clock", ["processing", "event"])
 @pytest.mark.parametrize("number", range(3))
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_a_group_without_rows_for_its_ttl_starts_again(
     clock: str, number: int, run_seed: int, make_operator: Any
 ) -> None:

@@ -39,7 +39,7 @@ def file_of(folder: Path, name: str, text: str) -> str:
 
 
 @pytest.mark.parametrize(("format", "text"), [("json", '{"a": 1}\n{"a": "x}\n'), ("csv", "1,2\nx,2\n")])
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_malformed_records_name_the_file(spark: SparkSession, tmp_path: Path, format: str, text: str) -> None:
     path = file_of(tmp_path, f"bad.{format}", text)
     frame = spark.read.schema("a int, b int").option("mode", "FAILFAST").format(format).load(path)

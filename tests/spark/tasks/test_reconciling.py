@@ -107,7 +107,7 @@ def test_instances_are_reconciled_and_others_start_empty(world: World, run_seed:
         assert maps(world, AUTHORS) == expected
 
 
-def test_the_work_reads_one_instance_before_it_is_stored(world: World) -> None:
+def test_a_task_reads_the_reconciled_instance_before_it_is_stored(world: World) -> None:
     epoch(
         world,
         4,

@@ -113,7 +113,7 @@ def test_the_docs_show_figures_3_14_and_3_16() -> None:
     "Thesis, lemma 3.2.3",
     "Thesis, figure 3.1",
 )
-def test_a_process_that_reaches_all_others_can_initiate() -> None:
+def test_a_process_that_reaches_all_others_can_initiate_a_snapshot() -> None:
     """Figure 3.1: any process of a strongly connected graph; of another graph, all processes without inputs."""
     back = [Channel("p3", "p1", closes_loop=True), Channel("p3", "p2", closes_loop=True)]
     channels = (Channel("p1", "p2"), Channel("p2", "p3"), *back)

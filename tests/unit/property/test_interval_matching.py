@@ -25,7 +25,7 @@ def columns(rows: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
 
 @given(ROWS, ROWS, BOUNDS, st.integers(1, 5))
 @example([(0, -FAR), (1, FAR)], [(0, -FAR), (1, FAR), (1, FAR)], [-8, 8], 1)
-def test_runs_are_the_pairs_of_nested_loops(
+def test_matched_runs_equal_the_pairs_of_nested_loops(
     some: list[tuple[int, int]], others: list[tuple[int, int]], bounds: list[int], size: int
 ) -> None:
     low, high = bounds

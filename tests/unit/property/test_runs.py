@@ -25,7 +25,7 @@ def runs(draw: st.DrawFn) -> tuple[int, list[tuple[int, int]]]:
 
 
 @given(runs())
-def test_a_run_is_its_rows_merged_in_order(case: tuple[int, list[tuple[int, int]]]) -> None:
+def test_a_run_equals_its_rows_merged_in_order(case: tuple[int, list[tuple[int, int]]]) -> None:
     count, bounds = case
     texts = [f"{number}," for number in range(count)]
     found = reduced(

@@ -82,7 +82,7 @@ def clocks(graph: TimeGraph, epochs: list[tuple[int, bool, Rows]], ended_from: i
 
 
 @given(graphs(), EPOCHS, st.none() | st.integers(0, 12))
-def test_watermarks_never_decrease_and_late_follows_fire(
+def test_watermarks_never_decrease_and_the_late_watermark_follows_the_fire_watermark(
     graph: TimeGraph, epochs: list[tuple[int, bool, Rows]], ended_from: int | None
 ) -> None:
     before: Clock | None = None
@@ -113,7 +113,7 @@ def test_a_replay_from_manifests_gives_the_same_clocks(graph: TimeGraph, epochs:
 
 
 @given(graphs(), EPOCHS, st.dictionaries(st.integers(0, 4), st.integers(0, 250)))
-def test_due_times_are_reached_by_an_epoch_opened_then(
+def test_an_epoch_opened_at_a_due_time_reaches_it(
     graph: TimeGraph, epochs: list[tuple[int, bool, Rows]], times: dict[int, int]
 ) -> None:
     names = [place.name for place in graph.places]

@@ -59,7 +59,7 @@ def test_output_has_the_merged_partials_of_the_keys_in_the_slice(delays: Any) ->
     assert delays.state(TABLE) == {("JFK",): (2, 30, 20), ("LAX",): (3, 5, 5)}
 
 
-def test_marks_may_follow_their_rows(delays: Any) -> None:
+def test_mark_rows_may_follow_data_rows(delays: Any) -> None:
     rows = delays.table([partial(route, 1, 1, 1) for route in "abcdefgh"])
     backwards = rows.take(pa.array(range(rows.num_rows - 1, -1, -1)))
     batches = backwards.to_batches(max_chunksize=3)

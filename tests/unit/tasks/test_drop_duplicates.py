@@ -62,7 +62,7 @@ def test_each_key_is_emitted_once_with_all_columns(make_operator: Any, backend: 
     assert operator.run([]) == []
 
 
-def test_the_first_row_of_an_epoch_is_that_of_the_sorted_rows(make_operator: Any) -> None:
+def test_the_first_row_in_sort_order_of_an_epoch_is_emitted(make_operator: Any) -> None:
     rows = [row("a", minute=1, n=2, tags=["y"]), row("a", minute=1, n=2, tags=["x"]), row("a", minute=1, n=3)]
     answers = [operator_of(make_operator, None).run(order) for order in (rows, rows[::-1], rows[1:] + rows[:1])]
     assert answers[0] == answers[1] == answers[2]

@@ -76,7 +76,7 @@ BOUNDS = ((-2, 3), (0, 0), (1, 4), (-4, -1))
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("bounds", BOUNDS)
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_output_equals_nested_loops_for_any_division_into_epochs(
     make_operator: Any, how: str, bounds: tuple[int, int], run_seed: int
 ) -> None:
@@ -111,7 +111,7 @@ def test_output_equals_nested_loops_for_any_division_into_epochs(
     assert join.waits_for == [] and join.take([], []) == []
 
 
-def test_a_row_with_many_partners_is_read_and_emitted_in_parts(make_operator: Any) -> None:
+def test_a_row_with_many_matches_is_read_and_emitted_in_parts(make_operator: Any) -> None:
     join = make_join(make_operator, operator("inner", 0, 10), LEFT, RIGHT, parallelism=1, subtasks_of_task=1)
     join.work = replace(join.work, output_rows=7)  # type: ignore[type-var]
     join.take([], [right_row("x", time % 10, [time % 3]) for time in range(40)])

@@ -214,7 +214,7 @@ def test_null_is_a_key_in_every_kind_of_state(operator: Any, kind: str) -> None:
     assert times[None, None, 7] == (6,)
 
 
-def test_rows_without_their_mark_are_refused(operator: Any) -> None:
+def test_data_rows_without_a_mark_row_are_refused(operator: Any) -> None:
     total = operator(Total)
     table = total.table(rows(a=[1]))
     orphans = table.filter(pa.compute.is_null(table["_mark"]))
@@ -222,7 +222,7 @@ def test_rows_without_their_mark_are_refused(operator: Any) -> None:
         list(total.task()(iter(orphans.to_batches())))
 
 
-def test_a_duplicate_mark_is_refused(operator: Any) -> None:
+def test_a_duplicate_mark_row_is_refused(operator: Any) -> None:
     total = operator(Total)
     with pytest.raises(HandlesIncomplete, match="received the mark of subtask"):
         list(total.task()(iter(total.table([]).to_batches() * 2)))

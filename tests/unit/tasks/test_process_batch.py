@@ -106,7 +106,7 @@ def test_reads_return_own_writes_and_the_last_write_is_stored(operator: Any) -> 
     assert own.state(own.tables[0]) == {(name,): (100,) for name in [*"abcde", None]}
 
 
-def test_a_key_put_and_deleted_in_one_epoch_is_no_change(operator: Any) -> None:
+def test_a_key_put_and_deleted_in_one_epoch_writes_nothing(operator: Any) -> None:
     own = operator(Own())
     _, handles = own.attempt(rows(deleted=[1]))
     assert sum(handle.rows for handle in handles) == 0

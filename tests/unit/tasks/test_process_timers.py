@@ -168,7 +168,7 @@ class Model:
 
 @pytest.mark.parametrize("process", [Commanded, Interleaved])
 @pytest.mark.parametrize("number", range(4))
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_timers_fire_once_and_in_order_for_any_division_into_epochs(
     process: type[Commanded], number: int, run_seed: int, make_operator: Any, tmp_path: Path
 ) -> None:

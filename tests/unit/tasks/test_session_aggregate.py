@@ -98,7 +98,7 @@ def operator(make_operator: Any, lateness: int, rows: int = 8, ends: bool = Fals
 
 
 @pytest.mark.parametrize("number", range(6))
-@pytest.mark.by_turns(2)
+@pytest.mark.alternating(2)
 def test_results_equal_a_loop_for_any_order_epochs_and_watermarks(
     make_operator: Any, number: int, run_seed: int
 ) -> None:

@@ -48,7 +48,7 @@ def digest(version: dict[str, Any]) -> bytes:
 
 @pytest.mark.parametrize("how", ["inner", "left"])
 @pytest.mark.parametrize("number", range(4))
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_output_equals_nested_loops_for_any_division_into_epochs(
     make_operator: Any, how: str, number: int, run_seed: int
 ) -> None:

@@ -32,7 +32,7 @@ def test_a_timer_due_when_it_is_set_fires_after_the_rows() -> None:
     assert timers.writes.puts == {(0, (EVENT, 101, "")): 101, (0, (PROCESSING, 51, "")): 51}
 
 
-def test_a_timer_that_sets_the_next_catches_up_in_one_epoch() -> None:
+def test_chained_timers_catch_up_in_one_epoch() -> None:
     timers, times = Timers(17, 0), []
     timers.begin(3, [(EVENT, 5, "beat")])
     timers.firing = True
@@ -89,7 +89,7 @@ def test_deleted_timers_do_not_fire() -> None:
     assert (1, (EVENT, 4, "")) not in timers.writes.puts
 
 
-def test_at_the_end_of_the_input_timers_that_timers_set_are_dropped() -> None:
+def test_timers_set_by_timers_at_the_end_of_the_input_are_dropped() -> None:
     timers = Timers(END, 100)
     timers.begin(0, [])
     timers.set(EVENT, 7, "")

@@ -100,7 +100,7 @@ def operator(make_operator: Any, declared: Windowing, **more: Any) -> Any:
 
 @pytest.mark.parametrize("emit", ["final", "updates"])
 @pytest.mark.parametrize("name", WINDOWS)
-@pytest.mark.by_turns(3)
+@pytest.mark.alternating(3)
 def test_results_equal_a_loop_for_any_order_epochs_and_watermarks(
     make_operator: Any, name: str, emit: Any, run_seed: int
 ) -> None:

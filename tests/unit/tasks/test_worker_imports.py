@@ -23,7 +23,7 @@ def modules_of_work() -> list[str]:
     return [".".join(path.relative_to(EPOCHAL.parent).with_suffix("").parts) for path in paths]
 
 
-def test_modules_of_work_load_no_plans() -> None:
+def test_task_modules_import_no_planning_modules() -> None:
     modules = modules_of_work()
     assert len(modules) > 30
     script = f"import sys\nfor name in {modules!r}: __import__(name)\nprint(*sys.modules)"
@@ -32,7 +32,7 @@ def test_modules_of_work_load_no_plans() -> None:
     assert {name for name in loaded if name.startswith(FORBIDDEN) or PLANS.fullmatch(name)} == set()
 
 
-def test_classes_of_work_are_in_modules_of_work() -> None:
+def test_task_classes_are_in_task_modules() -> None:
     found = set()
     for path in OPERATORS.rglob("*.py"):
         for node in ast.parse(path.read_text()).body:
@@ -41,6 +41,6 @@ def test_classes_of_work_are_in_modules_of_work() -> None:
     assert found == {stem for stem in found if stem == "work" or stem.endswith("_work")}
 
 
-def test_packages_of_operators_are_empty() -> None:
+def test_operator_packages_have_empty_init_modules() -> None:
     for path in OPERATORS.rglob("__init__.py"):
         assert not [node for node in ast.parse(path.read_text()).body if not isinstance(node, ast.Expr)], path
