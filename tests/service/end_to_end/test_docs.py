@@ -184,9 +184,21 @@ def test_every_application_setting_is_documented_with_its_default() -> None:
 
 @pytest.mark.parametrize("page", ALL_PAGES)
 def test_links_resolve(page: str) -> None:
-    here = (ROOT / page).parent
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / page).read_text())
-    assert [link for link in links if not (here / link).exists()] == []
+    """Links to files and to headings."""
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
+    broken = []
+    for path, heading in re.findall(r"\]\(([^)#:\s]*)(?:#([^)]*))?\)", text):
+        target = (ROOT / page).parent / path if path else ROOT / page
+        if not target.exists() or (heading and heading not in anchors(target)):
+            broken.append(f"{path}#{heading}")
+    assert broken == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Fragments of the headings of a page, as Git hosts derive them."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    titles = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE))
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 @pytest.fixture(scope="module")
