@@ -323,7 +323,7 @@ class KafkaSource(Source):
         for name, identity in known.items():
             if not self._selection.includes(name) or (name in topics and topics[name].identity == identity):
                 continue
-            what = "was deleted and made again" if name in topics else "no longer exists"
+            what = "was deleted and created again" if name in topics else "no longer exists"
             read = ", ".join(f"{number}: {offset}" for number, offset in self._positions.get(name, {}).items())
             raise SourceChanged(
                 f"Topic {name} of Kafka at {self._connection.servers} {what}. It was read up to these offsets "

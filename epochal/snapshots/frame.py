@@ -96,7 +96,7 @@ def _in_store(store: SnapshotStore, branch: str | None, epoch: int | None) -> Ma
         reference = manifest.parent
         if manifest.epoch < epoch:
             break
-    raise NotFound(f"Store {store.url} lacks epoch {epoch}, an ancestor of {newest.key}.")
+    raise NotFound(f"Store {store.url} has no epoch {epoch} among the ancestors of {newest.key}.")
 
 
 def _only_branch(store: SnapshotStore) -> str:

@@ -228,7 +228,10 @@ def test_an_unreadable_answer_is_named() -> None:
 
 
 def test_an_answer_that_is_not_json_is_named() -> None:
-    with control_plane(Script([Reply(200)])) as url, pytest.raises(UnreadableAnswer, match=r"/begin was .*no JSON"):
+    with (
+        control_plane(Script([Reply(200)])) as url,
+        pytest.raises(UnreadableAnswer, match=r"/begin was not answered with JSON"),
+    ):
         catalog(url).begin_attempt()
 
 

@@ -80,7 +80,7 @@ def ticket(plane: Plane) -> AttemptTicket:
 
 def test_invalid_launch_orders_are_refused() -> None:
     ended = drive('{"nonsense": 1}')
-    assert ended.returncode == 2 and "no orders" in ended.stdout
+    assert ended.returncode == 2 and "invalid orders" in ended.stdout
 
 
 def test_a_driver_declared_lost_before_it_begins_is_fenced(plane: Plane, ticket: AttemptTicket) -> None:

@@ -114,7 +114,7 @@ def test_an_interrupted_download_is_resumed(plane: Plane, client: Client, stoppe
     assert broken.read_bytes() == content and min(seen) > 700
 
     broken.with_name("broken.part").write_bytes(b"x" * 700)
-    with pytest.raises(FileCorrupt, match="thrown away"):
+    with pytest.raises(FileCorrupt, match="has been deleted; fetch it again"):
         exports.fetch(operation, broken)
     assert not broken.with_name("broken.part").exists()
 

@@ -116,10 +116,10 @@ def test_file_changed_since_its_slice_is_an_error(spark: SparkSession, tmp_path:
     with pytest.raises(SourceChanged, match=r"a\.json has \d+ bytes instead of"):
         source.read(spark, slice)
     put(tmp_path, "a.json", {"k": "b", "n": 1}, at=101)
-    with pytest.raises(SourceChanged, match="was written again"):
+    with pytest.raises(SourceChanged, match="was rewritten"):
         source.read(spark, slice)
     source.accept(slice)
-    with pytest.raises(SourceChanged, match="was written again"):
+    with pytest.raises(SourceChanged, match="was rewritten"):
         source.plan(UNLIMITED)
     path.unlink()
     with pytest.raises(SourceChanged, match="is missing"):

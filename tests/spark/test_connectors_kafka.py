@@ -45,7 +45,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a password in plain text": (
         lambda: sink("t", sasl_password="hunter2"),
-        "by reference: sasl_password=secret('env:NAME')",
+        "must be a secret: sasl_password=secret('env:NAME')",
     ),
     "no topic": (lambda: sink(), "needs a topic, or a column that names it"),
     "no servers": (lambda: kafka.sink(" ", "t"), "needs the brokers' addresses"),
@@ -58,7 +58,10 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "avro without schema": (lambda: sink("t", format="avro"), "needs schema"),
     "json with avro's schema": (lambda: sink("t", schema=AVRO), "schema is for format='avro'"),
     "no topics": (lambda: kafka.source(SERVERS, schema="id int"), "requires either topics or a pattern"),
-    "topics and pattern": (lambda: kafka.source(SERVERS, "t", schema="id int", pattern="t"), "one of the two"),
+    "topics and pattern": (
+        lambda: kafka.source(SERVERS, "t", schema="id int", pattern="t"),
+        "either topics or a pattern",
+    ),
     "no pattern": (lambda: kafka.source(SERVERS, pattern="(", schema="id int"), "is not a regular expression"),
     "a topic twice": (lambda: kafka.source(SERVERS, ["t", "t"], schema="id int"), "named twice"),
     "json without schema": (lambda: kafka.source(SERVERS, "t"), "format='json' needs a schema"),

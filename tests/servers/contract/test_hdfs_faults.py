@@ -345,7 +345,7 @@ class TestReportedFailures:
         """The NameNode's RPC port for Hadoop clients, and another page of its web server."""
         rpc = hdfs_server.rpc_address
         for url in (f"http://{rpc}", f"{hdfs_server.url}/conf"):
-            with pytest.raises(SinkError, match=r"url is the NameNode's HTTP address|cannot be reached"):
+            with pytest.raises(SinkError, match=r"Set url to the NameNode's HTTP address|cannot be reached"):
                 folder.make(WebHdfs(folder.address(url=url))).recover(scope(0))
 
 

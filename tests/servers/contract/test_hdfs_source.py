@@ -155,10 +155,10 @@ def test_file_changed_after_its_slice_is_an_error(spark: SparkSession, folder: F
     with pytest.raises(SourceChanged, match=r"a\.json has \d+ bytes instead of"):
         source.read(spark, slice)
     folder.put("a.json", {"k": "b", "n": 1}, at=101, overwrite=True)
-    with pytest.raises(SourceChanged, match="was written again"):
+    with pytest.raises(SourceChanged, match="was rewritten"):
         source.read(spark, slice)
     source.accept(slice)
-    with pytest.raises(SourceChanged, match="was written again"):
+    with pytest.raises(SourceChanged, match="was rewritten"):
         source.plan(UNLIMITED)
     folder.client.delete(path)
     with pytest.raises(SourceChanged, match="is missing"):
@@ -180,7 +180,7 @@ def test_file_changed_before_executors_read_it_is_an_error(spark: SparkSession, 
     source = folder.source(format=format)
     frame = source.read(spark, planned(source))
     folder.put_bytes("a", data(second), at=101, overwrite=True)
-    with pytest.raises(Exception, match=r"was written again.* since its slice was recorded") as caught:
+    with pytest.raises(Exception, match=r"was rewritten.* since its slice was recorded") as caught:
         frame.collect()
     assert failure_of(caught.value).type == "source-changed"
 

@@ -196,7 +196,7 @@ def test_lost_marker_is_an_error_but_a_new_sink_needs_none(
     backend = make(topic)
     backend.recover(scope(branch, 3))
     handle = prepare(backend, scope(branch, 4, parent=3), [{"v": 1}])
-    with pytest.raises(SinkError, match=r"its marker in topic epochal.app.markers is missing, where epoch 3 should be"):
+    with pytest.raises(SinkError, match=r"its marker in topic epochal.app.markers is missing, but epoch 3 is required"):
         backend.commit(scope(branch, 4, parent=3), [handle])
     store.write_manifest(manifest(branch, 3, sinks=("out",)))
     with pytest.raises(SinkError, match="is missing"):

@@ -383,7 +383,7 @@ def test_recreated_topic_is_an_error(kafka_server: KafkaServer, spark: SparkSess
     kafka_server.create_topic(name=topic)
     send(kafka_server, topic, numbers(*range(100, 110)))
     for broken in (lambda: source.plan(ALL), lambda: restored(make, topic, [slice]).read(spark, slice)):
-        with pytest.raises(SourceChanged, match="was deleted and made from_the_start"):
+        with pytest.raises(SourceChanged, match="was deleted and created again"):
             broken()
 
 

@@ -98,7 +98,7 @@ def test_violations_of_epoch_cuts_are_detected(tmp_path: Path) -> None:
         first, second = life.manifests
         assert read(life, recorder, [first, second]).violations == []
         lost = second.model_copy(update={"deltas": second.deltas[1:]})
-        assert any("never took" in problem for problem in read(life, recorder, [first, lost]).violations)
+        assert any("never consumed" in problem for problem in read(life, recorder, [first, lost]).violations)
         early = first.model_copy(update={"deltas": (*first.deltas, *second.deltas)})
         late = second.model_copy(update={"deltas": ()})
         assert any(problem.startswith("(1)") for problem in read(life, recorder, [early, late]).violations)
