@@ -5,10 +5,19 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from epochal.errors import SourceError
+
+
+class AcceptedCall(NamedTuple):
+    """A call in the inbox. ``new``: it was accepted just now, and is not a repeated call."""
+
+    number: int
+    entry: str
+    new: bool
 
 
 class CallBatch(BaseModel):

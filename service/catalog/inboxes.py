@@ -15,13 +15,13 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 
+from epochal.contracts.inbox import AcceptedCall
 from epochal.engine.epoch import State
 from epochal.errors import InboxFull, NotFound, RequestIdReused
 from epochal.service.catalog.branch_writer import changed
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.models import Application, Branch, Epoch, Execution, Inbox, InboxBatch, InboxCall
 from epochal.service.catalog.types import database_now
-from epochal.service.domain.entry_calls import AcceptedCall
 from epochal.wire.internal_api import CALLS_AT_ONCE, CALLS_BYTES
 
 NO_CALLS = b'"batches":[]}'

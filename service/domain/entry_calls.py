@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
+from epochal.contracts.inbox import AcceptedCall
 from epochal.errors import InvalidArguments, InvalidInput
 from epochal.state.json_form import from_json, to_json
 from epochal.state.table import Column
@@ -89,14 +90,6 @@ class DeclaredEntry:
             returns=self.returns,
             table=self.table,
         )
-
-
-class AcceptedCall(NamedTuple):
-    """A call in the inbox. ``new``: it was accepted just now, and is not a repeated call."""
-
-    number: int
-    entry: str
-    new: bool
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from epochal.contracts.inbox import AcceptedCall
 from epochal.declarations.entry import REQUEST_ID, SEQUENCE
 from epochal.errors import EpochalError
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.declared_entries import entries_of, entry_of
 from epochal.service.catalog.inboxes import InboxRepository, taken_by_committed
-from epochal.service.domain.entry_calls import AcceptedCall, AcceptedCalls
+from epochal.service.domain.entry_calls import AcceptedCalls
 from epochal.service.domain.snapshots import ReadFrom
 from epochal.service.queries.state.lookups import FoundColumns, Lookups
 from epochal.service.runtime.replicas.serving import FALLBACK_SECONDS, ServedReplicas

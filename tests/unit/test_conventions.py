@@ -97,7 +97,11 @@ def test_the_makefile_lists_every_target() -> None:
 
 @pytest.mark.parametrize(
     ("java", "fix"),
-    [('openjdk version "1.8.0_352"', "Java 8"), ('openjdk version "11.0.2" 2019-01-15', "Java 11"), (None, "no java")],
+    [
+        ('openjdk version "1.8.0_352"', "Java 8"),
+        ('openjdk version "11.0.2" 2019-01-15', "Java 11"),
+        (None, "java was not found"),
+    ],
 )
 def test_check_machine_names_the_fix_for_an_unsupported_java(tmp_path: Path, java: str | None, fix: str) -> None:
     if java is not None:
