@@ -176,7 +176,7 @@ def test_rounds_of_logistic_regression_equal_those_of_numpy(parallelism: int) ->
     refused = [{"features": rows[0], "label": 2}, {"features": Vector({-1: 1.0}), "label": 1}]
     answers = running.epoch([Call("learn", {"example": 99, **arguments}) for arguments in refused])
     assert [answer.message for answer in answers] == [
-        "example 99 has label 2, and not 0 or 1",
+        "example 99 has label 2 instead of 0 or 1",
         "example 99 has a feature -1, where its label would be",
     ]
     for _ in range(6):
