@@ -253,7 +253,7 @@ def test_backup_of_a_later_version_is_refused(plane: Plane, tmp_path: Path) -> N
     backups = Backups(str(tmp_path / "backups"))
     index = backups.index()
     backups.write_index(index.model_copy(update={"revision": "9999"}))
-    with pytest.raises(CatalogVersion, match="does not know"):
+    with pytest.raises(CatalogVersion, match="does not support"):
         restored(Settings(data=tmp_path / "new", port=free_port()), tmp_path / "backups")
 
 
