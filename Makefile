@@ -51,7 +51,7 @@ test-sample: $(READY) ## A sample of what is marked long, a quarter of an hour a
 test-all: $(READY) ## All tests, also those that take minutes each, and more examples of each property
 	@$(PYTEST) --hypothesis-profile thorough $(TESTS)
 
-coverage: $(READY) ## Coverage of the usual tests, by package, and tests/executed.json, by which make test selects (half an hour)
+coverage: $(READY) ## Coverage of the usual tests, by package, and tests/executed.json, by which make test selects
 	@rm -rf .coverage && mkdir .coverage
 	-@EPOCHAL_TEST_FILE=none $(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not long" -q
 	@$(BIN)/python -m tests.kit.recording

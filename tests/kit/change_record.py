@@ -65,16 +65,18 @@ def changed_files(commit: str, root: Path = ROOT) -> frozenset[str] | None:
     ``None``: unknown, because Git or the commit is missing.
     """
     try:
-        differing = _git(root, "diff", "--name-only", "--no-renames", commit, "--")
-        new = _git(root, "ls-files", "--others", "--exclude-standard")
+        differing = git(root, "diff", "--name-only", "--no-renames", commit, "--").splitlines()
+        new = git(root, "ls-files", "--others", "--exclude-standard").splitlines()
     except (OSError, subprocess.CalledProcessError):
         return None
     return frozenset(differing) | frozenset(new)
 
 
-def _git(root: Path, *arguments: str) -> list[str]:
-    done = subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
+def git(root: Path, *arguments: str) -> str:
+    """Run Git in ``root``, as a person of the tests, and return its output. Raises ``CalledProcessError``."""
+    person = ("-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false")
+    done = subprocess.run(["git", "-C", root, *person, *arguments], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def imported_files(path: Path, root: Path = ROOT) -> frozenset[str]:

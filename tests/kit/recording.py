@@ -13,7 +13,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -22,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.change_record import FILE, ROOT, Record, written
+from tests.kit.change_record import FILE, ROOT, Record, git, written
 from tests.kit.workers import SHARED, unit_of
 
 CONTEXT = "EPOCHAL_TEST_FILE"
@@ -107,8 +106,7 @@ def main() -> None:
         for file in data.measured_files()
         if Path(file).is_file()
     }
-    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
-    FILE.write_text(written(Record(commit, executed_by(contexts))))
+    FILE.write_text(written(Record(git(ROOT, "rev-parse", "HEAD"), executed_by(contexts))))
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         measured.json_report(outfile=str(report))

@@ -38,7 +38,8 @@ LINES = pytest.StashKey[Sequence[str]]()
 class Selection:
     """Test files by reason, and the changed files that led to them."""
 
-    changed: int = 0
+    changed: int | None = 0
+    """Number of changed files; ``None`` if unknown."""
     importing: list[str] = field(default_factory=list)
     executing: list[str] = field(default_factory=list)
     sampled: list[str] = field(default_factory=list)
@@ -52,11 +53,17 @@ class Selection:
 
     def lines(self) -> list[str]:
         """Return the report: what was selected, what was left out, and why."""
-        found = [
-            f"{self.changed} changed files: {len(self.importing)} test files import or name one, or changed",
-            f"{len(self.executing)} other test files executed a changed file when the coverage was recorded",
-            f"{len(self.sampled)} of {len(self.sampled) + self.not_sampled} other test files were sampled (--seed)",
-        ]
+        if self.changed is None:
+            found = ["The change is unknown, because Git or the commit of tests/executed.json is missing"]
+            found.append(f"{len(self.executing)} test files were chosen among all (--seed)")
+        else:
+            found = [
+                f"{self.changed} changed files: {len(self.importing)} test files import or name one, or changed",
+                f"{len(self.executing)} other test files executed a changed file when the coverage was recorded",
+            ]
+        found.append(
+            f"{len(self.sampled)} of {len(self.sampled) + self.not_sampled} other test files were sampled (--seed)"
+        )
         if self.left_out:
             found.append(f"LEFT OUT, because the time limit is reached: {len(self.left_out)} test files of the change")
             found.extend(f"  {file}" for file in self.left_out)
@@ -81,7 +88,7 @@ def select(
     files = random.Random(seed).sample(sorted(lengths), len(lengths))
     if changed is None:
         executing = files
-    result = Selection(len(changed or ()))
+    result = Selection(None if changed is None else len(changed))
     groups = (
         ([file for file in files if file in importing], result.importing, result.left_out),
         ([file for file in files if file in executing and file not in importing], result.executing, result.left_out),

@@ -42,7 +42,7 @@ def claims(database: Database, holder: str) -> OperationClaims:
 
 
 def queued_operation(database: Database) -> str:
-    return claims(database, "nobody").begin("verify", "somebody", lambda session: (None, Request()), "default").id
+    return claims(database, "nobody").begin("verify", "alice", lambda session: (None, Request()), "default").id
 
 
 def expire_claim(database: Database, id: str) -> None:
@@ -84,4 +84,4 @@ class EndlessRun:
 
 
 def begin(worker: OperationWorker) -> str:
-    return worker.begin("verify", "somebody", lambda session: (None, Request()), "default").id
+    return worker.begin("verify", "alice", lambda session: (None, Request()), "default").id

@@ -26,10 +26,10 @@ from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.service.runtime.leadership import LeaseLeadership, leadership_of
 from epochal.service.runtime.machine import this_machine
+from tests.kit.catalogs import database as database
 from tests.kit.catalogs import new_sqlite_catalog
+from tests.kit.catalogs import url as url
 from tests.kit.waiting import eventually
-from tests.service.sql_catalogs import database as database
-from tests.service.sql_catalogs import url as url
 
 FIRST = Holder("first", "one", "boot", "1@1")
 SECOND = Holder("second", "two", "boot", "1@1")

@@ -20,7 +20,7 @@ from epochal.service.queries.snapshots import SnapshotDirectory
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.replicas.lag import ReplicaLags
 from epochal.service.runtime.replicas.serving import ServedReplicas
-from tests.service.sql_catalogs import url as url
+from tests.kit.catalogs import url as url
 
 FEW, MORE = 2, 30
 MOMENT = datetime.now(UTC) - timedelta(hours=1)

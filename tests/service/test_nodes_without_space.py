@@ -12,9 +12,9 @@ from epochal.service.catalog.nodes import NodeRepository
 from epochal.service.catalog.operation_claims import Claim
 from epochal.service.domain.nodes import Node
 from epochal.service.runtime.operations import OperationWorker, Verb
+from tests.kit.catalogs import database as database
+from tests.kit.catalogs import url as url
 from tests.service.operation_workers import Checked, Request, operation, queued_operation
-from tests.service.sql_catalogs import database as database
-from tests.service.sql_catalogs import url as url
 
 
 def node_of(database: Database, name: str) -> Node:

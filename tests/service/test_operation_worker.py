@@ -18,6 +18,8 @@ from epochal.service.catalog.types import now
 from epochal.service.domain.operations import Interrupted
 from epochal.service.runtime import operations
 from epochal.service.runtime.operations import OperationWorker
+from tests.kit.catalogs import database as database
+from tests.kit.catalogs import url as url
 from tests.kit.waiting import eventually
 from tests.service.operation_workers import (
     Checked,
@@ -33,15 +35,13 @@ from tests.service.operation_workers import (
     verified,
     worker_of,
 )
-from tests.service.sql_catalogs import database as database
-from tests.service.sql_catalogs import url as url
 
 
 def test_exclusive_operations_run_one_at_a_time_over_all_control_planes(database: Database) -> None:
     """An import keeps files that it finds in the store; a concurrent import could delete them."""
     holder_a, holder_b = claims(database, "holder_a"), claims(database, "holder_b")
-    first = holder_a.begin("import", "somebody", lambda session: (None, Named(name="first")), "default").id
-    second = holder_a.begin("import", "somebody", lambda session: (None, Named(name="second")), "default").id
+    first = holder_a.begin("import", "alice", lambda session: (None, Named(name="first")), "default").id
+    second = holder_a.begin("import", "alice", lambda session: (None, Named(name="second")), "default").id
     held = holder_a.claim(["export", "import"])
     assert held is not None and held.id == first
     assert holder_b.claim(["export", "import"]) is None
@@ -57,7 +57,7 @@ def test_unclaimed_operation_is_carried_out(database: Database) -> None:
     id = queued_operation(database)
     worker_of(database, verified).work_off("store")
     ended = operation(database, id)
-    assert (ended.state, ended.result, ended.created_by) == ("succeeded", {"checked": "flights"}, "somebody")
+    assert (ended.state, ended.result, ended.created_by) == ("succeeded", {"checked": "flights"}, "alice")
     assert (ended.claim_holder, ended.claim_until) == (None, None)
 
 

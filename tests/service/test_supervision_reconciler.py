@@ -27,8 +27,8 @@ from epochal.service.runtime.launchers.base import Launcher, ProcessReference
 from epochal.service.runtime.machine import Machine
 from epochal.service.runtime.supervision.reconciler import Reconciler
 from epochal.service.runtime.supervision.supervisor import LocalCleanup
+from tests.kit.catalogs import url as url
 from tests.kit.waiting import eventually
-from tests.service.sql_catalogs import url as url
 
 HERE = Machine("here", "second-boot")
 UP_SECONDS = 1000.0

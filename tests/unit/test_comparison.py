@@ -16,6 +16,7 @@ from benchmarks.comparison.history import Comparison
 from benchmarks.comparison.measures import QUANTITIES
 from benchmarks.comparison.verdict import Compared
 from epochal.errors import EnvironmentProblem
+from tests.kit.change_record import git
 
 MACHINE = {"processor": "one", "cores": "2"}
 PYPROJECT = """
@@ -115,12 +116,6 @@ def repository(tmp_path: Path) -> Path:
         git(root, "add", ".")
         git(root, "commit", "--quiet", "--message", version)
     return root
-
-
-def git(root: Path, *arguments: str) -> str:
-    person = ("-c", "user.name=Tester", "-c", "user.email=tester@example.org", "-c", "commit.gpgsign=false")
-    done = subprocess.run(["git", "-C", root, *person, *arguments], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 @pytest.mark.long

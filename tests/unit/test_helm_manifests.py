@@ -18,8 +18,11 @@ from epochal.service.domain.kubernetes.pod_settings import KubernetesSettings
 from epochal.wire.tokens import Role
 from tests.kit.charts import (
     CHART,
+    IMAGE,
     NAMESPACE,
+    POSTGRESQL,
     VALUES,
+    every_file,
     helm,
     named,
     namespace_of,
@@ -32,7 +35,6 @@ from tests.kit.charts import (
     unrestricted,
     values_of,
 )
-from tests.unit.helm_inputs import IMAGE, POSTGRESQL, every_file
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
 

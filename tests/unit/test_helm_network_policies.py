@@ -10,6 +10,7 @@ from epochal.addresses import METADATA
 from tests.kit.charts import (
     NAMESPACE,
     Manifest,
+    every_file,
     named,
     namespace_of,
     of_kind,
@@ -19,7 +20,6 @@ from tests.kit.charts import (
     selects,
     values_of,
 )
-from tests.unit.helm_inputs import every_file
 
 
 @every_file

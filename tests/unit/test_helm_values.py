@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from epochal.cli.desired import read_desired
-from tests.kit.charts import CHART, NAMESPACE, helm, named, of_kind, render
+from tests.kit.charts import CHART, IMAGE, NAMESPACE, POSTGRESQL, helm, named, of_kind, render
 from tests.service.end_to_end.blocks import blocks_of
-from tests.unit.helm_inputs import IMAGE, POSTGRESQL
 from tools.chart_values import documented_values, table
 
 ROOT = Path(__file__).parents[2]

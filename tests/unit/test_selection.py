@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kit.change_record import ROOT, Record, changed_files, imported_files, parsed, written
+from tests.kit.change_record import ROOT, Record, changed_files, git, imported_files, parsed, written
 from tests.kit.recording import by_package, executed_by, with_shared_tasks
 from tests.kit.selection import importing_files, select
 
@@ -41,6 +40,7 @@ def test_left_out_tests_of_the_change_are_listed() -> None:
 def test_unknown_change_selects_as_if_everything_changed() -> None:
     selection = select(None, (), (), {"tests/a.py": 5, "tests/b.py": 5}, 5, 1)
     assert len(selection.executing) == len(selection.left_out) == 1 and not selection.sampled
+    assert selection.lines()[0].startswith("The change is unknown")
 
 
 @pytest.fixture
@@ -81,18 +81,13 @@ def test_imports_name_modules_and_their_members() -> None:
 
 
 def test_changed_files_include_uncommitted_and_new_ones(checkout: Path) -> None:
-    def git(*arguments: str) -> str:
-        person = ("-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false")
-        command = ["git", "-C", str(checkout), *person, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-    git("init", "--quiet")
-    git("add", ".")
-    git("commit", "--quiet", "--message", "first")
-    first = git("rev-parse", "HEAD")
+    git(checkout, "init", "--quiet")
+    git(checkout, "add", ".")
+    git(checkout, "commit", "--quiet", "--message", "first")
+    first = git(checkout, "rev-parse", "HEAD")
     assert changed_files(first, checkout) == frozenset()
     (checkout / "epochal/one.py").write_text("A = 1\n")
-    git("commit", "--quiet", "--all", "--message", "second")
+    git(checkout, "commit", "--quiet", "--all", "--message", "second")
     (checkout / "service/two.py").write_text("B = 1\n")
     (checkout / "service/three.py").write_text("")
     assert changed_files(first, checkout) == {"epochal/one.py", "service/two.py", "service/three.py"}
