@@ -35,7 +35,8 @@ from epochal.snapshots.local_files import held_in_place, write_whole
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.merging import merged
 from epochal.snapshots.remote_files import Data
-from epochal.snapshots.store import SnapshotStore, storage_errors
+from epochal.snapshots.storage_errors import storage_errors
+from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
 
 MOST_DELTAS = 32

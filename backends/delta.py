@@ -26,7 +26,8 @@ from epochal.faults import declare
 from epochal.snapshots import layout
 from epochal.snapshots.delta import SortedChanges, select_changes, sort_changes, write_delta
 from epochal.snapshots.manifest import DeltaFile
-from epochal.snapshots.store import SnapshotStore, storage_errors
+from epochal.snapshots.storage_errors import storage_errors
+from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
 from epochal.state.unexpired import unexpired
 

@@ -39,7 +39,8 @@ from epochal.snapshots.base_files import read_groups
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import PUT, SortedChanges
 from epochal.snapshots.manifest import DeltaFile
-from epochal.snapshots.store import SnapshotStore, storage_errors
+from epochal.snapshots.storage_errors import storage_errors
+from epochal.snapshots.store import SnapshotStore
 from epochal.state.expiry import gone
 from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable

@@ -19,7 +19,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from epochal.backends.runs.run import Run, one_chunk
-from epochal.snapshots.store import storage_errors
+from epochal.snapshots.storage_errors import storage_errors
 
 PART: Final = ".part"
 """Suffix of the names of incomplete files."""

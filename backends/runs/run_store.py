@@ -27,7 +27,7 @@ from epochal.backends.runs.run_file import PART, RunDamaged, mapped, written
 from epochal.background.locks import FileLock
 from epochal.contracts.identity import EpochKey
 from epochal.errors import SnapshotError
-from epochal.snapshots.store import storage_errors
+from epochal.snapshots.storage_errors import storage_errors
 
 KEPT_LISTS = 3
 """Number of lists retained, of the latest viewed epochs: their runs serve tasks of an epoch that is run again."""

@@ -186,6 +186,8 @@ class Moment(_Measured):
     sources: dict[str, SourceReport] = Field(default={}, max_length=MOST_NAMES)
     blocked_sinks: dict[str, datetime] = Field(default={}, max_length=MOST_NAMES)
     """Sinks whose commit of a decided epoch fails, and since when."""
+    store_away_since: datetime | None = None
+    """Time since which the snapshot store does not answer."""
     idle_at: datetime | None = None
     """Last time at which all input was committed."""
     state_rows: int | None = Field(default=None, ge=0)

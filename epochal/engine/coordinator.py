@@ -45,7 +45,8 @@ from epochal.snapshots import layout
 from epochal.snapshots.chain import began_empty
 from epochal.snapshots.in_flight import InternalSource, input_held_back, slices_in_flight, under_way
 from epochal.snapshots.manifest import Manifest
-from epochal.snapshots.store import SnapshotStore, storage_errors
+from epochal.snapshots.storage_errors import storage_errors
+from epochal.snapshots.store import SnapshotStore
 
 log = logging.getLogger(__name__)
 

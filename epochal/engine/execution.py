@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 from pyspark.sql import SparkSession
 
@@ -32,6 +33,7 @@ from epochal.engine.program import CurrentProgram, Program, changes_since, going
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.recovery import Recovery, decided_scope, take_over
 from epochal.engine.retention import Retention
+from epochal.engine.store_wait import StoreAway, StoreWait
 from epochal.errors import Conflict, Fenced
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.compaction import bytes_of_bases, bytes_of_deltas, rows_of
@@ -88,99 +90,139 @@ def run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Cat
 
 
 def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Catalog, hooks: Hooks) -> None:
-    catalog.heartbeat(DriverStatus(phase="starting"))
-    store = SnapshotStore(orders.store)
-    program = with_inbox(assemble(orders, graph, spark, store), hooks.inbox)
-    current = CurrentProgram(program)
-    meter = hooks.meter or Meter()
-    queue = CommitQueue(catalog, current, meter=meter, abort_command=hooks.abort_command)
-    for sink_name, epoch in hooks.aborted:
-        queue.give_up(sink_name, epoch)
-    clock = hooks.clock or EpochClock(lambda: current.program.configuration.clock_tolerance_seconds)
-    changes: list[Change] = []
-    transactions = TransactionOrders(catalog, queue, changes)
+    attempt = _Attempt(orders, graph, spark, catalog, hooks, SnapshotStore(orders.store), hooks.meter or Meter())
+    # Every step of the beginning can be repeated, so that it waits for the store as epochs do.
+    attempt.run_epochs(StoreWait(attempt.store).repeat(attempt.begin, time.sleep, attempt.note_store))
 
-    def note(waiting: Sequence[Waiting]) -> None:
-        meter.blocked({item.sink: item.since for item in waiting})
-        transactions.heartbeat(DriverStatus(phase="waiting", detail="; ".join(map(str, waiting)) or None))
 
-    for name, sink in program.participants.sinks.items():
-        until_available(name, partial(sink.check, program.plan.sinks[name]), time.sleep, note)
-    catalog.heartbeat(DriverStatus(phase="recovering"))
-    recovery = Recovery(program, catalog, store, queue, time.sleep, note, clock)
-    with meter.step("R"):
-        position = recovery.run()
-    changes += _dropped(queue, hooks.aborted)
-    meter.blocked({})
-    meter.sized(lambda: size_of(position))
-    meter.timed(lambda: clock.report(_epoch_time(position)))
-    if warning := clock.warning(_epoch_time(position)):
-        log.warning("%s", warning)
-    continuing = going_on(program, position.snapshot, position.next_epoch)
-    if continuing is not program:
-        program = continuing
-        current.replace(program)
-    changes += _first_changes(position, recovery.begun)
-    if position.head is not None:
-        changes += changes_since(store, position.head, program)
-    bases = PendingBases()
+@dataclass(frozen=True)
+class _Begun:
+    """An attempt after recovery, before its first epoch."""
 
-    coordinator = Coordinator(
-        current=current,
-        catalog=catalog,
-        store=store,
-        commits=queue,
-        position=position,
-        bases=bases,
-        now=clock,
-        changes=changes,
-        meter=meter,
-    )
+    current: CurrentProgram
+    queue: CommitQueue
+    clock: EpochClock
+    transactions: TransactionOrders
+    recovery: Recovery
+    position: Position
+    changes: list[Change]
 
-    def on_spark(configuration: Configuration) -> RangeWriter:
-        return SparkRangeWriter(spark, store, max(1, configuration.parallelism // 2))
 
-    compaction = Compaction(
-        store,
-        position,
-        bases,
-        current,
-        BackgroundWorker("epochal-compaction"),
-        on_spark,
-        ProcessRangeWriter(store),
-        meter=meter,
-    )
-    retention = queue.retain = Retention(store, current, compaction, coordinator.aborted)
+@dataclass(frozen=True)
+class _Attempt:
+    orders: ExecutionOrders
+    graph: Graph
+    spark: SparkSession
+    catalog: Catalog
+    hooks: Hooks
+    store: SnapshotStore
+    meter: Meter
 
-    def other_version(order: VersionOrder) -> Program:
-        program = with_inbox(assemble(ordered(orders, order), hooks.load(order), spark, store), hooks.inbox)
+    def note_store(self, away: StoreAway | None) -> None:
+        self.meter.store_away(None if away is None else away.since)
+        phase: Literal["recovering", "waiting"] = "recovering" if away is None else "waiting"
+        self.catalog.heartbeat(DriverStatus(phase=phase, detail=None if away is None else str(away)))
+
+    def begin(self) -> _Begun:
+        """Assemble the program, recover, and find what the first epoch records."""
+        orders, catalog, hooks, store, meter = self.orders, self.catalog, self.hooks, self.store, self.meter
+        catalog.heartbeat(DriverStatus(phase="starting"))
+        program = with_inbox(assemble(orders, self.graph, self.spark, store), hooks.inbox)
+        current = CurrentProgram(program)
+        queue = CommitQueue(catalog, current, meter=meter, abort_command=hooks.abort_command)
+        for sink_name, epoch in hooks.aborted:
+            queue.give_up(sink_name, epoch)
+        clock = hooks.clock or EpochClock(lambda: current.program.configuration.clock_tolerance_seconds)
+        changes: list[Change] = []
+        transactions = TransactionOrders(catalog, queue, changes)
+        note = partial(self._note_sinks, transactions)
         for name, sink in program.participants.sinks.items():
-            sink.check(program.plan.sinks[name])
-        return program
+            until_available(name, partial(sink.check, program.plan.sinks[name]), time.sleep, note)
+        catalog.heartbeat(DriverStatus(phase="recovering"))
+        recovery = Recovery(program, catalog, store, queue, time.sleep, note, clock)
+        with meter.step("R"):
+            position = recovery.run()
+        changes += _dropped(queue, hooks.aborted)
+        meter.blocked({})
+        meter.sized(lambda: size_of(position))
+        meter.timed(lambda: clock.report(_epoch_time(position)))
+        if warning := clock.warning(_epoch_time(position)):
+            log.warning("%s", warning)
+        continuing = going_on(program, position.snapshot, position.next_epoch)
+        if continuing is not program:
+            program = continuing
+            current.replace(program)
+        changes += _first_changes(position, recovery.begun)
+        if position.head is not None:
+            changes += changes_since(store, position.head, program)
+        return _Begun(current, queue, clock, transactions, recovery, position, changes)
 
-    def taken_over(program: Program) -> None:
-        scope = decided_scope(program.orders, position.branch, position.head)
-        take_over(program.participants, scope, recovery.succession, time.sleep, note)
-
-    commits = BackgroundCommits(queue)
-    commits.start()
-    try:
-        EpochLoop(
-            coordinator=coordinator,
-            commits=commits,
+    def run_epochs(self, begun: _Begun) -> None:
+        orders, catalog, hooks, store, meter = self.orders, self.catalog, self.hooks, self.store, self.meter
+        current, queue, clock, position = begun.current, begun.queue, begun.clock, begun.position
+        bases = PendingBases()
+        coordinator = Coordinator(
+            current=current,
             catalog=catalog,
-            transactions=transactions,
-            reconfigurations=Reconfigurations(coordinator, queue, retention, catalog, other_version, taken_over),
-            epochs_limit=hooks.epochs_limit,
-            on_epoch=hooks.on_epoch,
-            stop_requested=hooks.stop_requested,
-            sleep=hooks.inbox.wait,
-            clock_warning=lambda: clock.warning(_epoch_time(position)),
-        ).run()
-    finally:
-        commits.stop()
-    retention.finish()
-    compaction.finish()
+            store=store,
+            commits=queue,
+            position=position,
+            bases=bases,
+            now=clock,
+            changes=begun.changes,
+            meter=meter,
+        )
+
+        def on_spark(configuration: Configuration) -> RangeWriter:
+            return SparkRangeWriter(self.spark, store, max(1, configuration.parallelism // 2))
+
+        compaction = Compaction(
+            store,
+            position,
+            bases,
+            current,
+            BackgroundWorker("epochal-compaction"),
+            on_spark,
+            ProcessRangeWriter(store),
+            meter=meter,
+        )
+        retention = queue.retain = Retention(store, current, compaction, coordinator.aborted)
+
+        def other_version(order: VersionOrder) -> Program:
+            assembled = assemble(ordered(orders, order), hooks.load(order), self.spark, store)
+            program = with_inbox(assembled, hooks.inbox)
+            for name, sink in program.participants.sinks.items():
+                sink.check(program.plan.sinks[name])
+            return program
+
+        def taken_over(program: Program) -> None:
+            scope = decided_scope(program.orders, position.branch, position.head)
+            note = partial(self._note_sinks, begun.transactions)
+            take_over(program.participants, scope, begun.recovery.succession, time.sleep, note)
+
+        commits = BackgroundCommits(queue)
+        commits.start()
+        try:
+            EpochLoop(
+                coordinator=coordinator,
+                commits=commits,
+                catalog=catalog,
+                transactions=begun.transactions,
+                reconfigurations=Reconfigurations(coordinator, queue, retention, catalog, other_version, taken_over),
+                epochs_limit=hooks.epochs_limit,
+                on_epoch=hooks.on_epoch,
+                stop_requested=hooks.stop_requested,
+                sleep=hooks.inbox.wait,
+                clock_warning=lambda: clock.warning(_epoch_time(position)),
+            ).run()
+        finally:
+            commits.stop()
+        retention.finish()
+        compaction.finish()
+
+    def _note_sinks(self, transactions: TransactionOrders, waiting: Sequence[Waiting]) -> None:
+        self.meter.blocked({item.sink: item.since for item in waiting})
+        transactions.heartbeat(DriverStatus(phase="waiting", detail="; ".join(map(str, waiting)) or None))
 
 
 def ordered(before: ExecutionOrders, order: VersionOrder) -> ExecutionOrders:

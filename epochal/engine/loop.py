@@ -1,7 +1,8 @@
 """The epoch loop: directives, decisions and tolerated failures, without Spark and HTTP.
 
 :mod:`epochal.engine.triggers` decides the next step. While ``max_uncommitted_epochs`` epochs are prepared and
-uncommitted, the loop waits and reports the sinks that it waits for.
+uncommitted, the loop waits and reports the sinks that it waits for. While the snapshot store does not answer, it waits
+for the store (:class:`StoreWait`), and no epoch counts as failed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from epochal.engine.epoch_input import Pace
 from epochal.engine.failures import failure_of
 from epochal.engine.program import Program
 from epochal.engine.reconfiguration import Reconfigurations
+from epochal.engine.store_wait import StoreWait
 from epochal.engine.triggers import POLL_SECONDS, Decision, Step, decide
 from epochal.errors import Conflict, EpochAborted, RowRefused, SliceOutdated, ends_attempt
 from epochal.snapshots.manifest import Manifest
@@ -44,8 +46,12 @@ class EpochLoop:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     clock_warning: Callable[[], str | None] = lambda: None
+    store_wait: StoreWait = field(init=False)
     _failed_in_a_row: int = field(default=0, init=False)
     _epochs_run: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.store_wait = StoreWait(self.coordinator.store, self.clock)
 
     def run(self) -> None:
         """Raises ``Fenced``, and ``EpochAborted`` when more than ``tolerable_failed_epochs`` failed in a row or a
@@ -58,6 +64,8 @@ class EpochLoop:
                 return
             if self._stops():
                 break
+            if self._waits_for_store():
+                continue
             decision, slices = self._next()
             if decision.step is Step.END:
                 break
@@ -75,6 +83,16 @@ class EpochLoop:
                     self._run_epoch(decision, slices)
         self._settle()
         self.commits.queue.check_refused()
+
+    def _waits_for_store(self) -> bool:
+        """Pause while the store is away. Returns false when work can continue."""
+        if self.store_wait.away is None:
+            return False
+        if seconds := self.store_wait.seconds():
+            self.sleep(seconds)
+            return True
+        self.commits.queue.hurry()  # sinks that read the store
+        return False
 
     def _next(self, hurried: bool = False, commanded: bool = False) -> tuple[Decision, dict[str, Slice]]:
         """The next step, and the slices of the sources if the decision needed them."""
@@ -94,6 +112,8 @@ class EpochLoop:
             failed = failure_of(error).type
             if failed == SliceOutdated.slug:  # the next plan leaves the missing file out
                 return
+            if self.store_wait.explains(failure_of(error.__cause__ or error)):
+                return
             self._failed_in_a_row += 1
             if ends_attempt(failed):
                 raise
@@ -112,6 +132,7 @@ class EpochLoop:
 
     def _ran(self, manifest: Manifest) -> None:
         self._failed_in_a_row = 0
+        self.store_wait.worked()
         self._epochs_run += 1
         self.pace.prepared(self.clock(), manifest.counts.rows_in)
         self.on_epoch(manifest)
@@ -217,10 +238,14 @@ class EpochLoop:
     def _status(self) -> DriverStatus:
         blocked = list(self.commits.queue.waiting.values())
         self.coordinator.meter.blocked({item.sink: item.since for item in blocked})
+        away = self.store_wait.away
+        self.coordinator.meter.store_away(None if away is None else away.since)
         epoch = self.coordinator.position.head.epoch if self.coordinator.position.head else None
-        warning = self.clock_warning()
-        detail = "; ".join([*map(str, blocked), *([] if warning is None else [warning])])
-        return DriverStatus(phase="waiting" if blocked else "running", detail=detail or None, epoch=epoch)
+        said = [*([] if away is None else [str(away)]), *map(str, blocked)]
+        waits = bool(said)
+        if (warning := self.clock_warning()) is not None:
+            said.append(warning)
+        return DriverStatus(phase="waiting" if waits else "running", detail="; ".join(said) or None, epoch=epoch)
 
 
 @dataclass

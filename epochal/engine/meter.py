@@ -129,6 +129,7 @@ class Meter:
         self._subtasks: dict[str, Figures] = {}
         self._load = RecentLoad(clock)
         self._blocked: Mapping[str, datetime] = {}
+        self._store_away: datetime | None = None
         self._idle_at: datetime | None = None
         self._size: Callable[[], tuple[int, int]] | None = None
         self._clocks: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)
@@ -208,6 +209,10 @@ class Meter:
         """Set the sinks whose commits fail, and since when."""
         self._blocked = dict(sinks)
 
+    def store_away(self, since: datetime | None) -> None:
+        """Set the time since which the snapshot store does not answer; ``None``: it answers."""
+        self._store_away = since
+
     def idle(self) -> None:
         """Record that all input is committed and there is no new input."""
         with self._lock:
@@ -239,6 +244,7 @@ class Meter:
             moment = Moment(
                 sources={name: reading.report for name, reading in list(self._readings.items())[:MOST_NAMES]},
                 blocked_sinks=dict(list(self._blocked.items())[:MOST_NAMES]),
+                store_away_since=self._store_away,
                 idle_at=self._idle_at,
                 state_rows=rows,
                 state_bytes=size,

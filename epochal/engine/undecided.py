@@ -11,7 +11,7 @@ from epochal.contracts.identity import EpochScope
 from epochal.engine import points
 from epochal.engine.job import Collected, Participants
 from epochal.engine.standing_queries import Chosen
-from epochal.errors import EpochalError, Fenced
+from epochal.errors import EpochalError, Fenced, StoreUnavailable, error_class
 from epochal.snapshots.store import SnapshotStore
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,8 @@ class Undecided:
         removed only when the epoch is certainly undecided.
         """
         scope = self.scope
+        kind = error_class(failure.type)
+        store_away = kind is not None and issubclass(kind, StoreUnavailable)
         log.warning("abort: epoch %s: %s", scope.key, failure.message)
         points.ABORT_BEFORE.hit(scope.epoch)
         if self.reference is not None:
@@ -43,10 +45,10 @@ class Undecided:
             except Fenced:
                 self._forget_if_undecided(store, participants, catalog, self.reference)
                 raise
-            self._forget_now_or_later(store, participants)
+            self._forget_now_or_later(store, participants, store_away)
             points.ABORT_SWEPT.hit(scope.epoch)
         else:
-            self._forget_now_or_later(store, participants)
+            self._forget_now_or_later(store, participants, store_away)
             points.ABORT_SWEPT.hit(scope.epoch)
             catalog.abort_epoch(scope.epoch, failure)
 
@@ -65,8 +67,11 @@ class Undecided:
         for backend in participants.backends:
             backend.sweep(self.scope, keep=())
 
-    def _forget_now_or_later(self, store: SnapshotStore, participants: Participants) -> None:
-        """Remove the files. If this fails, too, E7 of a later epoch or R4 removes them."""
+    def _forget_now_or_later(self, store: SnapshotStore, participants: Participants, store_away: bool) -> None:
+        """Remove the files. If this fails, too, or the store does not answer, E7 of a later epoch or R4 removes
+        them."""
+        if store_away:
+            return
         try:
             self.forget(store, participants)
         except Fenced:

@@ -71,7 +71,15 @@ from epochal.errors.resources import (
     Unauthenticated,
 )
 from epochal.errors.root import EpochalError, error_class
-from epochal.errors.storage import FileCorrupt, FileMissing, ForeignFile, NewerFormat, SnapshotError
+from epochal.errors.storage import (
+    FileCorrupt,
+    FileMissing,
+    ForeignFile,
+    NewerFormat,
+    SnapshotError,
+    StoreRefuses,
+    StoreUnavailable,
+)
 
 __all__ = [
     "ArtifactError",
@@ -132,6 +140,8 @@ __all__ = [
     "SourceError",
     "SparkLost",
     "StorageFull",
+    "StoreRefuses",
+    "StoreUnavailable",
     "TooManyRequests",
     "TransientAuthorError",
     "Unauthenticated",

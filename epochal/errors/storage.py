@@ -33,3 +33,15 @@ class NewerFormat(SnapshotError):
     """A snapshot was written by a later version of Epochal, in a format that this version cannot read."""
 
     slug = "newer-format"
+
+
+class StoreUnavailable(EpochalError):
+    """The snapshot store does not answer. Work waits for it and continues when it answers."""
+
+    slug = "store-unavailable"
+
+
+class StoreRefuses(StoreUnavailable):
+    """The snapshot store refuses requests: its credentials, permissions or settings must be corrected."""
+
+    slug = "store-refuses"

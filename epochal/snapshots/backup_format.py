@@ -21,7 +21,8 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from epochal.errors import Conflict, FileCorrupt, FileMissing, InvalidInput, NewerFormat, NotFound
-from epochal.snapshots.store import SnapshotStore, storage_errors
+from epochal.snapshots.storage_errors import storage_errors
+from epochal.snapshots.store import SnapshotStore
 
 FORMAT = 1
 FILES = "files"

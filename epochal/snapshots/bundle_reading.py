@@ -26,7 +26,7 @@ from epochal.snapshots.bundle_format import BundleEnd, BundleEpoch, BundleError,
 from epochal.snapshots.bundle_writing import named_files
 from epochal.snapshots.layout import FORMAT, newer_format
 from epochal.snapshots.manifest import FileReference, Manifest
-from epochal.snapshots.store import storage_errors
+from epochal.snapshots.storage_errors import storage_errors
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _BRANCH = re.compile(r"(?:[a-z][a-z0-9-]{0,19}\.)?[a-z][a-z0-9-]{0,79}")

@@ -43,6 +43,16 @@ def owner_of(store: SnapshotStore) -> StoreOwner | None:
         ) from None
 
 
+def give_new(store: SnapshotStore, owner: StoreOwner) -> bool:
+    """Write the owner file of a store without one. ``False``: another catalog was faster. Raises ``SnapshotError``,
+    ``StorageFull``."""
+    return store.create(OWNER, _encoded(owner))
+
+
 def give_to(store: SnapshotStore, owner: StoreOwner) -> None:
     """Write the owner file. Raises ``SnapshotError``, ``StorageFull``."""
-    store.write(OWNER, owner.model_dump_json(exclude_none=True).encode() + b"\n")
+    store.write(OWNER, _encoded(owner))
+
+
+def _encoded(owner: StoreOwner) -> bytes:
+    return owner.model_dump_json(exclude_none=True).encode() + b"\n"

@@ -1,8 +1,7 @@
-"""The snapshot store: manifests, deltas and bases on any file system that fsspec supports."""
+"""The snapshot store: manifests, deltas and bases on a local file system, in an object store, or on HDFS."""
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 from collections import OrderedDict
@@ -19,19 +18,19 @@ import pyarrow as pa
 
 from epochal.background.task import BackgroundTask
 from epochal.contracts.catalog import ManifestReference
-from epochal.errors import FileCorrupt, FileMissing, SnapshotError, StorageFull
-from epochal.snapshots import layout
+from epochal.errors import FileCorrupt, FileMissing, SnapshotError
+from epochal.snapshots import layout, object_store
+from epochal.snapshots.fsspec_files import fsspec_files
 from epochal.snapshots.local_files import Unequal, copy_whole, held_in_place, read_ranges, write_durably
 from epochal.snapshots.manifest import FileReference, Manifest
-from epochal.snapshots.remote_files import Data, RemoteFiles, remote_files
+from epochal.snapshots.remote_files import Data, RemoteFiles
+from epochal.snapshots.storage_errors import storage_errors, store_errors
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _MANIFESTS_KEPT = 1024
 _LONGEST_REASON = 500
 _HASHED_BESIDE_BYTES = 1 << 20
-_TRIES = 10
 """Minimum size of files whose checksum is computed in parallel with writing."""
+_TRIES = 10
 Copy = Callable[[str, str | None], tuple[int, str]]
 """Copies a file (path, expected sha256 or ``None``). Returns its size and sha256. Raises ``FileMissing`` and
 ``FileCorrupt`` of the source, and errors of writing."""
@@ -51,8 +50,9 @@ class StoredFile:
 class SnapshotStore:
     """Files by relative path. Every write is durable and atomic when it returns; a path is written once, never changed.
 
-    ``url``: a local path or any fsspec URL. Serialisable; holds no connection. All methods raise ``SnapshotError`` or,
-    where space ran out, ``StorageFull``, both naming the file.
+    ``url``: a local path, the URL of an object store (:data:`object_store.SCHEMES`), or any other URL of fsspec.
+    Serialisable; holds no connection. All methods raise ``SnapshotError`` or, where space ran out, ``StorageFull``,
+    both naming the file; ``StoreUnavailable`` when a remote store does not answer, or refuses requests.
     """
 
     def __init__(self, url: str) -> None:
@@ -80,11 +80,30 @@ class SnapshotStore:
 
     def write(self, path: str, data: Data) -> None:
         """Write a whole file."""
-        with storage_errors(self.location(path)):
-            if self._root is not None:
+        if self._root is not None:
+            with storage_errors(self.location(path)):
                 self._write_near(self._root, path, memoryview(data).cast("B"))
-            else:
-                self._remote().write(path, data)
+        else:
+            with self._remote(path, "written") as files:
+                files.write(path, data)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a whole file unless it exists. Returns ``False``, without an effect, if it exists with other bytes.
+
+        Exactly one of several concurrent calls with different bytes succeeds in an object store with conditional
+        writes; elsewhere a call that runs at the same time may overwrite the file.
+        """
+        if self._root is not None:
+            if (self._root / path).exists():
+                return self.read(path) == data
+            self.write(path, data)
+            return True
+        with self._remote(path, "written") as files:
+            try:
+                files.create(path, data)
+            except FileExistsError:  # an attempt of this call whose answer was lost may have written it
+                return files.read(path) == data
+        return True
 
     def _write_near(self, root: Path, path: str, data: memoryview) -> None:
         for more in reversed(range(_TRIES)):
@@ -158,14 +177,11 @@ class SnapshotStore:
 
     def read(self, path: str, of: str = "the store") -> bytes:
         """Bytes of a file, unchecked. ``of``: owner of the file, for messages. Raises ``FileMissing``."""
-        try:
+        with self._reading(path, of):
             if self._root is not None:
                 return (self._root / path).read_bytes()
-            return self._remote().read(path)
-        except FileNotFoundError:
-            raise self._missing(path, of) from None
-        except OSError as error:
-            raise SnapshotError(f"{self.location(path)}, of {of}, cannot be read: {error}.") from error
+            with self._remote(path, "read") as files:
+                return files.read(path)
 
     def read_file(self, file: FileReference, of: str) -> bytes:
         """Bytes of a file, checked. ``of``: owner of the file, for messages. Raises ``FileMissing``,
@@ -177,15 +193,12 @@ class SnapshotStore:
     def read_ranges(self, file: FileReference, ranges: Sequence[tuple[int, int]], of: str) -> list[bytes]:
         """Parts of a file, unchecked: the bytes of each range (offset, size). Raises ``FileMissing``, and
         ``FileCorrupt`` if the file is shorter."""
-        try:
+        with self._reading(file.path, of):
             if self._root is not None:
                 parts = read_ranges(self._root / file.path, ranges)
             else:
-                parts = self._remote().read_ranges(file.path, ranges)
-        except FileNotFoundError:
-            raise self._missing(file.path, of) from None
-        except OSError as error:
-            raise SnapshotError(f"{self.location(file.path)}, of {of}, cannot be read: {error}.") from error
+                with self._remote(file.path, "read") as files:
+                    parts = files.read_ranges(file.path, ranges)
         if any(len(part) != size for part, (_, size) in zip(parts, ranges, strict=True)):
             raise self._of_another_size(file, of)
         return parts
@@ -194,33 +207,30 @@ class SnapshotStore:
         """The file for reading in parts, its size checked: for Parquet, which has a checksum in each page."""
         if self.size(file.path, of) != file.bytes:
             raise self._of_another_size(file, of)
-        if self._root is not None:
-            return pa.OSFile(str(self._root / file.path))
-        try:
-            return self._remote().open(file.path)
-        except OSError as error:
-            raise SnapshotError(f"{self.location(file.path)}, of {of}, cannot be read: {error}.") from error
+        with self._reading(file.path, of):
+            if self._root is not None:
+                return pa.OSFile(str(self._root / file.path))
+            with self._remote(file.path, "read") as files:
+                return files.open(file.path, file.bytes)
 
     def size(self, path: str, of: str = "the store") -> int:
         """Bytes of a file. Raises ``FileMissing``."""
-        try:
+        with self._reading(path, of):
             if self._root is not None:
                 return (self._root / path).stat().st_size
-            return self._remote().size(path)
-        except FileNotFoundError:
-            raise self._missing(path, of) from None
-        except OSError as error:
-            raise SnapshotError(f"{self.location(path)}, of {of}, cannot be read: {error}.") from error
+            with self._remote(path, "read") as files:
+                return files.size(path)
 
     def delete(self, path: str) -> bool:
-        """Remove a file; ``False`` when there was none."""
+        """Remove a file. ``False`` when there was none, where the store reports it: S3 does not."""
+        if self._root is None:
+            with suppress(FileNotFoundError), self._remote(path, "deleted") as files:
+                files.delete(path)
+                return True
+            return False
         try:
-            with storage_errors(self.location(path)):
-                if self._root is not None:
-                    with held_in_place(self._root, self._root / path) as held:
-                        held.unlink()
-                else:
-                    self._remote().delete(path)
+            with storage_errors(self.location(path)), held_in_place(self._root, self._root / path) as held:
+                held.unlink()
         except FileMissing:
             return False
         return True
@@ -237,10 +247,8 @@ class SnapshotStore:
                 for name in names
             ]
             return sorted(path for path in found if path != layout.OWNER)
-        try:
-            return sorted(path for path in self._remote().list(folder) if path != layout.OWNER)
-        except OSError as error:
-            raise SnapshotError(f"{self.location(folder)} cannot be listed: {error}.") from error
+        with self._remote(folder, "listed") as files:
+            return sorted(path for path in files.list(folder) if path != layout.OWNER)
 
     def entries(self, folder: str = "") -> Sequence[StoredFile]:
         """Like :meth:`list`, with size and modification time. Files that are deleted meanwhile are left out."""
@@ -251,11 +259,15 @@ class SnapshotStore:
                 for path, status in found
                 if status is not None
             ]
-        try:
-            there = sorted(self._remote().entries(folder), key=lambda entry: entry[0])
-        except OSError as error:
-            raise SnapshotError(f"{self.location(folder)} cannot be listed: {error}.") from error
+        with self._remote(folder, "listed") as files:
+            there = sorted(files.entries(folder), key=lambda entry: entry[0])
         return [StoredFile(path, size, _utc(written)) for path, size, written in there if path != layout.OWNER]
+
+    def probe(self) -> None:
+        """One short request, which reads. Raises ``StoreUnavailable`` if a remote store does not answer or refuses."""
+        if self._root is None:
+            with store_errors(self.url, self.url, "read"), suppress(FileNotFoundError):
+                _remote_files(self.url).probe(layout.OWNER)
 
     def remove_empty_folder(self, folder: str) -> None:
         """Remove an empty folder, on file systems with folders."""
@@ -263,7 +275,8 @@ class SnapshotStore:
             with suppress(OSError):
                 (self._root / folder).rmdir()
         else:
-            self._remote().remove_empty_folder(folder)
+            with self._remote(folder, "deleted") as files:
+                files.remove_empty_folder(folder)
 
     def write_manifest(self, manifest: Manifest) -> ManifestReference:
         """Write a manifest under a new name. The decision is made in the catalog, not here."""
@@ -320,8 +333,20 @@ class SnapshotStore:
             "does not need it."
         )
 
-    def _remote(self) -> RemoteFiles:
-        return remote_files(self.url)
+    @contextmanager
+    def _reading(self, path: str, of: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise self._missing(path, of) from None
+        except OSError as error:
+            raise SnapshotError(f"{self.location(path)}, of {of}, cannot be read: {error}.") from error
+
+    @contextmanager
+    def _remote(self, path: str, doing: str) -> Iterator[RemoteFiles]:
+        """Files of a remote store, in which ``path`` is ``doing``: written, deleted, read or listed."""
+        with store_errors(self.url, self.location(path), doing):
+            yield _remote_files(self.url)
 
 
 def _status(path: Path) -> os.stat_result | None:
@@ -338,24 +363,8 @@ def _utc(written: Any) -> datetime | None:
     return datetime.fromtimestamp(written, UTC) if isinstance(written, int | float) else None
 
 
-@contextmanager
-def storage_errors(location: str) -> Iterator[None]:
-    """Translate the operating system's errors in the block, where ``location`` is being written."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise FileMissing(f"{location} is missing.") from None
-    except OSError as error:
-        if error.errno in _FULL:
-            raise StorageFull(
-                f"There is no space left for {location}. No data is lost: free some space; the epoch is retried."
-            ) from error
-        if error.errno in _CLOSED:
-            raise SnapshotError(
-                f"{location} cannot be written: {error.strerror}. Drivers and the control plane require write access: "
-                "check credentials, permissions, and that the volume is not read-only."
-            ) from error
-        raise SnapshotError(f"{location} cannot be written: {error}.") from error
+def _remote_files(url: str) -> RemoteFiles:
+    return object_store.object_store_files(url) if object_store.is_object_store(url) else fsspec_files(url)
 
 
 def remembered(sha256: str) -> Manifest | None:

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.errors import EpochalError, ForeignFile, NewerFormat, SnapshotError
+from epochal.errors import EpochalError, ForeignFile, NewerFormat, SnapshotError, StoreUnavailable
 from epochal.faults import declare
 from epochal.snapshots import layout
 from epochal.snapshots.base_files import damaged_groups, encoded_base
@@ -239,6 +239,8 @@ class Verification:
             return None
         try:
             rows = merged(self._store, table, chain, need.base.first_group, need.base.last_group)
+        except StoreUnavailable:
+            raise
         except EpochalError:
             return None
         first, last = need.base.first_group, need.base.last_group

@@ -38,6 +38,7 @@ STATUSES: Mapping[type[errors.EpochalError], int] = {
     errors.TooManyRequests: 429,
     errors.CatalogUnavailable: 503,
     errors.LauncherUnavailable: 503,
+    errors.StoreUnavailable: 503,
     errors.IssuerUnavailable: 503,
     errors.OutcomeUnknown: 503,
     errors.NewerFormat: 503,

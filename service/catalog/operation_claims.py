@@ -105,12 +105,12 @@ class Claim:
                 self._cancelled.set()
         self._held_until = _held_until(asked_at)
 
-    def release(self) -> None:
+    def release(self, progress: str = "waiting to be restarted") -> None:
         """Give up the claim, so that another process can take over immediately."""
         with self._database.writing() as session:
             row = self._held(session)
             row.claim_holder = row.claim_until = None
-            row.progress = "waiting to be restarted"
+            row.progress = progress
 
     def leave_to_others(self, why: str) -> Sequence[str] | None:
         """Record that this node has no space for the operation. The claim is released for a control plane that has not

@@ -28,6 +28,7 @@ from epochal.errors import (
     SourceError,
     SparkLost,
     StorageFull,
+    StoreUnavailable,
     error_class,
     fails_again,
 )
@@ -79,6 +80,12 @@ def permanent(failure: Failure | None) -> bool:
     return fails_again(failure.type) or (kind is not None and issubclass(kind, _PERMANENT))
 
 
+def waits_for_store(failure: Failure | None) -> bool:
+    """Return whether the attempt ended because the snapshot store does not answer: no restart is used up."""
+    kind = None if failure is None else error_class(failure.type)
+    return kind is not None and issubclass(kind, StoreUnavailable)
+
+
 def _how(exit_code: int | None) -> str:
     if exit_code is None:
         return "The driver's process has terminated."
@@ -114,6 +121,7 @@ _CAUSES: Final[tuple[tuple[type[EpochalError], str], ...]] = (
     (SinkError, "sink"),
     (StorageFull, "storage"),
     (SnapshotError, "storage"),
+    (StoreUnavailable, "storage"),
     (EpochTimeout, "timeout"),
     (HandlesIncomplete, "handles"),
     (SparkLost, "spark"),

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from epochal.contracts.catalog import Failure
 from epochal.service.domain.executions import SupervisedAttempt, SupervisedExecution
-from epochal.service.domain.failures import permanent
+from epochal.service.domain.failures import permanent, waits_for_store
 from epochal.wire.configuration import RestartStrategy
 
 
@@ -130,8 +130,9 @@ def _after_failure(execution: SupervisedExecution, last: SupervisedAttempt, now:
     """Permanent failures end the execution; others are handled by the restart strategy."""
     if permanent(last.failure):
         return EndExecution(failed=True, failure=last.failure)
-    ended = [attempt.ended_at or attempt.started_at for attempt in execution.attempts]
-    due = next_attempt_at(ended, execution.restart, now)
+    counted = [attempt for attempt in execution.attempts if not waits_for_store(attempt.failure)]
+    ended = [attempt.ended_at or attempt.started_at for attempt in counted]
+    due = next_attempt_at(last.ended_at or last.started_at, ended, execution.restart, now)
     if due is None:
         return EndExecution(failed=True, failure=last.failure)
     return Launch() if now >= due else Wait((due - now).total_seconds())
@@ -142,13 +143,19 @@ def recent_failures(ended: Sequence[datetime], strategy: RestartStrategy, now: d
     return sum(moment > now - timedelta(seconds=strategy.window_seconds) for moment in ended)
 
 
-def next_attempt_at(ended: Sequence[datetime], strategy: RestartStrategy, now: datetime) -> datetime | None:
-    """Time of the next attempt after the last one ended; ``None`` if the restarts are exhausted."""
+def next_attempt_at(
+    last: datetime, ended: Sequence[datetime], strategy: RestartStrategy, now: datetime
+) -> datetime | None:
+    """Time of the next attempt after the one that ended at ``last``; ``None`` if the restarts are exhausted.
+
+    ``ended``: end of each attempt that counts, oldest first. Attempts that ended because the store does not answer do
+    not count.
+    """
     recent = recent_failures(ended, strategy, now)
     if recent > strategy.max_restarts:
         return None
     pause = min(strategy.backoff_seconds * 2 ** max(0, recent - 1), strategy.backoff_limit_seconds)
-    return ended[-1] + timedelta(seconds=pause)
+    return last + timedelta(seconds=pause)
 
 
 class SupervisionSettings(BaseModel):

@@ -20,6 +20,8 @@ from epochal.errors import (
     EpochalError,
     OutcomeUnknown,
     StorageFull,
+    StoreRefuses,
+    StoreUnavailable,
     TooManyRequests,
 )
 from epochal.service.catalog.database import Database
@@ -40,10 +42,10 @@ LOOK_SECONDS = 1.0
 TIDY_SECONDS = 10.0
 """Maximum interval between two runs of a lane's ``before``."""
 RETRY_SECONDS = 2.0
-"""Pause after the catalog was unavailable, or all places for building pipelines were occupied."""
+"""Pause after the catalog or the store was unavailable, or all places for building pipelines were occupied."""
 
 Arguments = TypeVar("Arguments", bound=BaseModel)
-_TRY_AGAIN = (CatalogUnavailable, OutcomeUnknown, TooManyRequests)
+_TRY_AGAIN = (CatalogUnavailable, OutcomeUnknown, TooManyRequests, StoreUnavailable)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -175,8 +177,9 @@ class OperationWorker:
         except Interrupted as reason:
             log.info("operation %s is restarted: %s", claim.id, reason)
             self._release(claim)
-        except _TRY_AGAIN:
-            self._release(claim)  # if this is not recorded, the operation still counts as running and is restarted
+        except _TRY_AGAIN as error:
+            # If this is not recorded, the operation still counts as running and is restarted.
+            self._release(claim, f"waiting: {error.message}" if isinstance(error, StoreUnavailable) else None)
             raise
 
     def _do(self, verb: Verb[Any], claim: Claim) -> None:
@@ -190,6 +193,8 @@ class OperationWorker:
             result = verb.run(claim, arguments)
             if result is not None:
                 claim.succeed(result)
+        except StoreRefuses as error:
+            self._failed(claim, error)
         except (Interrupted, *_TRY_AGAIN):
             raise
         except Exception as error:  # noqa: BLE001 any error ends the operation
@@ -232,11 +237,11 @@ class OperationWorker:
             at = f" at {', '.join(tried)}" if tried else ""
             claim.fail(kind(f"{why} The {claim.kind} was tried{at}. Make room there, then ask for it again."))
 
-    def _release(self, claim: Claim) -> None:
+    def _release(self, claim: Claim, progress: str | None = None) -> None:
         """Release the claim; if that fails, the claim expires."""
         try:
             with suppress(Interrupted):
-                claim.release()
+                claim.release() if progress is None else claim.release(progress)
         except EpochalError as error:
             log.warning("operation %s: %s", claim.id, error)
 

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
 from uuid import uuid4
 
+from epochal.background.retries import Backoff, attempts
 from epochal.contracts.catalog import ManifestReference
-from epochal.errors import Conflict, EnvironmentProblem, EpochalError, FileMissing, SnapshotError, StorageFull
+from epochal.errors import (
+    Conflict,
+    EnvironmentProblem,
+    EpochalError,
+    FileMissing,
+    SnapshotError,
+    StorageFull,
+    StoreRefuses,
+    StoreUnavailable,
+)
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.installations import InstallationRepository
 from epochal.service.catalog.leases import LockKey, transaction_lock
@@ -16,9 +29,15 @@ from epochal.service.catalog.models import Installation
 from epochal.service.catalog.types import now
 from epochal.service.domain.checks import Finding, failed, ok
 from epochal.snapshots.layout import OWNER
-from epochal.snapshots.ownership import StoreOwner, give_to, owner_of
+from epochal.snapshots.manifest import FileReference
+from epochal.snapshots.ownership import StoreOwner, give_new, give_to, owner_of
 from epochal.snapshots.store import SnapshotStore
 
+log = logging.getLogger("epochal.store")
+
+_PAUSES: Final = Backoff(0.5, 4.0)
+_CLOCK_TOLERANCE: Final = timedelta(minutes=5)
+"""Garbage collection compares the store's times with the clock of the control plane."""
 _PROBED = 3
 """Number of the newest snapshots that are looked up in a store without an owner record."""
 
@@ -42,8 +61,22 @@ class _Seen:
 def claim_store(database: Database, store: SnapshotStore) -> None:
     """Claim the store for this catalog, at the start. No transaction is open during calls to the store.
 
-    Raises ``StoreMismatch``; ``EnvironmentProblem`` if the store cannot be written; ``CatalogUnavailable``.
+    Waits for a store that does not answer, however long it takes. Raises ``StoreMismatch``; ``EnvironmentProblem`` if
+    the store refuses requests or cannot be used; ``CatalogUnavailable``.
     """
+    for attempt in attempts(_PAUSES):
+        try:
+            _claim(database, store)
+        except StoreRefuses as error:
+            raise _unusable(error.message) from error
+        except StoreUnavailable as error:
+            if attempt.number == 1:
+                log.warning("waiting for the store: %s", error)
+        else:
+            return
+
+
+def _claim(database: Database, store: SnapshotStore) -> None:
     check_writable(store)
     _make_installation(database)
     # The id is committed before the store is claimed: a store that names an id without a catalog would be lost.
@@ -55,7 +88,10 @@ def claim_store(database: Database, store: SnapshotStore) -> None:
     if seen.owner is None or seen.owner.restoring is not None:
         _check(_look(database, store), row, store)  # another catalog may have claimed it in the meantime
         mine = StoreOwner(installation=row.id, incarnation=row.incarnation, catalog=database.place, since=now())
-        give_to(store, mine)
+        if seen.owner is not None:
+            give_to(store, mine)
+        elif not give_new(store, mine):
+            _check(_look(database, store), row, store)
 
 
 def _make_installation(database: Database) -> None:
@@ -116,25 +152,53 @@ def identity_finding(database: Database | None, store: SnapshotStore) -> Finding
 
 
 def check_writable(store: SnapshotStore) -> None:
-    """Check the operations that Epochal requires of a store, with one small file. Raises ``EnvironmentProblem``."""
+    """Check the operations that Epochal requires of a store, with one small file.
+
+    Raises ``EnvironmentProblem``; ``StoreUnavailable`` if the store does not answer.
+    """
     folder, data = f"epochal-probe-{uuid4().hex}", b"epochal store probe"
     path = f"{folder}/probe"
     try:
         store.write(path, data)
         try:
-            if store.read(path) != data or store.size(path) != len(data):
-                raise SnapshotError(f"{store.location(path)} does not return the data that was written to it.")
-            if path not in store.list(folder):
-                raise SnapshotError(f"{store.location(path)} is not listed after it was written.")
+            _check_probe(store, folder, path, data)
         finally:
             store.delete(path)
             store.remove_empty_folder(folder)
-    except (SnapshotError, StorageFull, OSError, ValueError, ImportError, NotImplementedError) as error:
+    except (SnapshotError, StorageFull, StoreRefuses, OSError, ValueError, ImportError, NotImplementedError) as error:
         reason = error.message if isinstance(error, EpochalError) else f"{store.url} cannot be used: {error}."
-        raise EnvironmentProblem(
-            f"{reason} The control plane and drivers require write access to the store: correct its permissions or "
-            "credentials, remount it read-write, or name another one (--store)."
-        ) from error
+        raise _unusable(reason) from error
+
+
+def _check_probe(store: SnapshotStore, folder: str, path: str, data: bytes) -> None:
+    file = FileReference(path=path, sha256="", bytes=len(data), rows=0)
+    if (
+        store.read(path) != data
+        or store.size(path) != len(data)
+        or store.read_ranges(file, [(1, 2)], "the probe") != [data[1:3]]
+    ):
+        raise SnapshotError(f"{store.location(path)} does not return the data that was written to it.")
+    if store.create(path, b"another one"):
+        raise SnapshotError(
+            f"{store.location(path)} was replaced although the write required that it does not exist: the store does "
+            "not support conditional writes (If-None-Match)."
+        )
+    listed = next((entry for entry in store.entries(folder) if entry.path == path), None)
+    if listed is None:
+        raise SnapshotError(f"{store.location(path)} is not listed after it was written.")
+    if listed.written_at is not None and abs(listed.written_at - datetime.now(UTC)) > _CLOCK_TOLERANCE:
+        raise SnapshotError(
+            f"The clock of this machine ({datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}) and that of the store {store.url} "
+            f"({listed.written_at:%Y-%m-%dT%H:%M:%SZ}) differ by more than {_CLOCK_TOLERANCE.seconds // 60} minutes. "
+            "Set the clock, for example by NTP."
+        )
+
+
+def _unusable(reason: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"{reason} The control plane and drivers require write access to the store: correct its permissions or "
+        "credentials, remount it read-write, or name another one (--store)."
+    )
 
 
 def _check(seen: _Seen, row: Installation, store: SnapshotStore) -> None:

@@ -20,7 +20,8 @@ from epochal.errors import FileCorrupt, FileMissing, SnapshotError, StorageFull
 from epochal.snapshots import layout
 from epochal.snapshots.local_files import held_in_place, make_folder
 from epochal.snapshots.manifest import Manifest
-from epochal.snapshots.store import SnapshotStore, storage_errors
+from epochal.snapshots.storage_errors import storage_errors
+from epochal.snapshots.store import SnapshotStore
 from tests.kit.manifests import plain_manifest
 
 

@@ -25,7 +25,7 @@ from epochal.snapshots.bundle_reading import Member
 from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.renaming import Renaming, copied
-from epochal.snapshots.store import storage_errors
+from epochal.snapshots.storage_errors import storage_errors
 from epochal.wire.bundles import ImportApplication, SinkMove, SourcePosition
 from epochal.wire.projects import full_name, local_name, project_of
 

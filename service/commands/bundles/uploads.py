@@ -25,7 +25,7 @@ from epochal.service.domain.settings import Settings
 from epochal.service.runtime.disk_space import DiskSpace
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots import layout
-from epochal.snapshots.store import storage_errors
+from epochal.snapshots.storage_errors import storage_errors
 from epochal.wire.bundles import CreateImport, UploadAnswer
 
 KEPT = timedelta(days=7)

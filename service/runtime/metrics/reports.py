@@ -95,6 +95,12 @@ def _of_the_moment(reports: Sequence[Measured], moment: datetime) -> Iterator[Me
         ),
     )
     yield gauge(
+        "epochal_store_waiting_seconds",
+        "Time for which the driver has waited for a snapshot store that does not answer; 0 while it answers",
+        _APPLICATION,
+        (([item.application], _since(item.moment.store_away_since, moment)) for item in reports),
+    )
+    yield gauge(
         "epochal_clock_deviation_seconds",
         "The driver's wall clock minus its first reading and the time elapsed since; ignored beyond "
         "clock_tolerance_seconds",

@@ -1,0 +1,304 @@
+"""Files of an object store: S3 and compatible stores, Google Cloud Storage and Azure Blob Storage, through ``obstore``.
+
+An object becomes visible as a whole with one request, so files need no temporary names. Credentials and endpoint come
+from the environment, by each cloud's own chain, which the library follows: variables, web identity, container,
+instance. For S3 this module adds the static keys of a profile (``AWS_PROFILE``).
+
+Requests that fail with a server error, or whose connection breaks, are repeated for :data:`PATIENCE_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import configparser
+import errno
+import io
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import obstore
+from obstore import exceptions
+from obstore.store import from_url
+
+from epochal.snapshots.remote_files import Data, RemoteFiles
+
+SCHEMES: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss"})
+PATIENCE_SECONDS: Final = 20.0
+"""Time in which a failing request is repeated."""
+_CONNECT_SECONDS = 5
+_STALLED_SECONDS = 10.0
+_PROBE_PATIENCE_SECONDS = 1.0
+_REQUEST_SECONDS = 600
+_PART_BYTES = 16 << 20
+"""Larger files are uploaded in parts."""
+_BUFFER_BYTES = 1 << 20
+_S3 = frozenset({"s3", "s3a"})
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([^<]+)</Code>")
+_SERVERS_MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
+_FAILED = re.compile(r"(?:, after | - )(?P<reason>[^\n]+)")
+_REFUSED = frozenset({301, 307, 400, 401, 403, 501})
+_BEYOND_THE_END = 416
+_NO_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound"})
+_REMEDIES: Final[Mapping[str, str]] = {
+    "NoSuchBucket": "Create the bucket, or correct its name",
+    "ContainerNotFound": "Create the container, or correct its name",
+    "InvalidAccessKeyId": "Correct the access key (AWS_ACCESS_KEY_ID, or the profile)",
+    "SignatureDoesNotMatch": "Correct the secret access key (AWS_SECRET_ACCESS_KEY, or the profile)",
+    "ExpiredToken": "Renew the session token (AWS_SESSION_TOKEN)",
+    "RequestTimeTooSkewed": "Set the clock of this machine, for example by NTP",
+    "AuthorizationHeaderMalformed": "Set AWS_REGION to the bucket's region",
+    "PermanentRedirect": "Set AWS_REGION to the bucket's region, or correct the endpoint",
+    "AccessDenied": "Grant the credentials read, write, list and delete on the prefix",
+    "NotImplemented": "Use a store with conditional writes (If-None-Match)",
+}
+_NO_CREDENTIALS = ("credential", "metadata", "token")
+_kept: dict[tuple[int, str], ObjectStoreFiles] = {}
+"""Clients by process and URL. A client has a pool of connections and caches credentials."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket, or container, and the prefix of the files. ``scheme``: of :data:`SCHEMES`."""
+
+    scheme: str
+    name: str
+    prefix: str
+
+    @classmethod
+    def of(cls, url: str) -> Bucket:
+        """The bucket of a URL such as ``s3://bucket/prefix``. Raises ``ValueError`` for a URL without a bucket."""
+        parts = urlsplit(url)
+        if not parts.netloc or parts.query or parts.fragment:
+            raise ValueError(f"{url} does not name a bucket: use {parts.scheme}://bucket/prefix")
+        return cls(parts.scheme, parts.netloc, parts.path.strip("/"))
+
+
+def is_object_store(url: str) -> bool:
+    """True for the URL of an object store."""
+    return url.partition("://")[0].lower() in SCHEMES
+
+
+class ObjectStoreFiles(RemoteFiles):
+    """The objects below a prefix. Safe to use from several threads, not from a forked process."""
+
+    def __init__(
+        self, url: str, patience_seconds: float = PATIENCE_SECONDS, stalled_seconds: float = _STALLED_SECONDS
+    ) -> None:
+        """``patience_seconds``: time in which a failing request is repeated. ``stalled_seconds``: time without a byte
+        from the server after which a request has failed."""
+        self._url = url
+        self._store = _connected(Bucket.of(url), patience_seconds, stalled_seconds)
+        self._probing: ObjectStoreFiles | None = None
+
+    def write(self, path: str, data: Data) -> None:
+        with self._system_errors(path):
+            obstore.put(self._store, path, memoryview(data).cast("B"), chunk_size=_PART_BYTES)
+
+    def create(self, path: str, data: bytes) -> None:
+        with self._system_errors(path):
+            obstore.put(self._store, path, data, mode="create")
+
+    def read(self, path: str) -> bytes:
+        with self._system_errors(path):
+            return bytes(obstore.get(self._store, path).bytes())
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [self._read_range(path, offset, size) for offset, size in ranges]
+
+    def _read_range(self, path: str, offset: int, size: int) -> bytes:
+        if not size:
+            return b""
+        try:
+            with self._system_errors(path):
+                return bytes(obstore.get_range(self._store, path, start=offset, length=size))
+        except _BeyondTheEnd:
+            return b""
+
+    def open(self, path: str, size: int) -> Any:
+        return io.BufferedReader(
+            _RangeReader(lambda offset, length: self._read_range(path, offset, length), size), _BUFFER_BYTES
+        )
+
+    def size(self, path: str) -> int:
+        with self._system_errors(path):
+            return int(obstore.head(self._store, path)["size"])
+
+    def delete(self, path: str) -> None:
+        with self._system_errors(path):
+            obstore.delete(self._store, path)
+
+    def list(self, folder: str) -> list[str]:
+        return [path for path, _, _ in self.entries(folder)]
+
+    def entries(self, folder: str) -> Sequence[tuple[str, int, Any]]:
+        with self._system_errors(folder):
+            return [
+                (object["path"], object["size"], object["last_modified"])
+                for page in obstore.list(self._store, folder or None)
+                for object in page
+            ]
+
+    def probe(self, path: str) -> None:
+        if self._probing is None:
+            self._probing = ObjectStoreFiles(self._url, _PROBE_PATIENCE_SECONDS, _PROBE_PATIENCE_SECONDS)
+        self._probing.read(path)
+
+    def remove_empty_folder(self, folder: str) -> None:
+        """Nothing: an object store has no folders."""
+
+    @contextmanager
+    def _system_errors(self, path: str) -> Iterator[None]:
+        """Translate the library's errors in the block into ``OSError``, without keys and tokens."""
+        try:
+            yield
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
+            raise FileExistsError(errno.EEXIST, "the object exists, or has changed", path) from error
+        except (exceptions.BaseError, FileNotFoundError) as error:
+            raise _translated(str(error), path, isinstance(error, FileNotFoundError)) from error
+
+
+def object_store_files(url: str) -> ObjectStoreFiles:
+    """Files below a URL; one client per process. Raises ``OSError``."""
+    key = (os.getpid(), url)
+    files = _kept.get(key)
+    if files is None:
+        files = _kept[key] = ObjectStoreFiles(url)
+    return files
+
+
+class _RangeReader(io.RawIOBase):
+    """A file of ``size`` bytes; ``read_range`` returns the bytes of a range (offset, number of bytes)."""
+
+    def __init__(self, read_range: Callable[[int, int], bytes], size: int) -> None:
+        self._read_range = read_range
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        target = memoryview(buffer).cast("B")
+        data = self._read_range(self._at, max(0, min(len(target), self._size - self._at)))
+        target[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+class _BeyondTheEnd(OSError):
+    """A range that begins beyond the end of the object."""
+
+
+def _connected(bucket: Bucket, patience_seconds: float, stalled_seconds: float) -> Any:
+    endpoint = _endpoint(bucket.scheme, os.environ)
+    client = {
+        "connect_timeout": min(_CONNECT_SECONDS, stalled_seconds),
+        "read_timeout": stalled_seconds,
+        "timeout": _REQUEST_SECONDS,
+    }
+    options: Any = {
+        "config": _profile(os.environ) if bucket.scheme in _S3 else None,
+        "client_options": {name: timedelta(seconds=seconds) for name, seconds in client.items()}
+        | {"allow_http": endpoint.startswith("http://")},
+        "retry_config": {
+            "max_retries": 1000,
+            "retry_timeout": timedelta(seconds=patience_seconds),
+            "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2},
+        },
+    }
+    scheme = "gs" if bucket.scheme == "gcs" else bucket.scheme
+    try:
+        return from_url(f"{scheme}://{bucket.name}/{bucket.prefix}", **options)
+    except (exceptions.BaseError, ValueError) as error:
+        raise PermissionError(errno.EACCES, _first_line(str(error)), bucket.name) from error
+
+
+def _endpoint(scheme: str, environment: Mapping[str, str]) -> str:
+    names = (
+        ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT") if scheme in _S3 else ("AZURE_STORAGE_ENDPOINT",)
+    )
+    return next((environment[name] for name in names if environment.get(name)), "")
+
+
+def _profile(environment: Mapping[str, str]) -> Any:
+    """Static keys and the region of the profile ``AWS_PROFILE``, or ``default``, of S3's credentials and configuration
+    files; ``None`` if the environment has credentials, or there is no such profile."""
+    chain = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
+    if any(environment.get(name) for name in (*chain, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")):
+        return None
+    home = Path(environment.get("HOME", "/")) / ".aws"
+    files = configparser.ConfigParser(interpolation=None)
+    try:
+        files.read(
+            [
+                environment.get("AWS_CONFIG_FILE") or home / "config",
+                environment.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials",
+            ]
+        )
+    except configparser.Error as error:
+        raise PermissionError(errno.EACCES, f"the files of AWS profiles are invalid: {error}") from None
+    name = environment.get("AWS_PROFILE") or "default"
+    sections = [section for section in (f"profile {name}", name) if files.has_section(section)]
+    found = {key: value for section in sections for key, value in files.items(section)}
+    if "aws_access_key_id" not in found:
+        if environment.get("AWS_PROFILE"):
+            raise PermissionError(
+                errno.EACCES,
+                f"the profile {name} has no aws_access_key_id; profiles of roles and SSO are not supported",
+            )
+        return None
+    config = {"access_key_id": found["aws_access_key_id"], "secret_access_key": found.get("aws_secret_access_key", "")}
+    if "aws_session_token" in found:
+        config["session_token"] = found["aws_session_token"]
+    if "region" in found and not (environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")):
+        config["region"] = found["region"]
+    return config
+
+
+def _translated(text: str, path: str, is_missing: bool) -> OSError:
+    status = next((int(found) for found in _STATUS.findall(text)), None)
+    code = next(iter(_CODE.findall(text)), None)
+    if is_missing and code not in _NO_BUCKET:
+        return FileNotFoundError(errno.ENOENT, "there is no such object", path)
+    if status == _BEYOND_THE_END:
+        return _BeyondTheEnd(errno.EINVAL, "the range begins beyond the end of the object", path)
+    reason = _reason(text, status, code)
+    if status in _REFUSED or code in _REMEDIES or "lacked the necessary" in text or "not authenticated" in text:
+        remedy = _REMEDIES.get(code or "", "Correct the credentials, their permissions, or the store's settings")
+        return PermissionError(errno.EACCES, f"{reason}. {remedy}", path)
+    if status is None and any(word in text.lower() for word in _NO_CREDENTIALS):
+        return PermissionError(
+            errno.EACCES,
+            f"no credentials were found: {reason}. Set them in the environment",
+            path,
+        )
+    return ConnectionError(errno.EHOSTUNREACH, reason, path)
+
+
+def _reason(text: str, status: int | None, code: str | None) -> str:
+    """One line of an error's text: the server's code and message, or the failure of the connection."""
+    if code is not None:
+        message = next(iter(_SERVERS_MESSAGE.findall(text)), "").strip().rstrip(".")
+        return f"{code}: {message}" if message else code
+    if status is not None:
+        return f"the server answers with status {status}"
+    failed = _FAILED.search(text)
+    return failed["reason"].rpartition(" - ")[2] if failed else _first_line(text)
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.strip().splitlines()), "unknown error")
