@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from epochal.errors import OptionError
+from epochal.store_variables import secret_values
 
 HIDDEN = "***"
 VARIABLES = "EPOCHAL_SECRET_"
@@ -27,6 +28,8 @@ _SHORTEST = 4
 """Minimum length of values to redact: shorter values occur in any text."""
 _TOKENS = re.compile(r"ep[td]_[0-9a-f]{32}[._][\w.-]{40,}|whsec_[\w-]{16,}")
 _PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):[^\s/@]+@")
+_SIGNATURE = re.compile(r"(?<=[?&])((?:sig|X-(?:Amz|Goog)-(?:Signature|Security-Token))=)[^&\s'\")]+", re.IGNORECASE)
+"""Signatures in the URLs of object stores: a shared access signature, or that of a presigned request."""
 _revealed: set[str] = set()
 """The secrets that this process has resolved."""
 
@@ -99,14 +102,16 @@ def without_secrets(text: str, options: Mapping[str, Any]) -> str:
 
 
 def redact(text: str) -> str:
-    """``text`` without tokens, passwords in URLs, the values of ``EPOCHAL_SECRET_..`` variables, and the secrets that
-    this process has resolved. Call it wherever text of other software leaves a process."""
+    """``text`` without tokens, passwords and signatures in URLs, the values of ``EPOCHAL_SECRET_..`` variables and of
+    secret variables of object stores, and the secrets that this process has resolved. Call it wherever text of other
+    software leaves a process."""
     if "_" in text:
         text = _TOKENS.sub(HIDDEN, text)
     if "://" in text:
         text = _PASSWORD.sub(rf"\1:{HIDDEN}@", text)
+        text = _SIGNATURE.sub(rf"\1{HIDDEN}", text)
     named = (value for name, value in os.environ.items() if name.startswith(VARIABLES) or _OF_PROJECT.match(name))
-    for secret_value in sorted({*named, *_revealed}, key=len, reverse=True):
+    for secret_value in sorted({*named, *secret_values(os.environ), *_revealed}, key=len, reverse=True):
         if len(secret_value) >= _SHORTEST:
             text = text.replace(secret_value, HIDDEN)
     return text

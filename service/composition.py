@@ -5,6 +5,7 @@ Each part receives the parts that it uses, which are created before it. Builder 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -76,6 +77,7 @@ from epochal.service.runtime.stored_files import StoredFiles
 from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
 from epochal.service.runtime.webhooks import WebhookDeliveries
 from epochal.snapshots.lineage_bounds import LineageStore
+from epochal.store_variables import variables_for_store
 
 MakeBuilder = Callable[[Settings, ProcessUser | None], Builder]
 """The user runs authors' code; ``None``: the control plane's own user."""
@@ -198,7 +200,8 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
 
 def subprocess_builder(settings: Settings, user: ProcessUser | None) -> SubprocessBuilder:
     """Builder that runs in subprocesses, as ``user``."""
-    return SubprocessBuilder(user, settings.home_directory, settings.warm_drivers or 0)
+    variables = variables_for_store(os.environ, settings.store_url)
+    return SubprocessBuilder(user, settings.home_directory, settings.warm_drivers or 0, variables=variables)
 
 
 def own_builder(settings: Settings, user: ProcessUser | None) -> Builder:

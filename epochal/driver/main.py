@@ -135,7 +135,7 @@ def _run(orders: DriverOrders, catalog: Catalog, http: HttpCatalog, early_start:
             early_start.wait_for_jvm()
         if orders.executor_template is not None:
             check_executor_rights(orders.configuration.spark["spark.kubernetes.namespace"])
-        spark = create_session(orders.application, orders.configuration)
+        spark = create_session(orders.application, orders.configuration, orders.store)
         if early_start is not None:
             start_python_workers(spark)
     except Exception as error:

@@ -26,6 +26,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.engine import worker_daemon
 from epochal.engine.class_archive import JAVA_OPTIONS, archive_options
 from epochal.errors import EnvironmentProblem, EpochalError, EpochTimeout
+from epochal.store_variables import executor_variables, spark_redaction
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ lost, could not register it again, and would end the process ten minutes later."
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 MEMORY = "spark.driver.memory"
+EXECUTOR_VARIABLE = "spark.executorEnv."
+REDACTION = "spark.redaction.regex"
 _FEW_CORES = 2
 # Ten times the JVM's own thresholds. With those, the C2 compiler compiles thousands of methods of Spark's planning
 # within
@@ -108,14 +111,31 @@ def _start_python_workers(spark: SparkSession) -> None:
         log.debug("Python workers were not started ahead: %s", error)
 
 
-def create_session(application: str, configuration: Configuration) -> SparkSession:
-    """Start Spark, or get the session of this process. Raises ``EnvironmentProblem`` when it cannot start."""
+def create_session(application: str, configuration: Configuration, store: str = "") -> SparkSession:
+    """Start Spark, or get the session of this process. Raises ``EnvironmentProblem`` when it cannot start.
+
+    ``store``: the URL of the store that executors on other machines need variables for.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    variables = {
+        name: configuration.spark.get(EXECUTOR_VARIABLE + name, value)
+        for name, value in executor_variables(os.environ, configuration.master, store).items()
+    }
+    settings = session_settings(configuration)
+    # Settings of a session that are not those of its context are not redacted in Spark's event log.
+    if SparkContext._active_spark_context is None:
+        settings |= {EXECUTOR_VARIABLE + name: value for name, value in variables.items()}
     builder = SparkSession.builder.appName(application).master(configuration.master)
-    for name, value in session_settings(configuration).items():
+    for name, value in settings.items():
         builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        if variables:
+            # Spark would start the JVM with all settings as arguments, which every user of the machine can read.
+            launch_jvm(application, configuration)
+        session = builder.getOrCreate()
+        # The context of a former spare has begun without them. Python workers receive these with each function.
+        session.sparkContext.environment.update(variables)
+        return session
     except EpochalError:
         raise
     except Exception as error:
@@ -195,6 +215,7 @@ def session_settings(configuration: Configuration) -> dict[str, str]:
         | configuration.spark
         | ANSI
         | {JAVA_OPTIONS: java_options(configuration.spark)}
+        | {REDACTION: spark_redaction(configuration.spark.get(REDACTION))}
     )
 
 

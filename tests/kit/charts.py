@@ -18,7 +18,7 @@ NAMESPACE = "streams"
 RELEASE = "epochal"
 VALUES = {path.name.removesuffix("-values.yaml"): path for path in sorted((CHART / "ci").glob("*-values.yaml"))}
 IMAGE = {"image": {"repository": "registry.example/epochal"}}
-POSTGRESQL = {**IMAGE, "database": {"existingSecret": "catalog"}, "store": "s3://bucket/epochal"}
+POSTGRESQL = {**IMAGE, "database": {"existingSecret": "catalog"}, "store": {"url": "s3://bucket/epochal"}}
 every_file = pytest.mark.parametrize("name", VALUES)
 """Runs a test with each values file of the chart's ci folder."""
 

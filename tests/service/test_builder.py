@@ -15,6 +15,8 @@ import pytest
 
 from epochal.contracts.configuration import Configuration
 from epochal.errors import ArtifactError, ParameterError, PipelineError
+from epochal.service.composition import subprocess_builder
+from epochal.service.domain.settings import Settings
 from epochal.service.runtime.builder import asking
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
 from tests.kit.waiting import eventually
@@ -202,6 +204,28 @@ def test_code_cannot_read_secrets_of_the_control_plane(
                 write(tmp_path, "import os\nraise ValueError(f\"seen: {'secret' in os.environ.values()}\")"),
                 {},
             )
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize(("store", "seen"), [("s3://bucket/epochal", "of-s3"), ("", "None")])
+def test_code_has_the_variables_of_an_object_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, seen: str
+) -> None:
+    """Trials and rekeys read and write the store."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-s3")
+    monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", "of-google")
+    settings = Settings(data=tmp_path / "home", store=store or None, warm_drivers=0)
+    settings.home_directory.mkdir(parents=True)
+    made = subprocess_builder(settings, None)
+    made.open()
+    code = """
+        import os
+        raise ValueError(f"{os.environ.get('AWS_SECRET_ACCESS_KEY')}; {os.environ.get('GOOGLE_SERVICE_ACCOUNT_KEY')}")
+    """
+    try:
+        with pytest.raises(ArtifactError, match=f"{seen}; None"):
+            made.describe("default", write(tmp_path, code), {})
     finally:
         made.close()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from epochal import faults
+from epochal.contracts.configuration import Configuration
 from epochal.driver.orders import ArtifactOrder, DriverOrders
 from epochal.errors import EnvironmentProblem
 from epochal.faults import Fault
@@ -49,8 +50,8 @@ class Drivers:
         self._launched: list[tuple[LocalLauncher, ProcessReference]] = []
         self.log = log_path(tmp_path / "logs", "flights", "e1", 1)
 
-    def launch(self, script: str) -> tuple[LocalLauncher, ProcessReference]:
-        launcher = LocalLauncher(self._tmp_path / "logs", (sys.executable, "-c", script))
+    def launch(self, script: str, store: str = "") -> tuple[LocalLauncher, ProcessReference]:
+        launcher = LocalLauncher(self._tmp_path / "logs", (sys.executable, "-c", script), store=store)
         reference = launcher.launch(orders(self._tmp_path))
         self._launched.append((launcher, reference))
         return launcher, reference
@@ -90,6 +91,37 @@ def test_driver_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch) ->
     assert seen["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert seen["PYSPARK_PYTHON"] == sys.executable
     assert seen["PATH"] == os.environ["PATH"]
+
+
+STORE_VARIABLES = """
+import os
+print(sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith(("AWS", "AZURE", "EPOCHAL_D"))))
+"""
+
+
+@pytest.mark.parametrize(
+    ("store", "seen"),
+    [
+        ("s3://bucket/epochal", ["AWS_ENDPOINT_URL=http://127.0.0.1:9", "AWS_SECRET_ACCESS_KEY=of-s3"]),
+        ("abfss://container/epochal", ["AZURE_STORAGE_ACCOUNT_KEY=of-azure"]),
+        ("/data/epochal", []),
+        ("hdfs://name/epochal", []),
+    ],
+)
+def test_drivers_receive_the_variables_of_their_object_store_only(
+    drivers: Drivers, monkeypatch: pytest.MonkeyPatch, store: str, seen: list[str]
+) -> None:
+    """A driver of any project, and a spare, which has the same environment."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-s3")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "of-azure")
+    monkeypatch.setenv("EPOCHAL_DATABASE_URL", "postgresql://ann:word@host/name")
+    launcher, reference = drivers.launch(STORE_VARIABLES, store)
+    eventually(lambda: not launcher.alive(reference), 30)
+    assert last_lines(drivers.log, 10).splitlines() == [str(seen)]
+    assert dict(launcher._key(Configuration(), "pricing").environment).get("AWS_SECRET_ACCESS_KEY") == (
+        "of-s3" if store.startswith("s3") else None
+    )
 
 
 def test_drivers_receive_only_the_secrets_of_their_project() -> None:

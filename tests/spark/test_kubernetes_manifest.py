@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import kubernetes_validate
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from epochal.errors import EnvironmentProblem, OptionError
 from epochal.service.domain.executions import DriverName
@@ -26,6 +29,7 @@ from epochal.service.domain.kubernetes.spark import (
     mebibytes,
 )
 from epochal.service.domain.kubernetes.templates import merged
+from epochal.service.runtime.launchers.kubernetes.launcher import passed_on
 from epochal.wire.trust import CA_VARIABLE
 
 SETTINGS = KubernetesSettings(image="registry.example/epochal:1", images=("registry.example/teams/*:*",))
@@ -112,6 +116,41 @@ def test_driver_trusts_the_configured_authority() -> None:
     assert volume["configMap"]["name"] == "authorities"
     assert file == f"{mount['mountPath']}/{volume['configMap']['items'][0]['path']}"
     assert "epochal-authority" not in str(driver_manifest(pod(), SETTINGS))
+
+
+STORE = {"store_secret": "epochal-store", "store_variables": {"AWS_REGION": "eu-north-1"}}
+
+
+def test_pods_read_the_secret_of_the_store_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control plane's own variables are in no manifest: neither its keys nor its identity."""
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.setenv(name, "of the control plane")
+    own = passed_on(os.environ)
+    template = {"spec": {"containers": [{"name": "driver", "envFrom": [{"configMapRef": {"name": "own"}}]}]}}
+    executors = {"spec": {"containers": [{"name": "executor", "env": [{"name": "AWS_REGION", "value": "elsewhere"}]}]}}
+    settings = SETTINGS.model_copy(update={**STORE, "template": template, "executor_template": executors})
+    driver_pod = driver_manifest(replace(pod(MASTER), variables=own), settings)
+    template_of_executors = executor_template(settings)
+    for manifest in (driver_pod, template_of_executors):
+        kubernetes_validate.validate(manifest, "1.31", strict=True)
+        assert "of the control plane" not in json.dumps(manifest)
+    driver, (executor,) = driver_of(driver_pod), template_of_executors["spec"]["containers"]
+    secret = {"secretRef": {"name": "epochal-store"}}
+    assert driver["envFrom"] == [{"configMapRef": {"name": "own"}}, secret]
+    assert executor["envFrom"] == [secret]
+    assert (variables(driver)["AWS_REGION"], variables(executor)["AWS_REGION"]) == ("eu-north-1", "elsewhere")
+    assert "envFrom" not in driver_of(driver_manifest(pod(), SETTINGS))
+
+
+def test_an_application_overrides_a_variable_of_the_store() -> None:
+    settings = SETTINGS.model_copy(update=STORE)
+    manifest = driver_manifest(with_option("spark.kubernetes.driverEnv.AWS_REGION", "us-east-1"), settings)
+    assert variables(driver_of(manifest))["AWS_REGION"] == "us-east-1"
+
+
+def test_a_secret_among_the_settings_is_refused() -> None:
+    with pytest.raises(ValidationError, match="AWS_SECRET_ACCESS_KEY is a secret; put it into the Secret"):
+        KubernetesSettings(image="a", store_variables={"AWS_SECRET_ACCESS_KEY": "k"})
 
 
 def test_only_a_driver_with_executor_pods_may_call_the_cluster_api() -> None:

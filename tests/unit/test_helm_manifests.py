@@ -302,6 +302,18 @@ def test_callers_of_encrypted_ports_get_the_scheme_and_the_authority() -> None:
     assert settings.authority == "authorities"
 
 
+def test_the_launcher_gets_the_secret_of_the_store_by_name() -> None:
+    def read(name: str) -> KubernetesSettings:
+        (text,) = named(rendered(name), "ConfigMap", "epochal-kubernetes")["data"].values()
+        return KubernetesSettings.model_validate_json(text)
+
+    settings = read("everything")
+    assert settings.store_secret == "epochal-store"
+    assert settings.store_variables == {"AWS_REGION": "eu-north-1", "AWS_ENDPOINT_URL": "https://s3.example"}
+    assert (read("kubernetes").store_secret, read("kubernetes").store_variables) == (None, {})
+    assert "envFrom" not in pod(rendered("kubernetes"), "control").containers[0]
+
+
 def test_oidc_settings_are_rendered_only_when_configured(tmp_path: Path) -> None:
     (text,) = named(rendered("encrypted"), "ConfigMap", "epochal-oidc")["data"].values()
     file = tmp_path / "oidc.json"
@@ -321,8 +333,9 @@ def test_every_optional_value_is_rendered() -> None:
         found = pod(manifests, component)
         (container,) = found.spec["containers"]
         assert container["image"].startswith("registry.example/epochal@sha256:0123")
-        assert {"AWS_REGION", "AWS_SECRET_ACCESS_KEY"} <= found.environment.keys()
-        assert container["envFrom"] == [{"configMapRef": {"name": "store"}}]
+        assert {"AWS_PROFILE", "AWS_SECRET_ACCESS_KEY"} <= found.environment.keys()
+        assert container["envFrom"] == [{"configMapRef": {"name": "store"}}, {"secretRef": {"name": "epochal-store"}}]
+        assert found.environment["AWS_ENDPOINT_URL"]["value"] == "https://s3.example"
         assert {"name": "authorities", "mountPath": "/etc/authorities", "readOnly": True} in container["volumeMounts"]
         assert found.labels["example.com/scraped"] == "true" and found.labels["team"] == "streams"
         assert found.spec["priorityClassName"] == "streams" and found.spec["nodeSelector"] == {"disk": "fast"}

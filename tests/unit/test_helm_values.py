@@ -25,14 +25,16 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
     [
         ({}, "image.repository is required: build helm/Dockerfile"),
         ({**IMAGE, "control": {"replicas": 2}}, "SQLite is for one control plane: name a PostgreSQL"),
-        ({**IMAGE, "database": {"existingSecret": "catalog"}}, "store is required with PostgreSQL"),
+        ({**IMAGE, "database": {"existingSecret": "catalog"}}, "store.url is required with PostgreSQL"),
+        ({**IMAGE, "store": "s3://bucket/epochal"}, "got string, want object"),
+        ({**IMAGE, "store": {"env": {"AZURE_STORAGE_SAS_KEY": "k"}}}, "AZURE_STORAGE_SAS_KEY is a secret"),
         ({**POSTGRESQL, "database": {"existingSecret": "a", "url": "postgresql://b/c"}}, "give one of them"),
         ({**IMAGE, "query": {"replicas": 1}}, "query.replicas needs PostgreSQL"),
         (
             {**POSTGRESQL, "query": {"autoscaling": {"enabled": True, "minReplicas": 4, "maxReplicas": 3}}},
             "minReplicas is above",
         ),
-        ({**IMAGE, "kubernetes": {"enabled": True}}, "store is required with kubernetes.enabled"),
+        ({**IMAGE, "kubernetes": {"enabled": True}}, "store.url is required with kubernetes.enabled"),
         ({**IMAGE, "ingress": {"enabled": True}}, "ingress.host is required"),
         ({**IMAGE, "ingress": {"enabled": True, "host": "a.example"}}, "ingress.tlsSecret is required"),
         (

@@ -44,6 +44,12 @@ def test_builders_have_no_rights_and_no_secrets() -> None:
     assert [set(volume) - {"name"} for volume in spec["volumes"]] == [{"emptyDir"}, {"emptyDir"}, {"projected"}]
 
 
+def test_builders_read_the_store_with_the_secret_of_drivers() -> None:
+    settings = SETTINGS.model_copy(update={"store_secret": "epochal-store"})
+    (container,) = manifest(settings=settings)["spec"]["containers"]
+    assert container["envFrom"] == [{"secretRef": {"name": "epochal-store"}}]
+
+
 def test_templates_cannot_give_builders_rights() -> None:
     template = {
         "spec": {

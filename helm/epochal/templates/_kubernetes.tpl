@@ -20,6 +20,8 @@
   "memory" $kubernetes.driver.memory
   "template" $kubernetes.driver.template
   "executor_template" $kubernetes.executor.template
+  "store_secret" (.Values.store.existingSecret | default nil)
+  "store_variables" .Values.store.env
   "authority" (.Values.internal.tls.authorityConfigMap | default nil)
   "token_seconds" (int $kubernetes.tokenSeconds)
   "start_seconds" (int $kubernetes.startSeconds)

@@ -87,6 +87,29 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{- /* Variables for access to the store, without secrets. */ -}}
+{{- define "epochal.storeEnvironment" -}}
+{{- range $name, $value := .Values.store.env }}
+- {name: {{ $name }}, value: {{ $value | quote }}}
+{{- end }}
+{{- end }}
+
+{{- /* Sources of variables: those of the component, and the Secret of the store: (list root values-of-the-component) */ -}}
+{{- define "epochal.environmentSources" -}}
+{{- $sources := (index . 1).extraEnvFrom -}}
+{{- with (index . 0).Values.store.existingSecret -}}
+{{- $sources = append $sources (dict "secretRef" (dict "name" .)) -}}
+{{- end -}}
+{{- with $sources }}
+envFrom: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* Endings of the names of variables with secrets, as in epochal/store_variables.py. */ -}}
+{{- define "epochal.secretEndings" -}}
+SECRET|TOKEN|PASSWORD|KEY|KEY_BASE64|SAS|ACCESS_SIGNATURE|CONNECTION_STRING|IDENTITY_HEADER|BEARER_TOKEN_BEDROCK
+{{- end }}
+
 {{- /* Variables, mounts and volumes for the public port: its certificate, and the identity provider. */ -}}
 {{- define "epochal.publicEnvironment" -}}
 {{- if .Values.tls.secret }}

@@ -8,11 +8,16 @@
 {{- if and (not $postgresql) (gt (int $values.control.replicas) 1) -}}
 {{- fail "control.replicas is above 1, but SQLite is for one control plane: name a PostgreSQL in database.existingSecret." -}}
 {{- end -}}
-{{- if and $postgresql (not $values.store) -}}
-{{- fail "store is required with PostgreSQL, because pods have no persistent volume then. Give a URL that all pods reach." -}}
+{{- if and $postgresql (not $values.store.url) -}}
+{{- fail "store.url is required with PostgreSQL, because pods have no persistent volume then. Give a URL that all pods reach." -}}
 {{- end -}}
-{{- if and $values.kubernetes.enabled (not $values.store) -}}
-{{- fail "store is required with kubernetes.enabled: drivers run in other namespaces and cannot mount the control plane's volume." -}}
+{{- if and $values.kubernetes.enabled (not $values.store.url) -}}
+{{- fail "store.url is required with kubernetes.enabled: drivers run in other namespaces and cannot mount the control plane's volume." -}}
+{{- end -}}
+{{- range $name, $_ := $values.store.env -}}
+{{- if regexMatch (printf "(%s)$" (include "epochal.secretEndings" $)) $name -}}
+{{- fail (printf "store.env: %s is a secret, which users that can read pods would see. Put it into the Secret of store.existingSecret." $name) -}}
+{{- end -}}
 {{- end -}}
 {{- if and (not $postgresql) (or (gt (int $values.query.replicas) 0) $values.query.autoscaling.enabled) -}}
 {{- fail "query.replicas needs PostgreSQL: query nodes cannot read a SQLite catalog on another pod's volume. Name a PostgreSQL in database.existingSecret." -}}

@@ -23,6 +23,7 @@ from epochal.service.domain.kubernetes.spark import (
     scratch_variables,
     scratch_volumes,
     starts_executors,
+    store_secret,
 )
 from epochal.service.domain.kubernetes.templates import merged
 from epochal.wire.trust import CA_VARIABLE
@@ -132,6 +133,7 @@ def own_container(
     override the application's, in the form of a manifest. Raises ``EnvironmentProblem`` for an image that is not
     allowed."""
     variables: dict[str, dict[str, Any]] = {
+        **{name: {"value": value} for name, value in settings.store_variables.items()},
         **{name: {"value": value} for name, value in _options(spark, _VARIABLE).items()},
         **{name: _secret(name, reference) for name, reference in _options(spark, _SECRET).items()},
         **{name: {"value": value} for name, value in trust_of(settings).variables},
@@ -142,6 +144,7 @@ def own_container(
         "name": name,
         "image": driver_image(spark, settings),
         "env": [{"name": name, **value} for name, value in variables.items()],
+        **store_secret(settings),
         "volumeMounts": [
             {"name": _TOKEN_VOLUME, "mountPath": TOKEN_FOLDER, "readOnly": True},
             *trust_of(settings).mounts,

@@ -9,11 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from epochal.errors import OptionError
 from epochal.service.domain.addresses import check_encrypted
+from epochal.store_variables import is_secret_variable
 from epochal.wire.projects import DEFAULT_PROJECT
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 """A DNS label, as Kubernetes defines it."""
-ConfigMapName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")]
+ObjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")]
+"""The name of a ConfigMap or Secret."""
+VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?([munkMGTPE]|[KMGTPE]i)?$")]
 """A quantity of Kubernetes: ``500m``, ``2Gi``."""
 MOUNTED = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -102,11 +105,21 @@ class KubernetesSettings(_Section):
     )
     template: dict[str, Any] = Field({}, description="Pod template of drivers and builders.")
     executor_template: dict[str, Any] = Field({}, description="Pod template of executors.")
-    authority: ConfigMapName | None = Field(
+    authority: ObjectName | None = Field(
         None,
         description=(
             "Config map in each project's namespace with the authority that pods trust for the control plane (ca.crt)."
         ),
+    )
+    store_secret: ObjectName | None = Field(
+        None,
+        description=(
+            "Secret in each project's namespace whose keys are variables for access to the store; drivers, executors "
+            "and builders receive them."
+        ),
+    )
+    store_variables: dict[VariableName, str] = Field(
+        {}, description="Further variables of these pods for access to the store, without secrets."
     )
     token_seconds: int = Field(3600, ge=600, le=86_400, description="Validity of a driver's token; it is renewed.")
     start_seconds: float = Field(300.0, gt=0, description="Timeout for the first heartbeat of a pod's driver.")
@@ -119,6 +132,15 @@ class KubernetesSettings(_Section):
             if unknown:
                 raise ValueError(f"{name} has {', '.join(sorted(unknown))}: a pod template has metadata and spec")
         return self
+
+    @field_validator("store_variables")
+    @classmethod
+    def _check_no_secret(cls, variables: dict[str, str]) -> dict[str, str]:
+        """Users that can read pods can read their variables."""
+        for name in sorted(variables):
+            if is_secret_variable(name):
+                raise ValueError(f"{name} is a secret; put it into the Secret that `store_secret` names")
+        return variables
 
     def namespace(self, project: str) -> str:
         """Raises ``OptionError`` if the project has no namespace."""

@@ -96,24 +96,34 @@ def executor_settings(
 
 def executor_template(settings: KubernetesSettings) -> dict[str, Any]:
     """The pod template of executors: restricted, and without a token."""
-    below = {"spec": {"securityContext": restricted_pod(), "containers": [_executor()], "volumes": scratch_volumes()}}
+    below = {
+        "spec": {"securityContext": restricted_pod(), "containers": [_executor(settings)], "volumes": scratch_volumes()}
+    }
     above = {
         "apiVersion": "v1",
         "kind": "Pod",
         "spec": {
             "automountServiceAccountToken": False,
-            "containers": [{"name": EXECUTOR, "command": ["python", "-m", "epochal.driver.executor"]}],
+            "containers": [
+                {"name": EXECUTOR, "command": ["python", "-m", "epochal.driver.executor"], **store_secret(settings)}
+            ],
         },
     }
     return merged(merged(below, settings.executor_template), above)
 
 
-def _executor() -> dict[str, Any]:
+def store_secret(settings: KubernetesSettings) -> dict[str, Any]:
+    """The part of a container by which the cluster, not the control plane, sets the variables of the store's Secret."""
+    return {} if settings.store_secret is None else {"envFrom": [{"secretRef": {"name": settings.store_secret}}]}
+
+
+def _executor(settings: KubernetesSettings) -> dict[str, Any]:
+    store = [{"name": name, "value": value} for name, value in settings.store_variables.items()]
     return {
         "name": EXECUTOR,
         "securityContext": restricted_container(),
         "volumeMounts": scratch_mounts(),
-        "env": scratch_variables(),
+        "env": [*scratch_variables(), *store],
     }
 
 

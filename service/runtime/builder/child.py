@@ -132,7 +132,7 @@ def _offline(
             store=work.store,
             cache_directory=str(cache),
         )
-        spark = create_session(f"epochal-{work.kind}", configuration)
+        spark = create_session(f"epochal-{work.kind}", configuration, work.store)
         try:
             yield orders, graph, spark
         finally:

@@ -22,6 +22,7 @@ from epochal.errors import ArtifactError, EpochalError
 from epochal.logs import configure, log_format
 from epochal.service.domain.building import BuildAnswer, BuildError, BuildRequest, TrialOf
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
+from epochal.store_variables import object_store_variables
 from epochal.wire.internal_api import WAIT_SECONDS
 from epochal.wire.projects import DEFAULT_PROJECT
 
@@ -48,7 +49,7 @@ def main() -> int:
         log.error("this pod cannot build anything: %s", error)
         _leave_behind(str(error))
         return 1
-    builder = SubprocessBuilder(warm=warm, once=True)
+    builder = SubprocessBuilder(warm=warm, once=True, variables=object_store_variables(os.environ))
     builder.open()
     try:
         request = BuildRequest.model_validate_json(_work(client, builder, warm))

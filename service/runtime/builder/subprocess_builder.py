@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,12 +35,19 @@ class SubprocessBuilder(AskingBuilder):
     """A :class:`~epochal.service.domain.ports.Builder`. Requests run at the same time, each in a separate child."""
 
     def __init__(
-        self, user: ProcessUser | None = None, home: Path | None = None, warm: int = 0, once: bool = False
+        self,
+        user: ProcessUser | None = None,
+        home: Path | None = None,
+        warm: int = 0,
+        once: bool = False,
+        variables: Mapping[str, str] = {},
     ) -> None:
         """``user``: the user of the builder process, with ``home`` as its home and working folder. ``warm``: number of
-        children that have Spark started. ``once``: start them now, and do not replace them."""
+        children that have Spark started. ``once``: start them now, and do not replace them. ``variables``: variables
+        for the object store, which trials and rekeys use."""
         self._warm = warm
         self._arguments = (str(warm), ONCE) if once else (str(warm),)
+        self._variables = dict(variables)
         self._states: list[tuple[int, bool]] = []
         self._said = b""
         self._user = user
@@ -130,7 +138,7 @@ class SubprocessBuilder(AskingBuilder):
             self._control.close()
         ours, theirs = socket.socketpair()
         self._control, self._states, self._said = ours, [], b""
-        environment = driver_environment(os.environ, None)
+        environment = self._variables | driver_environment(os.environ, None)
         if self._user is not None and self._home is not None:
             environment = self._user.environment(environment, self._home)
         with theirs:

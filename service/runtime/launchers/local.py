@@ -42,6 +42,7 @@ from epochal.service.runtime.launchers.spare_process import (
 from epochal.service.runtime.logs.files import log_path
 from epochal.service.runtime.machine import this_machine
 from epochal.service.runtime.warm_pool import Idleness, PoolTimes, WarmPool
+from epochal.store_variables import variables_for_store
 from epochal.wire.projects import DEFAULT_PROJECT, project_of
 from epochal.wire.trust import CA_VARIABLE, trusted
 
@@ -62,10 +63,14 @@ _PASSED_ON = (
 _PASSED_ON_PREFIXES = ("SPARK_", "PYSPARK_", "HADOOP_")
 
 
-def driver_environment(environment: Mapping[str, str], project: str | None) -> dict[str, str]:
+def driver_environment(environment: Mapping[str, str], project: str | None, store: str = "") -> dict[str, str]:
     """The control plane's environment as drivers of a project inherit it: an allow-list, which excludes other secrets.
-    Without a project, no secrets at all."""
-    passed = {
+    Without a project, no secrets of a project.
+
+    ``store``: URL of the store that all drivers read and write. If it is an object store, the variables of its cloud,
+    with their secrets, are passed on.
+    """
+    passed = variables_for_store(environment, store) | {
         name: value for name, value in environment.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
     if project is not None:
@@ -108,7 +113,8 @@ def _prepare_work(folder: Path, user: ProcessUser | None) -> None:
 
 class LocalLauncher(Launcher):
     """``logs`` is the folder of ``{application}/{execution}-{attempt}.log``; ``command`` runs a driver (for tests);
-    ``spares`` is the folder of the claim files, which a launcher without spares reads, too.
+    ``spares`` is the folder of the claim files, which a launcher without spares reads, too; ``store`` is the URL of the
+    snapshot store.
 
     The last argument of a driver's command is its name. It exists from the start of the process, so a driver is found
     even if its launcher was killed; unlike an environment variable, child processes do not inherit it. For a former
@@ -123,8 +129,10 @@ class LocalLauncher(Launcher):
         logs: Path,
         command: tuple[str, ...] = (sys.executable, "-m", "epochal.driver"),
         spares: Path | None = None,
+        store: str = "",
     ) -> None:
         self._logs = logs
+        self._store = store
         self._command = command
         self._claims = None if spares is None else Path(os.path.realpath(spares))
         self._refused: set[str] = set()
@@ -141,7 +149,7 @@ class LocalLauncher(Launcher):
     def of(cls, settings: Settings) -> Self:
         """Raises ``OptionError`` where ``EPOCHAL_CA_FILE``, which drivers inherit, holds no certificates."""
         trusted()
-        return cls(settings.logs_directory, spares=settings.spares_directory)
+        return cls(settings.logs_directory, spares=settings.spares_directory, store=settings.store_url)
 
     def run_as(self, user: ProcessUser, home: Path) -> bool:
         self._user, self._home = user, home
@@ -222,7 +230,7 @@ class LocalLauncher(Launcher):
         return ProcessReference(identity=str(process), machine=this_machine())
 
     def _environment(self, project: str) -> dict[str, str]:
-        environment = driver_environment(os.environ, project)
+        environment = driver_environment(os.environ, project, self._store)
         return environment if self._user is None else self._user.environment(environment, self._home)
 
     def _key(self, configuration: Configuration, project: str = DEFAULT_PROJECT) -> SpareKey:

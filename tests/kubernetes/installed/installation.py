@@ -110,7 +110,7 @@ class Installation:
         host_option = ["--host=$(OWN_ADDRESS)"]
         return {
             "image": {"repository": IMAGE},
-            "store": self.release_store,
+            "store": {"url": self.release_store},
             "control": {
                 **settings,
                 "connections": CONNECTIONS,

@@ -15,10 +15,10 @@ pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1800)]
 BESIDE_THE_RELEASE = {"enabled": True, "projects": [{"project": "default", "namespace": "bad"}]}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "several replicas on SQLite": ({"control": {"replicas": 2}}, "SQLite is for one control plane"),
-    "no store": ({"database": {"existingSecret": "epochal-database"}}, "store is required with PostgreSQL"),
+    "no store": ({"database": {"existingSecret": "epochal-database"}}, "store.url is required with PostgreSQL"),
     "its own namespace": (
         {
-            "store": "s3://b/e",
+            "store": {"url": "s3://b/e"},
             "kubernetes": {"enabled": True, "projects": [{"project": "default", "namespace": "bad"}]},
         },
         "the control plane's own namespace",
