@@ -88,9 +88,7 @@ def is_object_store(url: str) -> bool:
 class ObjectStoreFiles(RemoteFiles):
     """The objects below a prefix. Safe to use from several threads, not from a forked process."""
 
-    def __init__(
-        self, url: str, patience_seconds: float = PATIENCE_SECONDS, stalled_seconds: float = _STALLED_SECONDS
-    ) -> None:
+    def __init__(self, url: str, patience_seconds: float, stalled_seconds: float = _STALLED_SECONDS) -> None:
         """``patience_seconds``: time in which a failing request is repeated. ``stalled_seconds``: time without a byte
         from the server after which a request has failed."""
         self._url = url
@@ -169,7 +167,7 @@ def object_store_files(url: str) -> ObjectStoreFiles:
     key = (os.getpid(), url)
     files = _kept.get(key)
     if files is None:
-        files = _kept[key] = ObjectStoreFiles(url)
+        files = _kept[key] = ObjectStoreFiles(url, PATIENCE_SECONDS)
     return files
 
 

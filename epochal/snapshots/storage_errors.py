@@ -33,19 +33,16 @@ def storage_errors(location: str) -> Iterator[None]:
 def store_errors(url: str, location: str, doing: str = "written") -> Iterator[None]:
     """Translate the errors of the block, in which ``location``, of the remote store ``url``, is ``doing``: written,
     deleted, read or listed. ``FileNotFoundError`` and ``FileExistsError`` pass."""
+    what = "" if location == url else f"; {location} cannot be {doing}"
     try:
         yield
     except (FileNotFoundError, FileExistsError):
         raise
     except PermissionError as error:
-        raise StoreRefuses(
-            f"The store {url} refuses requests; {location} cannot be {doing}: {_reason(error)}."
-        ) from error
+        raise StoreRefuses(f"The store {url} refuses requests{what}: {_reason(error)}.") from error
     except OSError as error:
         if isinstance(error, ConnectionError | TimeoutError) or error.errno in _AWAY:
-            raise StoreUnavailable(
-                f"The store {url} does not answer; {location} cannot be {doing} now: {_reason(error)}."
-            ) from error
+            raise StoreUnavailable(f"The store {url} does not answer{what}: {_reason(error)}.") from error
         if doing == "written":
             raise _of_write(error, location) from error
         raise SnapshotError(f"{location} cannot be {doing}: {_reason(error)}.") from error
