@@ -48,7 +48,8 @@ def test_secrets_appear_in_no_answer_and_no_log(plane: Plane, planted: list[str]
     driver = plane.driver()
     plane_token, driver_token = plane.post("/v1/tokens", 201, name="ci", role="viewer")["token"], driver.ticket.token
     planted += [plane_token, driver_token]
-    message = f"cannot log in to kafka://ann:{IN_A_URL}@host with {IN_A_VARIABLE}, {IN_A_FILE}, {driver_token}, {OF_THE_STORE}"
+    used = f"{IN_A_VARIABLE}, {IN_A_FILE}, {driver_token}, {OF_THE_STORE}"
+    message = f"cannot log in to kafka://ann:{IN_A_URL}@host with {used}"
     failure = Failure(type="author-error", message=message, step="sink", traceback=f"Traceback\n  {message}")
     hook = {"url": "http://192.0.2.1/", "kinds": ["epoch.committed"], "secret": WEBHOOK_SECRET}
 
