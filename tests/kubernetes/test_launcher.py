@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -260,3 +261,30 @@ def test_log_lines_are_copied_once(launching: Launching, make: Make, tmp_path: P
     assert launching.ended(successor, reference) == 0
     successor.explain(reference)
     assert launching.log().splitlines() == [*(f"line {number}" for number in range(40)), "end"]
+
+
+STORE_VARIABLES = """
+import os
+print(os.environ.get("AWS_SECRET_ACCESS_KEY"), os.environ.get("AWS_REGION"), os.environ.get("AWS_ROLE_ARN"))
+print("up", flush=True)
+"""
+
+
+def test_pod_reads_the_secret_of_the_store(
+    make: Make, launching: Launching, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control plane's own variables do not reach it. A missing Secret ends the attempt, and is named."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-the-control-plane")
+    monkeypatch.setenv("AWS_ROLE_ARN", "of-the-control-plane")
+    launcher = make(store_secret="epochal-store", store_variables={"AWS_REGION": "eu-north-1"})
+    reference = launcher.launch(launching.orders(1, STORE_VARIABLES))
+    launching.ended(launcher, reference)
+    wait_for_explanation(launcher, reference, "epochal-store")
+
+    data = {"AWS_SECRET_ACCESS_KEY": base64.b64encode(b"of-the-store").decode()}
+    project.cluster.create(f"{project.path}/secrets", {"metadata": {"name": "epochal-store"}, "data": data})
+    reference = launcher.launch(launching.orders(2, STORE_VARIABLES))
+    assert launching.ended(launcher, reference) == 0, launcher.explain(reference)
+    launcher.explain(reference)  # waits for the end of the log
+    assert launching.log(2).split() == ["of-the-store", "eu-north-1", "None", "up"]
+    assert "of-the-control-plane" not in str(project.pods())

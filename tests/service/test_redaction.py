@@ -16,6 +16,7 @@ from epochal.secrets import redact, secret
 from tests.service.conftest import Plane
 
 IN_A_VARIABLE, IN_A_FILE, IN_A_URL = "pl4nted-variable", 'pl4nted"file', "pl4nted-url"
+OF_THE_STORE = "pl4nted-access-key"
 WEBHOOK_SECRET = "whsec_pl4nted-receiver-of-webhooks"
 
 
@@ -35,10 +36,11 @@ def logged() -> Iterator[io.StringIO]:
 @pytest.fixture
 def planted(plane: Plane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     monkeypatch.setenv("EPOCHAL_SECRET_PLANTED", IN_A_VARIABLE)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", OF_THE_STORE)
     (tmp_path / "password").write_text(IN_A_FILE + "\n")
     assert secret(f"file:{tmp_path / 'password'}").reveal() == IN_A_FILE
     admin = plane.settings.admin_token_file.read_text().strip()
-    return [IN_A_VARIABLE, IN_A_FILE, json.dumps(IN_A_FILE)[1:-1], IN_A_URL, WEBHOOK_SECRET, admin]
+    return [IN_A_VARIABLE, IN_A_FILE, json.dumps(IN_A_FILE)[1:-1], IN_A_URL, OF_THE_STORE, WEBHOOK_SECRET, admin]
 
 
 def test_secrets_appear_in_no_answer_and_no_log(plane: Plane, planted: list[str], logged: io.StringIO) -> None:
@@ -46,7 +48,8 @@ def test_secrets_appear_in_no_answer_and_no_log(plane: Plane, planted: list[str]
     driver = plane.driver()
     plane_token, driver_token = plane.post("/v1/tokens", 201, name="ci", role="viewer")["token"], driver.ticket.token
     planted += [plane_token, driver_token]
-    message = f"cannot log in to kafka://ann:{IN_A_URL}@host with {IN_A_VARIABLE}, {IN_A_FILE}, {driver_token}"
+    used = f"{IN_A_VARIABLE}, {IN_A_FILE}, {driver_token}, {OF_THE_STORE}"
+    message = f"cannot log in to kafka://ann:{IN_A_URL}@host with {used}"
     failure = Failure(type="author-error", message=message, step="sink", traceback=f"Traceback\n  {message}")
     hook = {"url": "http://192.0.2.1/", "kinds": ["epoch.committed"], "secret": WEBHOOK_SECRET}
 

@@ -134,7 +134,7 @@ OPEN_NAMES = [
 ]
 
 
-def test_secrets_are_told_from_names_of_files_and_roles() -> None:
+def test_secret_variables_are_distinguished_from_files_and_roles() -> None:
     assert [name for name in SECRET_NAMES if not is_secret_variable(name)] == []
     assert [name for name in OPEN_NAMES if is_secret_variable(name)] == []
     assert not is_secret_variable("SOME_OTHER_KEY")
