@@ -28,7 +28,6 @@ from obstore.store import from_url
 
 from epochal.snapshots.remote_files import Data, RemoteFiles
 
-SCHEMES: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss"})
 PATIENCE_SECONDS: Final = 20.0
 """Time in which a failing request is repeated."""
 _CONNECT_SECONDS = 5
@@ -45,6 +44,8 @@ _SERVERS_MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
 _FAILED = re.compile(r"(?:, after | - )(?P<reason>[^\n]+)")
 _REFUSED = frozenset({301, 307, 400, 401, 403, 501})
 _BEYOND_THE_END = 416
+_WRONG_REGION = "redirect without LOCATION"
+"""In the library's text for a redirect of S3 to another region, whose answer it drops."""
 _NO_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound"})
 _REMEDIES: Final[Mapping[str, str]] = {
     "NoSuchBucket": "Create the bucket, or correct its name",
@@ -65,7 +66,7 @@ _kept: dict[tuple[int, str], ObjectStoreFiles] = {}
 
 @dataclass(frozen=True)
 class Bucket:
-    """A bucket, or container, and the prefix of the files. ``scheme``: of :data:`SCHEMES`."""
+    """A bucket, or container, and the prefix of the files."""
 
     scheme: str
     name: str
@@ -78,11 +79,6 @@ class Bucket:
         if not parts.netloc or parts.query or parts.fragment:
             raise ValueError(f"{url} does not name a bucket: use {parts.scheme}://bucket/prefix")
         return cls(parts.scheme, parts.netloc, parts.path.strip("/"))
-
-
-def is_object_store(url: str) -> bool:
-    """True for the URL of an object store."""
-    return url.partition("://")[0].lower() in SCHEMES
 
 
 class ObjectStoreFiles(RemoteFiles):
@@ -269,7 +265,7 @@ def _profile(environment: Mapping[str, str]) -> Any:
 
 def _translated(text: str, path: str, is_missing: bool) -> OSError:
     status = next((int(found) for found in _STATUS.findall(text)), None)
-    code = next(iter(_CODE.findall(text)), None)
+    code = next(iter(_CODE.findall(text)), "PermanentRedirect" if _WRONG_REGION in text else None)
     if is_missing and code not in _NO_BUCKET:
         return FileNotFoundError(errno.ENOENT, "there is no such object", path)
     if status == _BEYOND_THE_END:

@@ -25,6 +25,7 @@ from epochal.snapshots.local_files import Unequal, copy_whole, held_in_place, re
 from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.remote_files import Data, RemoteFiles
 from epochal.snapshots.storage_errors import storage_errors, store_errors
+from epochal.store_variables import is_object_store
 
 _MANIFESTS_KEPT = 1024
 _LONGEST_REASON = 500
@@ -50,9 +51,9 @@ class StoredFile:
 class SnapshotStore:
     """Files by relative path. Every write is durable and atomic when it returns; a path is written once, never changed.
 
-    ``url``: a local path, the URL of an object store (:data:`object_store.SCHEMES`), or any other URL of fsspec.
-    Serialisable; holds no connection. All methods raise ``SnapshotError`` or, where space ran out, ``StorageFull``,
-    both naming the file; ``StoreUnavailable`` when a remote store does not answer, or refuses requests.
+    ``url``: a local path, the URL of an object store (``s3://``, ``gs://``, ``az://``, ``abfss://``), or any other URL
+    of fsspec. Serialisable; holds no connection. All methods raise ``SnapshotError`` or, where space ran out,
+    ``StorageFull``, both naming the file; ``StoreUnavailable`` when a remote store does not answer, or refuses requests.
     """
 
     def __init__(self, url: str) -> None:
@@ -364,7 +365,7 @@ def _utc(written: Any) -> datetime | None:
 
 
 def _remote_files(url: str) -> RemoteFiles:
-    return object_store.object_store_files(url) if object_store.is_object_store(url) else fsspec_files(url)
+    return object_store.object_store_files(url) if is_object_store(url) else fsspec_files(url)
 
 
 def remembered(sha256: str) -> Manifest | None:

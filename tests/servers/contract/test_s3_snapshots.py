@@ -7,7 +7,7 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,9 +49,9 @@ def in_environment(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -
 
 @pytest.fixture
 def store(s3_proxy: S3Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> SnapshotStore:
-    """A store below a prefix of an empty bucket, through the proxy. Failing requests are repeated for two seconds."""
+    """A store below a prefix of an empty bucket, through the proxy. Failing requests are repeated for a second."""
     in_environment(monkeypatch, s3_proxy.environment())
-    monkeypatch.setattr(object_store, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(object_store, "PATIENCE_SECONDS", 1.0)
     return SnapshotStore(f"s3://{bucket}/a/prefix")
 
 
@@ -263,6 +263,17 @@ def _write_input(folder: Path, number: int) -> dict[str, int]:
     return totals
 
 
+@pytest.fixture
+def spark_with_variables(spark: SparkSession, s3_proxy: S3Proxy) -> Iterator[SparkSession]:
+    """Spark, whose Python workers reach the server through the proxy."""
+    environment = spark.sparkContext.environment
+    before = dict(environment)
+    environment.update(s3_proxy.environment())
+    yield spark
+    environment.clear()
+    environment.update(before)
+
+
 class Application:
     """An aggregate over files, with its snapshots in an object store and its catalog in a file."""
 
@@ -316,14 +327,14 @@ class Application:
 
 
 def test_application_keeps_its_state_in_an_object_store_and_waits_for_it(
-    store: SnapshotStore, s3_proxy: S3Proxy, spark: SparkSession, tmp_path: Path
+    store: SnapshotStore, s3_proxy: S3Proxy, spark_with_variables: SparkSession, tmp_path: Path
 ) -> None:
     """The store refuses every write for a while: no epoch counts as failed, and no row is lost or counted twice."""
     expected: dict[str, int] = {}
     for number in range(1, 7):
         for key, total in _write_input(tmp_path / "in", number).items():
             expected[key] = expected.get(key, 0) + total
-    application = Application(store, spark, tmp_path)
+    application = Application(store, spark_with_variables, tmp_path)
 
     def outage(manifest: Manifest) -> None:
         if manifest.epoch == 1:
@@ -342,14 +353,14 @@ def test_application_keeps_its_state_in_an_object_store_and_waits_for_it(
 
 @pytest.mark.long
 def test_application_waits_for_a_server_that_is_down(
-    store: SnapshotStore, s3_proxy: S3Proxy, spark: SparkSession, tmp_path: Path
+    store: SnapshotStore, s3_proxy: S3Proxy, spark_with_variables: SparkSession, tmp_path: Path
 ) -> None:
     """Connections are refused for longer than tasks repeat their requests."""
     expected: dict[str, int] = {}
     for number in range(1, 4):
         for key, total in _write_input(tmp_path / "in", number).items():
             expected[key] = expected.get(key, 0) + total
-    application = Application(store, spark, tmp_path)
+    application = Application(store, spark_with_variables, tmp_path)
 
     def outage(manifest: Manifest) -> None:
         if manifest.epoch == 1:
