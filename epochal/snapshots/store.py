@@ -53,7 +53,7 @@ class SnapshotStore:
 
     ``url``: a local path, the URL of an object store (``s3://``, ``gs://``, ``az://``, ``abfss://``), or any other URL
     of fsspec. Serialisable; holds no connection. All methods raise ``SnapshotError`` or, where space ran out,
-    ``StorageFull``, both naming the file; ``StoreUnavailable`` when a remote store does not answer, or refuses requests.
+    ``StorageFull``, both naming the file; ``StoreUnavailable`` when a remote store does not answer or refuses requests.
     """
 
     def __init__(self, url: str) -> None:
