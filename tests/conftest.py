@@ -19,9 +19,10 @@ from epochal.testing.servers.hdfs import HdfsServer, hdfs
 from epochal.testing.servers.kafka import KafkaServer, kafka
 from epochal.testing.servers.mariadb import MariadbServer, mariadb
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
-from epochal.testing.servers.s3 import SeaweedServer, s3
+from epochal.testing.servers.s3 import S3Server, SeaweedServer, s3
 from epochal.testing.servers.s3_proxy import S3Proxy
 from epochal.testing.servers.s3_proxy import s3_proxy as new_s3_proxy
+from epochal.testing.servers.versitygw import versitygw
 from tests.kit import spark_workers
 from tests.kit.servers import or_skipped
 
@@ -154,6 +155,15 @@ def mariadb_url(mariadb_server: MariadbServer) -> str:
 def s3_server() -> Iterator[SeaweedServer]:
     """An S3 server for the run; tests are skipped, with the reason, where it is not available."""
     yield from or_skipped(s3())
+
+
+@pytest.fixture(scope="session")
+def versitygw_server() -> Iterator[S3Server]:
+    """A second implementation of S3 for the run; tests are skipped, with the reason, where it is not available.
+
+    Tests that use it are ``long``: it is built at the first use on a machine.
+    """
+    yield from or_skipped(versitygw())
 
 
 @pytest.fixture

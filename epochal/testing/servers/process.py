@@ -78,6 +78,11 @@ class ServerProcess:
     def running(self) -> bool:
         return self._process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of an ended process; negative is the number of the signal that killed it."""
+        return self._process.poll()
+
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
         """Wait until ``ready()`` is true. Raises ``ServerUnavailable`` with the end of the log after a failure or a
         timeout."""

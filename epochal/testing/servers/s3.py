@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from epochal.testing.servers.process import LOOPBACK, ServerProcess, ServerUnavailable, free_port
 
@@ -38,6 +38,8 @@ START_SECONDS = 60
 READY_BUCKET = "ready"
 """The only initial bucket: an object in it shows that the server takes writes."""
 _SIGNATURE_LIFETIME = timedelta(minutes=5)
+_SETTINGS = ("AWS_", "WEED_", "S3_", "VGW_", "ROOT_")
+"""Beginnings of variables that configure a server."""
 _PARTS = ("s3", "master", "volume", "filer", "admin")
 """Parts of SeaweedFS that listen for HTTP and for gRPC. The default gRPC port is the other plus 10,000, which may be
 in use."""
@@ -51,18 +53,11 @@ class Credentials:
     secret_key: str = field(default_factory=lambda: secrets.token_hex(20), repr=False)
 
 
-@dataclass(frozen=True)
-class Users:
-    """The users of a server: one with all rights, one that may only read and list."""
-
-    writer: Credentials = field(default_factory=Credentials)
-    reader: Credentials = field(default_factory=Credentials)
-
-
 class S3Server:
-    """A running S3 server. ``endpoint`` is its URL. Data, ports and users survive restarts.
+    """A running S3 server of any kind. ``endpoint`` is its URL. Data, ports and credentials survive restarts.
 
-    ``command`` runs it, ``port`` serves S3, ``ports`` are all its ports.
+    ``command`` runs it in ``folder``, with ``variables`` in addition to the environment. ``port`` serves S3, ``ports``
+    are all its ports.
     """
 
     def __init__(
@@ -70,7 +65,7 @@ class S3Server:
         name: str,
         command: Sequence[str | Path],
         folder: Path,
-        users: Users,
+        credentials: Credentials,
         port: int,
         ports: Sequence[int],
         variables: Mapping[str, str] | None = None,
@@ -78,7 +73,7 @@ class S3Server:
         self.name = name
         self.port = port
         self.endpoint = f"http://{LOOPBACK}:{port}"
-        self.users = users
+        self.credentials = credentials
         self._command = command
         self._folder = folder
         self._ports = ports
@@ -91,11 +86,7 @@ class S3Server:
 
         ``endpoint``: the address of a proxy, if requests go through one.
         """
-        return self._variables_of(self.users.writer, endpoint)
-
-    def read_only_environment(self, endpoint: str | None = None) -> dict[str, str]:
-        """As :meth:`environment`, for the user that may only read and list: writes are answered with 403."""
-        return self._variables_of(self.users.reader, endpoint)
+        return self._variables_of(self.credentials, endpoint)
 
     def unknown_user_environment(self, endpoint: str | None = None) -> dict[str, str]:
         """As :meth:`environment`, with an access key that the server does not know (403, ``InvalidAccessKeyId``)."""
@@ -103,10 +94,14 @@ class S3Server:
 
     def wrong_secret_environment(self, endpoint: str | None = None) -> dict[str, str]:
         """As :meth:`environment`, with a wrong secret (403, ``SignatureDoesNotMatch``)."""
-        return self._variables_of(Credentials(self.users.writer.access_key), endpoint)
+        return self._variables_of(Credentials(self.credentials.access_key), endpoint)
 
     def create_bucket(self, name: str | None = None) -> str:
-        """Create an empty bucket and return its name, which is unique if ``name`` is None."""
+        """Create an empty bucket and return its name, which is unique if ``name`` is None.
+
+        Raises ``AssertionError`` with the exit code and the end of the log if the server ended unexpectedly.
+        """
+        assert self.process.running, f"{self.name} ended with {self.process.exit_code}: {self.process.log_end()}"
         name = name or f"test-{secrets.token_hex(6)}"
         self._put(name)
         return name
@@ -121,7 +116,7 @@ class S3Server:
         self._reserve_ports()
 
     def start(self) -> None:
-        """Start the stopped server with the same data, ports and users, and wait until objects can be written."""
+        """Start the stopped server with the same data, ports and credentials, and wait until objects can be written."""
         self._free_ports()
         self.process = self._run()
         self.wait_until_ready()
@@ -189,16 +184,32 @@ class S3Server:
             self._reserved.pop().close()
 
 
+Server = TypeVar("Server", bound=S3Server)
+
+
 class SeaweedServer(S3Server):
-    """SeaweedFS, whose users can be replaced while it runs."""
+    """SeaweedFS, with a second user that may only read and list. Its users can be replaced while it runs."""
+
+    def __init__(self, folder: Path, ports: Mapping[str, int]) -> None:
+        self.reader = Credentials()
+        writer = Credentials()
+        (folder / "data").mkdir()
+        _write_users(folder, writer, self.reader)
+        command: list[str | Path] = [_program(), "mini", *_options(folder, ports)]
+        variables = {"TMPDIR": str(folder)}  # the place of its logs
+        super().__init__("SeaweedFS", command, folder, writer, ports["s3"], list(ports.values()), variables)
+
+    def read_only_environment(self, endpoint: str | None = None) -> dict[str, str]:
+        """As :meth:`environment`, for the user that may only read and list: writes are answered with 403."""
+        return self._variables_of(self.reader, endpoint)
 
     def rotate_credentials(self) -> None:
         """Give both users new credentials. The old ones are refused (403), as are those that were revoked or expired.
 
         A client of real S3 whose temporary credentials have expired gets 400 ``ExpiredToken``: the proxy can answer so.
         """
-        self.users = Users()
-        _write_users(self._folder, self.users)
+        self.credentials, self.reader = Credentials(), Credentials()
+        _write_users(self._folder, self.credentials, self.reader)
         self.process.send(signal.SIGHUP)
         self.wait_until_ready()
 
@@ -209,25 +220,25 @@ def s3() -> Iterator[SeaweedServer]:
 
     Raises ``ServerUnavailable`` if the package is missing.
     """
-    program = _program()
     folder = Path(tempfile.mkdtemp(prefix="epochal-s3-"))
     ports = {name: free_port() for part in _PARTS for name in (part, f"{part}.grpc")} | {"iceberg": free_port()}
     try:
-        users = Users()
-        (folder / "data").mkdir()
-        _write_users(folder, users)
-        command: list[str | Path] = [program, "mini", *_options(folder, ports)]
-        variables = {"TMPDIR": str(folder)}  # the place of its logs
-        server = SeaweedServer("SeaweedFS", command, folder, users, ports["s3"], list(ports.values()), variables)
-        try:
-            server.wait_until_ready()
+        with running(SeaweedServer(folder, ports)) as server:
             yield server
-        finally:
-            server.close()
     finally:
         for part in _PARTS:  # a killed process leaves them; their names cannot be chosen
             Path(f"/tmp/seaweedfs-{part}-grpc-{ports[f'{part}.grpc']}.sock").unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def running(server: Server) -> Iterator[Server]:
+    """Wait until the started server is ready, and stop it at the end. Raises ``ServerUnavailable``."""
+    try:
+        server.wait_until_ready()
+        yield server
+    finally:
+        server.close()
 
 
 def s3_store(
@@ -282,10 +293,10 @@ def _options(folder: Path, ports: Mapping[str, int]) -> list[str]:
     return [f"-{name}={value}" for name, value in settings.items()]
 
 
-def _write_users(folder: Path, users: Users) -> None:
+def _write_users(folder: Path, writer: Credentials, reader: Credentials) -> None:
     identities = [
-        _identity("writer", users.writer, ["Admin", "Read", "Write", "List", "Tagging"]),
-        _identity("reader", users.reader, ["Read", "List"]),
+        _identity("writer", writer, ["Admin", "Read", "Write", "List", "Tagging"]),
+        _identity("reader", reader, ["Read", "List"]),
     ]
     (folder / "users.json").write_text(json.dumps({"identities": identities}))
 
@@ -297,7 +308,7 @@ def _identity(name: str, credentials: Credentials, actions: Sequence[str]) -> di
 
 def _without_credentials() -> dict[str, str]:
     """Return the environment without variables that would give the server a user or settings of the caller."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "WEED_", "S3_"))}
+    return {name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS)}
 
 
 def bound_socket(port: int) -> socket.socket:

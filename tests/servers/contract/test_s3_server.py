@@ -12,7 +12,7 @@ import pytest
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, PreconditionError
 from obstore.store import S3Store
 
-from epochal.testing.servers.s3 import SeaweedServer, s3, s3_store
+from epochal.testing.servers.s3 import S3Server, SeaweedServer, s3, s3_store
 from epochal.testing.servers.s3_proxy import Moment, S3Proxy
 from tests.kit.waiting import eventually
 
@@ -22,6 +22,19 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 WRITERS = 8
+
+
+@pytest.fixture(params=["s3_server", pytest.param("versitygw_server", marks=pytest.mark.long)])
+def any_server(request: pytest.FixtureRequest) -> S3Server:
+    server = request.getfixturevalue(request.param)
+    assert isinstance(server, S3Server)
+    return server
+
+
+@pytest.fixture
+def client(any_server: S3Server) -> S3Store:
+    """A client of a bucket of each kind of server."""
+    return any_server.store(any_server.create_bucket())
 
 
 @pytest.fixture
@@ -57,13 +70,15 @@ def version(written: PutResult) -> UpdateVersion:
 
 
 class TestServer:
-    def test_racing_creations_have_one_winner(self, direct: S3Store, in_background: Callable[..., Future[Any]]) -> None:
+    """What every S3 server of the kit provides."""
+
+    def test_racing_creations_have_one_winner(self, client: S3Store, in_background: Callable[..., Future[Any]]) -> None:
         barrier = threading.Barrier(WRITERS)
 
         def create(path: str, number: int) -> bool:
             barrier.wait()
             try:
-                direct.put(path, str(number).encode(), mode="create")
+                client.put(path, str(number).encode(), mode="create")
             except AlreadyExistsError:
                 return False
             return True
@@ -72,18 +87,18 @@ class TestServer:
             won = [in_background(create, f"race/{attempt}", number) for number in range(WRITERS)]
             winners = [number for number, future in enumerate(won) if future.result()]
             assert len(winners) == 1
-            assert bytes(direct.get(f"race/{attempt}").bytes()) == str(winners[0]).encode()
+            assert bytes(client.get(f"race/{attempt}").bytes()) == str(winners[0]).encode()
 
     def test_racing_updates_of_one_version_have_one_winner(
-        self, direct: S3Store, in_background: Callable[..., Future[Any]]
+        self, client: S3Store, in_background: Callable[..., Future[Any]]
     ) -> None:
-        first = direct.put("head", b"first")
+        first = client.put("head", b"first")
         barrier = threading.Barrier(WRITERS)
 
         def update(number: int) -> bool:
             barrier.wait()
             try:
-                direct.put("head", str(number).encode(), mode=version(first))
+                client.put("head", str(number).encode(), mode=version(first))
             except PreconditionError:
                 return False
             return True
@@ -91,29 +106,31 @@ class TestServer:
         won = [in_background(update, number) for number in range(WRITERS)]
         winners = [number for number, future in enumerate(won) if future.result()]
         assert len(winners) == 1
-        assert bytes(direct.get("head").bytes()) == str(winners[0]).encode()
+        assert bytes(client.get("head").bytes()) == str(winners[0]).encode()
 
     @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
-    def test_acknowledged_writes_survive_a_restart(self, s3_server: SeaweedServer, direct: S3Store, kill: bool) -> None:
-        direct.put("a", b"before")
-        s3_server.stop(kill)
+    def test_acknowledged_writes_survive_a_restart(self, any_server: S3Server, client: S3Store, kill: bool) -> None:
+        client.put("a", b"before")
+        any_server.stop(kill)
         with pytest.raises(BaseError, match="error sending request"):
-            direct.get("a")
-        s3_server.start()
-        assert bytes(direct.get("a").bytes()) == b"before"
-        direct.put("a", b"after")
-        assert bytes(direct.get("a").bytes()) == b"after"
+            client.get("a")
+        any_server.start()
+        assert bytes(client.get("a").bytes()) == b"before"
+        client.put("a", b"after")
+        assert bytes(client.get("a").bytes()) == b"after"
 
     def test_requests_to_a_paused_server_are_answered_later(
-        self, s3_server: SeaweedServer, direct: S3Store, in_background: Callable[..., Future[Any]]
+        self, any_server: S3Server, client: S3Store, in_background: Callable[..., Future[Any]]
     ) -> None:
-        with s3_server.paused():
-            put = in_background(direct.put, "a", b"1")
+        with any_server.paused():
+            put = in_background(client.put, "a", b"1")
             with pytest.raises(TimeoutError):
                 put.result(timeout=0.5)
         put.result(timeout=60)
-        assert exists(direct, "a")
+        assert exists(client, "a")
 
+
+class TestUsers:
     def test_read_only_user_reads_and_lists_and_cannot_write(
         self, s3_server: SeaweedServer, bucket: str, direct: S3Store
     ) -> None:
