@@ -129,7 +129,7 @@ def test_evicted_driver_has_ended_and_is_explained(launching: Launching, project
     status = {"phase": "Failed", "reason": "Evicted", "message": message}
     kubelet.set_status(project.namespace, NAME, {**status, "conditions": [{**condition, "message": message}]})
     eventually(lambda: not launcher.alive(reference), 60)
-    wait_for_explanation(launcher, reference, "short of memory or disk, or shuts down. The node was low on resource")
+    wait_for_explanation(launcher, reference, "lacks memory or disk space, or is shutting down. The node was low on")
 
 
 def test_pod_without_image_has_ended(launching: Launching, make: Make, project: Project) -> None:
