@@ -42,7 +42,7 @@ def store_errors(url: str, location: str, doing: str = "written") -> Iterator[No
         raise StoreRefuses(f"The store {url} refuses requests{what}: {_reason(error)}.") from error
     except OSError as error:
         if isinstance(error, ConnectionError | TimeoutError) or error.errno in _AWAY:
-            raise StoreUnavailable(f"The store {url} does not answer{what}: {_reason(error)}.") from error
+            raise StoreUnavailable(f"The store {url} is not available{what}: {_reason(error)}.") from error
         if doing == "written":
             raise _of_write(error, location) from error
         raise SnapshotError(f"{location} cannot be {doing}: {_reason(error)}.") from error

@@ -20,7 +20,7 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.identity import EpochKey
 from epochal.engine.execution import Hooks, run
-from epochal.errors import FileCorrupt, FileMissing, SnapshotError, StorageFull
+from epochal.errors import FileCorrupt, FileMissing, SnapshotError, StorageFull, StoreUnavailable
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.reader import SnapshotReader
@@ -118,7 +118,7 @@ class TestFailedWrites:
         if operation == "RENAME":  # the store finds the renamed file and reports success
             store.write("main/new", b"content")
         else:
-            with pytest.raises(SnapshotError, match=r"main/new cannot be written: .*does not answer"):
+            with pytest.raises(StoreUnavailable, match=r"main/new cannot be written: .*does not answer"):
                 store.write("main/new", b"content")
         filesystem._connect()
         assert lost
@@ -152,27 +152,28 @@ class TestFailedWrites:
         store.write("main/new", b"content")
         assert store.list("") == ["main/new", "main/old"]
 
-    def test_safe_mode_fails_the_write(self, hdfs_server: HdfsServer, store: SnapshotStore) -> None:
+    def test_store_in_safe_mode_is_unavailable(self, hdfs_server: HdfsServer, store: SnapshotStore) -> None:
         store.write("main/old", b"x")
         hdfs_server.enter_safe_mode()
         try:
-            with pytest.raises(SnapshotError, match=r"main/new cannot be written: .*safe mode"):
+            with pytest.raises(StoreUnavailable, match=r"main/new cannot be written: .*safe mode"):
                 store.write("main/new", b"content")
-            with pytest.raises(SnapshotError, match="safe mode"):
+            with pytest.raises(StoreUnavailable, match="safe mode"):
                 store.delete("main/old")
             assert store.read("main/old") == b"x"
         finally:
             hdfs_server.leave_safe_mode()
 
-    def test_unreachable_store_is_an_error(self, store: SnapshotStore) -> None:
+    def test_unreachable_store_is_unavailable(self, store: SnapshotStore) -> None:
         unreachable = SnapshotStore("webhdfs://user@127.0.0.1:1/store")
         for look in (
             lambda: unreachable.list(""),
             lambda: unreachable.read("x"),
             lambda: unreachable.size("x"),
             lambda: unreachable.delete("x"),
+            unreachable.probe,
         ):
-            with pytest.raises(SnapshotError, match="does not answer"):
+            with pytest.raises(StoreUnavailable, match="does not answer"):
                 look()
 
 

@@ -158,7 +158,7 @@ class TestFaults:
             lambda: store.delete("main/x"),
             store.probe,
         ):
-            with pytest.raises(StoreUnavailable, match="does not answer") as raised:
+            with pytest.raises(StoreUnavailable, match="is not available") as raised:
                 call()
             assert not isinstance(raised.value, StoreRefuses)
         s3_proxy.up()
@@ -172,7 +172,7 @@ class TestFaults:
         monkeypatch.setattr(ObjectStoreFiles.__init__, "__defaults__", (0.5,))
         monkeypatch.setattr(object_store, "_kept", {})
         s3_proxy.hold()
-        with pytest.raises(StoreUnavailable, match="does not answer"):
+        with pytest.raises(StoreUnavailable, match="is not available"):
             store.read("main/x")
         s3_proxy.release()
         assert store.read("main/x") == b"content"
@@ -368,5 +368,5 @@ def test_application_waits_for_a_server_that_is_down(
             threading.Timer(45.0, s3_proxy.up).start()
 
     application.run(3, on_epoch=outage)
-    assert any("does not answer" in status for status in application.statuses)
+    assert any("is not available" in status for status in application.statuses)
     assert application.totals() == expected
