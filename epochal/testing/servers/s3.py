@@ -43,7 +43,8 @@ _SIGNATURE_LIFETIME = timedelta(minutes=5)
 _SETTINGS = ("AWS_", "WEED_", "S3_", "VGW_", "ROOT_")
 """Beginnings of variables that configure a server."""
 _PARTS = ("s3", "master", "volume", "filer", "admin")
-"""Parts of SeaweedFS that listen for HTTP and for gRPC, whose default port is ``_DISTANCE`` higher and may be in use."""
+"""Parts of SeaweedFS that listen for HTTP and for gRPC. The default gRPC port is ``_DISTANCE`` higher: it may be in
+use."""
 _DISTANCE = 10_000
 
 
@@ -118,7 +119,11 @@ class S3Server:
         self._reserve_ports()
 
     def start(self) -> None:
-        """Start the stopped server with the same data, ports and credentials, and wait until objects can be written."""
+        """Start the stopped server with the same data, ports and credentials, and wait until objects can be written.
+
+        SeaweedFS takes a second, but in one of twenty cases 5 s and in another one 20 s after SIGKILL. Tests that need
+        a short outage use the proxy's ``down()`` and ``up()``.
+        """
         self._free_ports()
         self.process = self._run()
         self.wait_until_ready()
