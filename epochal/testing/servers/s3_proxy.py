@@ -48,7 +48,7 @@ class Fault:
 
     @property
     def is_before_server(self) -> bool:
-        """Whether the server does not receive the request."""
+        """True if the server does not receive the request."""
         return self.name == "refuse" or (self.name == "cut" and self.moment == "before")
 
     def instead_of(self, answer: Answer | None) -> Answer | None:
@@ -158,7 +158,7 @@ class S3Proxy:
             return self._held
 
     def wait_for_held(self, number: int = 1, seconds: float = 60) -> None:
-        """Wait until so many requests are held. Raises ``AssertionError`` after the timeout."""
+        """Wait until at least ``number`` requests are held. Raises ``AssertionError`` after the timeout."""
         with self._changed:
             assert self._changed.wait_for(lambda: self._held >= number, seconds), f"{self._held} requests are held"
 

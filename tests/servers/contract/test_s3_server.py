@@ -70,7 +70,7 @@ def version(written: PutResult) -> UpdateVersion:
 
 
 class TestServer:
-    """What every S3 server of the kit provides."""
+    """Behaviour of every S3 server of the kit."""
 
     def test_racing_creations_have_one_winner(self, client: S3Store, in_background: Callable[..., Future[Any]]) -> None:
         barrier = threading.Barrier(WRITERS)
