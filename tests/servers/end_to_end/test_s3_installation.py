@@ -65,7 +65,7 @@ class Input:
 
 def totals_of(client: Client, name: str = NAME) -> dict[str, tuple[int, int]]:
     found = client.application(name).state("totals").scan_all()
-    return {str(row.key["k"]): (row.value["events"], row.value["total"]) for row in found if row.value is not None}
+    return {str(row.key["k"]): (row.value["events"], row.value["total"]) for row in found}
 
 
 def wait_for_totals(client: Client, expected: dict[str, tuple[int, int]], name: str = NAME) -> None:
@@ -139,8 +139,7 @@ def test_installation_in_s3_survives_an_outage_and_a_killed_driver(
         ]
         assert failures == ["driver-lost"]  # the killed one
 
-        fork = client.applications.fork(NAME, "copy", epoch=head, shadow=True)
-        client.operations.wait(fork, timeout_seconds=TIMEOUT_SECONDS)
+        client.applications.fork(NAME, "copy", epoch=head, shadow=True)
         client.applications.wait("copy", timeout_seconds=TIMEOUT_SECONDS)
         wait_for_totals(client, events.totals, "copy")
         client.operations.wait(client.applications.stop("copy"), timeout_seconds=TIMEOUT_SECONDS)
