@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -64,9 +66,17 @@ def claim_store(database: Database, store: SnapshotStore) -> None:
     Waits for a store that does not answer, however long it takes. Raises ``StoreMismatch``; ``EnvironmentProblem`` if
     the store refuses requests or cannot be used; ``CatalogUnavailable``.
     """
-    for attempt in attempts(_PAUSES):
+    when_available(lambda: _claim(database, store))
+
+
+def when_available(work: Callable[[], None], over: threading.Event | None = None) -> None:
+    """Do ``work`` at the start of a process, which waits for a store that does not answer until ``over`` is set.
+
+    Raises ``EnvironmentProblem`` if the store refuses requests.
+    """
+    for attempt in attempts(_PAUSES, sleep=time.sleep if over is None else over.wait):
         try:
-            _claim(database, store)
+            work()
         except StoreRefuses as error:
             raise _unusable(error.message) from error
         except StoreUnavailable as error:
