@@ -23,7 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-From = Annotated[str, typer.Option("--from", metavar="URL", help="Location of backups: a folder, or any fsspec URL.")]
+From = Annotated[str, typer.Option("--from", metavar="URL", help="Location of backups: a folder, or a URL (s3://bucket/backups).")]
 Id = Annotated[str | None, typer.Option("--backup", metavar="ID", help="Id of the backup.  \\[default: the newest]")]
 
 
@@ -34,7 +34,7 @@ def create(
         typer.Option(
             "--to",
             metavar="URL",
-            help="Location of backups: a folder on the control plane's machine, or any fsspec URL.",
+            help="Location of backups: a folder on the control plane's machine, or a URL (s3://bucket/backups).",
         ),
     ],
     wait: Wait = True,
@@ -72,7 +72,7 @@ def prune(
         typer.Option(
             "--from",
             metavar="URL",
-            help="Location of backups: a folder on the control plane's machine, or any fsspec URL.",
+            help="Location of backups: a folder on the control plane's machine, or a URL (s3://bucket/backups).",
         ),
     ],
     keep: Annotated[int | None, typer.Option("--keep", min=1, metavar="N", help="Keep the newest N backups.")] = None,

@@ -77,7 +77,7 @@ def _networks(value: object) -> object:
 class Settings(Section):
     """The settings of one control plane process, or of a query node.
 
-    ``database`` and ``store`` are URLs (SQLAlchemy, fsspec); ``None`` is the embedded default below ``data``. Without
+    ``database`` and ``store`` are URLs (of SQLAlchemy; a folder, an object store, HDFS); ``None`` is the embedded default below ``data``. Without
     ``internal_port`` the public application also answers drivers: for tests, and for programs that embed it.
     """
 
