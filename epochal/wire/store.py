@@ -112,8 +112,8 @@ Place = Annotated[str, AfterValidator(_place), Field(min_length=1, max_length=10
 
 
 class Backup(Body):
-    """``to``: an absolute path on the control plane's machine or a URL (``s3://bucket/backups``); one folder for all backups of one
-    installation. Files that it contains are not copied again."""
+    """``to``: an absolute path on the control plane's machine or a URL (``s3://bucket/backups``); one folder for all
+    backups of one installation. Files that it contains are not copied again."""
 
     to: Place
 

@@ -77,8 +77,9 @@ def _networks(value: object) -> object:
 class Settings(Section):
     """The settings of one control plane process, or of a query node.
 
-    ``database`` and ``store`` are URLs (of SQLAlchemy; a folder, an object store, HDFS); ``None`` is the embedded default below ``data``. Without
-    ``internal_port`` the public application also answers drivers: for tests, and for programs that embed it.
+    ``database`` is a URL of SQLAlchemy, ``store`` that of a folder, an object store or HDFS; ``None`` is the embedded
+    default below ``data``. Without ``internal_port`` the public application also answers drivers: for tests, and for
+    programs that embed it.
     """
 
     data: Annotated[Path, Setting(name="home", option=True, metavar="DIR", default="~/.local/share/epochal")] = Field(
