@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from epochal.backends.recent import EncodedChanges, changes_of, encoded
+from epochal.backends.recent import EncodedChanges, changes_of, encoded, is_remembered
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
 from epochal.snapshots.base_files import read_groups
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import PUT, SortedChanges
 from epochal.snapshots.manifest import BaseFile, DeltaFile
+from epochal.snapshots.read_ahead import read_ahead
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
@@ -73,7 +74,10 @@ def steps(store: SnapshotStore, scope: StateTaskScope, mark: EpochKey | None, be
     if missing is None:
         yield Step(any_chain.base_at, True, bases=_bases(store, scope, behind))
         missing = any_chain.links
-    for position in range(len(any_chain.links) - len(missing), len(any_chain.links)):
+    first = len(any_chain.links) - len(missing)
+    deltas = _files(scope, first, behind)
+    store = read_ahead(store, (delta.file for delta in deltas if not is_remembered(delta.file)))
+    for position in range(first, len(any_chain.links)):
         changes = {table.id: _deltas(store, scope, table, position, behind) for table in scope.tables}
         yield Step(any_chain.links[position].key, False, changes)
 
@@ -85,6 +89,15 @@ def _bases(store: SnapshotStore, scope: StateTaskScope, behind: Sequence[int]) -
 def _encoded_base(table: StateTable, rows: pa.Table) -> EncodedChanges:
     rows = rows.append_column("_op", pa.repeat(PUT, rows.num_rows))
     return encoded(SortedChanges(table, rows, KeyCodec(table.key_schema).encode_array(rows)))
+
+
+def _files(scope: StateTaskScope, first: int, behind: Sequence[int]) -> Iterator[DeltaFile]:
+    """The deltas of the steps after the bases, in the order in which they are read."""
+    for position in range(first, len(next(iter(scope.chains.values())).links)):
+        for table in scope.tables:
+            for delta in scope.chains[table.id].links[position].deltas:
+                if can_hold(delta, scope, behind):
+                    yield delta
 
 
 def _deltas(

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from epochal.backends.boot_folders import boot_folder, cache_identity
 from epochal.backends.catch_up import can_hold
 from epochal.backends.delta import DeltaBackend, OpenView
-from epochal.backends.recent import columns_of
+from epochal.backends.recent import columns_of, is_remembered
 from epochal.backends.runs import lists as runs_lists
 from epochal.backends.runs import run_store as runs_shelf
 from epochal.backends.runs.hashing import hash_keys
@@ -39,6 +39,7 @@ from epochal.snapshots.base_files import read_groups
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import PUT, SortedChanges
 from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.read_ahead import read_ahead
 from epochal.snapshots.storage_errors import storage_errors
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.expiry import gone
@@ -117,10 +118,11 @@ class _CatchUp:
         if far and (found := self._rescaled(0 if begun is None else links + 1)) is not None:
             begun, links = found
         runs = self._bases() if begun is None else begun
-        for link in self._chain.links[links:]:
-            for delta in link.deltas:
-                if can_hold(delta, self._scope, self.groups):
-                    runs = self.lists.compacted((self._delta(delta), *runs), self._expiry)
+        every = [delta for link in self._chain.links[links:] for delta in link.deltas]
+        deltas = [delta for delta in every if can_hold(delta, self._scope, self.groups)]
+        store = read_ahead(self._store, (delta.file for delta in deltas if not is_remembered(delta.file)))
+        for delta in deltas:
+            runs = self.lists.compacted((self._delta(store, delta), *runs), self._expiry)
         self.lists.show(self._chain.at, runs, self._expiry, len(self._chain.links) - links, far)
         return runs
 
@@ -163,10 +165,10 @@ class _CatchUp:
         keys = KeyCodec(self._table.key_schema).encode_array(rows)
         return self._run(SortedChanges(self._table, rows, keys), np.zeros(rows.num_rows, bool), source)
 
-    def _delta(self, delta: DeltaFile) -> Run:
+    def _delta(self, store: SnapshotStore, delta: DeltaFile) -> Run:
         if (found := self.lists.made_of(delta.file.path, delta.file.rows)) is not None:
             return found
-        return self.made_of(delta, columns_of(self._store, self._table, delta))
+        return self.made_of(delta, columns_of(store, self._table, delta))
 
     def made_of(self, delta: DeltaFile, changes: SortedChanges) -> Run:
         """Make a run of the delta's rows that the subtask reads."""

@@ -50,6 +50,12 @@ def remember(file: FileReference, changes: SortedChanges) -> None:
             _bytes -= oldest.rows.nbytes + oldest.keys.nbytes
 
 
+def is_remembered(file: FileReference) -> bool:
+    """Return whether a delta is in memory."""
+    with _lock:
+        return file.path in _recent
+
+
 def changes_of(store: SnapshotStore, table: StateTable, delta: DeltaFile) -> EncodedChanges:
     """A delta in the bytes of a local store: from memory, or else from its file, checked."""
     return encoded(columns_of(store, table, delta))

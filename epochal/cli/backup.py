@@ -23,7 +23,9 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-From = Annotated[str, typer.Option("--from", metavar="URL", help="Location of backups: a folder, or a URL (s3://bucket/backups).")]
+From = Annotated[
+    str, typer.Option("--from", metavar="URL", help="Location of backups: a folder, or a URL (s3://bucket/backups).")
+]
 Id = Annotated[str | None, typer.Option("--backup", metavar="ID", help="Id of the backup.  \\[default: the newest]")]
 
 

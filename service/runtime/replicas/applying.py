@@ -20,6 +20,7 @@ from epochal.snapshots.base_files import read_base
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.lineage import clock_of, declares, read_chains
 from epochal.snapshots.manifest import BaseFile, DeltaFile
+from epochal.snapshots.read_ahead import read_ahead
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
 
@@ -63,9 +64,9 @@ def _bring(replica: Replica, store: SnapshotStore, head: ManifestReference, tabl
         return False
     try:
         with replica.environment.begin(write=True) as transaction:
-            writer = _Writer(replica, transaction, store, table)
-            for manifest in manifests:
-                writer.deltas(delta for delta in manifest.deltas if delta.table == table.id)
+            deltas = [delta for manifest in manifests for delta in manifest.deltas if delta.table == table.id]
+            writer = _Writer(replica, transaction, read_ahead(store, (delta.file for delta in deltas)), table)
+            writer.deltas(deltas)
             writer.finish(head)
     except FileMissing:
         return False  # files in between may have been collected
@@ -82,10 +83,10 @@ def _build(generations: Generations, store: SnapshotStore, head: ManifestReferen
         replica = generations.begin(map_bytes)
         try:
             with replica.environment.begin(write=True) as transaction:
-                writer = _Writer(replica, transaction, store, table)
+                deltas = [delta for link in chain.links for delta in link.deltas]
+                writer = _Writer(replica, transaction, read_ahead(store, (delta.file for delta in deltas)), table)
                 writer.bases(chain.bases)
-                for link in chain.links:
-                    writer.deltas(link.deltas)
+                writer.deltas(deltas)
                 writer.finish(head)
         except lmdb.MapFullError:
             generations.discard(replica)
