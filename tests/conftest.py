@@ -19,6 +19,9 @@ from epochal.testing.servers.hdfs import HdfsServer, hdfs
 from epochal.testing.servers.kafka import KafkaServer, kafka
 from epochal.testing.servers.mariadb import MariadbServer, mariadb
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
+from epochal.testing.servers.s3 import SeaweedServer, s3
+from epochal.testing.servers.s3_proxy import S3Proxy
+from epochal.testing.servers.s3_proxy import s3_proxy as new_s3_proxy
 from tests.kit import spark_workers
 from tests.kit.servers import or_skipped
 
@@ -145,3 +148,22 @@ def mariadb_server() -> Iterator[MariadbServer]:
 def mariadb_url(mariadb_server: MariadbServer) -> str:
     """The SQLAlchemy URL of an empty database, created for this test."""
     return mariadb_server.create_database()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[SeaweedServer]:
+    """An S3 server for the run; tests are skipped, with the reason, where it is not available."""
+    yield from or_skipped(s3())
+
+
+@pytest.fixture
+def s3_proxy(s3_server: SeaweedServer) -> Iterator[S3Proxy]:
+    """A proxy before the S3 server, without faults and with an empty list of requests."""
+    with new_s3_proxy(s3_server) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def bucket(s3_server: SeaweedServer) -> str:
+    """The name of an empty bucket, created for this test."""
+    return s3_server.create_bucket()

@@ -16,6 +16,7 @@ THREADS = {
     "epochal/driver/heartbeat.py": "ends the driver's attempt, and must not repeat a step after that",
     "epochal/testing/kafka_reading.py": "shipped for tests",
     "epochal/testing/servers/proxy.py": "shipped for tests: a thread for each connection",
+    "epochal/testing/servers/s3_proxy.py": "shipped for tests: a thread for each connection",
 }
 FILE_LOCKS = {
     "epochal/background/locks.py": "the library",
