@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from epochal.addresses import check_location
+from epochal.connectors.decompression import compression_of
 from epochal.connectors.dropped_records import DroppedRecords
 from epochal.connectors.file_listing import FileRecord, current, list_files, list_first
 from epochal.connectors.file_partitions import Partitioning
@@ -24,7 +25,7 @@ from epochal.connectors.file_reading import (
     declared_schema,
     estimated_rows,
 )
-from epochal.connectors.file_records import Malformed, compression_of
+from epochal.connectors.file_records import Malformed
 from epochal.connectors.file_slices import Missing, TakenFiles, Taking, changed, first_within, records_of
 from epochal.connectors.sink_modes import EXACTLY_ONCE, Mode, check_delivery, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace

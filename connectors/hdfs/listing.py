@@ -5,10 +5,9 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
-from functools import partial
 
 from epochal.backends.hdfs.client import FileStatus, WebHdfs
-from epochal.connectors.file_listing import FileRecord, check_not_elsewhere
+from epochal.connectors.file_listing import FileRecord
 from epochal.connectors.file_partitions import is_read, is_visible
 from epochal.errors import SourceError
 
@@ -32,12 +31,6 @@ def list_files(hdfs: WebHdfs, location: str, recursive: bool = False) -> list[Fi
     else:
         found = hdfs.list(location).values()
     return sorted(map(record_of, _read(hdfs, found, recursive)))
-
-
-def list_first(hdfs: WebHdfs, location: str, recursive: bool) -> list[FileRecord]:
-    """First :func:`list_files` of a reader. Raises ``SourceError`` if only subfolders that are not read have data."""
-    found = list_files(hdfs, location, recursive)
-    return check_not_elsewhere(location, found, recursive, partial(list_files, hdfs, location, True))
 
 
 def _read(hdfs: WebHdfs, found: Iterable[FileStatus], recursive: bool) -> Iterator[FileStatus]:
