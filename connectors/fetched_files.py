@@ -37,12 +37,12 @@ class FetchedFiles(ABC):
         """The registered name of the source."""
 
     @abstractmethod
-    def list(self, recursive: bool) -> list[FileRecord]:
+    def list_all(self, recursive: bool) -> list[FileRecord]:
         """All files at the location, oldest first, as :func:`epochal.connectors.file_listing.list_files`."""
 
     def list_new(self, recursive: bool, is_taken: Callable[[str], bool]) -> list[FileRecord]:
-        """:meth:`list`; taken files and their predecessors may be left out where a listing can begin after a name."""
-        return self.list(recursive)
+        """:meth:`list_all`; taken files may be left out where a listing can begin after a name."""
+        return self.list_all(recursive)
 
     @abstractmethod
     def current(self, records: Sequence[FileRecord]) -> dict[str, FileRecord]:

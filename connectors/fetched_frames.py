@@ -6,6 +6,7 @@ meaning as in files that Spark reads. Tasks check that a file still matches its 
 
 from __future__ import annotations
 
+import codecs
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -202,6 +203,11 @@ def _parsed(lines: DataFrame, reader: Reader, columns: PartitionColumns, group: 
 
     options = text_options(reader.options)
     if reader.format == "json":
+        # Spark's reader of lines removes a byte order mark from each.
+        line = F.ltrim("_line", F.lit(codecs.BOM_UTF8.decode())).alias("_line")
+        lines = lines.select("_file", line, *map(quoted, columns.texts.names)).where(
+            F.trim("_line", F.lit(" \t\r\n")) != ""
+        )
         return JsonRecords.of(columns.files, options, columns.texts.names).records(lines)
     texts = [quoted(name) for name in columns.texts.names]
     found = columns.files if group.layout is None else group.layout.schema(columns.files)

@@ -20,7 +20,7 @@ def parquet_schema(files: FetchedFiles, record: FileRecord) -> pa.Schema:
     """The columns in the file's footer. Raises ``SourceError`` for an invalid Parquet file."""
     with _opened(files, record) as file:
         check_distinct(record.path, file.schema_arrow.names)
-        return file.schema_arrow
+        return _schema_of(file)
 
 
 def parquet_rows(files: FetchedFiles, record: FileRecord) -> int:
@@ -36,7 +36,7 @@ def parquet_batches(files: FetchedFiles, record: FileRecord, schema: pa.Schema) 
     damaged file.
     """
     with _opened(files, record) as file:
-        names = [field.name for field in _columns_of(record, file.schema_arrow, schema)]
+        names = [field.name for field in _columns_of(record, _schema_of(file), schema)]
         batches = file.iter_batches(BATCH_ROWS, columns=names)
         while True:
             try:
@@ -52,6 +52,17 @@ def parquet_batches(files: FetchedFiles, record: FileRecord, schema: pa.Schema) 
                 [_conformed(record, field, columns.get(field.name.casefold()), batch.num_rows) for field in schema],
                 schema=schema,
             )
+
+
+def _schema_of(file: pq.ParquetFile) -> pa.Schema:
+    """The columns as Spark reads them: timestamps of type INT96 are instants, in UTC."""
+    schema = file.schema_arrow
+    for place in range(len(file.schema)):
+        column = file.schema.column(place)
+        if column.physical_type == "INT96" and column.path in schema.names:
+            index = schema.get_field_index(column.path)
+            schema = schema.set(index, pa.field(column.path, pa.timestamp("us", "UTC")))
+    return schema
 
 
 def _columns_of(record: FileRecord, there: pa.Schema, schema: pa.Schema) -> list[pa.Field]:

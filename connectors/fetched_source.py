@@ -147,7 +147,7 @@ def read_table(files: FetchedFiles, reader: Reader, spark: SparkSession) -> Data
 
 def list_first(files: FetchedFiles, recursive: bool) -> list[FileRecord]:
     """The first listing of a reader. Raises ``SourceError`` if only subfolders that are not read have data."""
-    return check_not_elsewhere(files.location, files.list(recursive), recursive, partial(files.list, True))
+    return check_not_elsewhere(files.location, files.list_all(recursive), recursive, partial(files.list_all, True))
 
 
 def _schema(files: FetchedFiles, reader: Reader) -> StructType:

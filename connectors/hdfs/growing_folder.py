@@ -32,7 +32,7 @@ class HdfsFiles(FetchedFiles):
     def kind(self) -> str:
         return "hdfs"
 
-    def list(self, recursive: bool) -> list[FileRecord]:
+    def list_all(self, recursive: bool) -> list[FileRecord]:
         return list_files(self._hdfs, self.location, recursive)
 
     def current(self, records: Sequence[FileRecord]) -> dict[str, FileRecord]:
