@@ -28,7 +28,8 @@ _AZURE: Final = (
     "endpoint",
     "anonymous",
 )
-_OF_SCHEME: Final = {"s3": _S3, "s3a": _S3, "gs": _GCS, "gcs": _GCS}
+_OF_SCHEME: Final = {"s3": _S3, "gs": _GCS}
+_SAME_SCHEME: Final = {"s3a": "s3", "gcs": "gs", "azure": "az"}
 _SECRET: Final = frozenset(
     {"secret_access_key", "session_token", "service_account_key", "account_key", "sas_key", "client_secret"}
 )
@@ -83,7 +84,7 @@ class ObjectLocation:
         """Check the arguments of ``what`` (such as ``files.source``). Raises ``OptionError``."""
         scheme, _, rest = url.partition("://")
         bucket, _, path = rest.partition("/")
-        scheme = scheme.lower()
+        scheme = _SAME_SCHEME.get(scheme.lower(), scheme.lower())
         if not bucket or "//" in path:
             raise OptionError(f"{what}: {url!r} must have the form {scheme}://bucket/path, without empty folders.")
         allowed = _OF_SCHEME.get(scheme, _AZURE)

@@ -104,6 +104,7 @@ class CommitList:
     path: str
     epoch: int
     version: str
+    size: int
 
     @classmethod
     def of(cls, status: ObjectStatus) -> CommitList | None:
@@ -111,7 +112,12 @@ class CommitList:
         number = status.path.rpartition("/")[2].removesuffix(".json")
         if not number.isdigit() or not status.path.endswith(".json"):
             return None
-        return cls(status.path, int(number), status.version)
+        return cls(status.path, int(number), status.version, status.size)
+
+    @property
+    def is_empty(self) -> bool:
+        """True for the list of an epoch that was given up or abandoned: it never had files."""
+        return self.size == len(EpochList(self.epoch, ()).encode())
 
     @property
     def folder(self) -> str:

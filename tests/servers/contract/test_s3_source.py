@@ -27,8 +27,10 @@ from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.failures import failure_of
 from epochal.errors import EpochalError, FilesMissing, OptionError, SliceOutdated, SourceChanged, SourceError
 from epochal.secrets import secret
+from epochal.snapshots.object_store import ObjectStoreFiles
 from epochal.testing.servers.s3 import S3Server, SeaweedServer
 from epochal.testing.servers.s3_proxy import S3Proxy
+from tests.servers.contract.s3_folder import options_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,15 +49,7 @@ class Folder:
         self.bucket = bucket
         self.local = local / "in"
         self.local.mkdir(exist_ok=True)
-        variables = server.environment(endpoint)
-        (local / "key").write_text(variables["AWS_ACCESS_KEY_ID"])
-        (local / "secret").write_text(variables["AWS_SECRET_ACCESS_KEY"])
-        self.options: dict[str, Any] = {
-            "endpoint": variables["AWS_ENDPOINT_URL"],
-            "region": variables["AWS_REGION"],
-            "access_key_id": secret(f"file:{local / 'key'}"),
-            "secret_access_key": secret(f"file:{local / 'secret'}"),
-        }
+        self.options = options_of(server, local, endpoint)
 
     def url(self, pattern: str = "") -> str:
         return f"s3://{self.bucket}/in/{pattern}".rstrip("/")
@@ -267,7 +261,7 @@ def test_csv_files_with_headers_have_the_same_rows_as_local_files(spark: SparkSe
     folder.put_bytes("a.csv.gz", gzip.compress(b'\xef\xbb\xbfn;k\n1;x\n\n2;"a;b"\n'))
     folder.put("b.csv", "K;other;n", "y;0;3", ";;")
     folder.put("empty.csv")
-    options = {"format": "csv", "header": True, "sep": ";", "schema": SCHEMA}
+    options: dict[str, Any] = {"format": "csv", "header": True, "sep": ";", "schema": SCHEMA}
     local = outcome(spark, files.source(str(folder.local), **options).make())
     assert outcome(spark, folder.source(**options)) == local
     assert isinstance(local, list) and len(local) == 4
@@ -293,7 +287,7 @@ def test_parquet_files_have_the_same_rows_as_local_files(spark: SparkSession, fo
         (path,) = (folder.local.parent / form).glob("*.parquet")
         folder.put_bytes(f"{number}.parquet", path.read_bytes())
         for declared in (None, "ID bigint, i bigint, t timestamp, s string, missing double, r struct<y: bigint>"):
-            options = {"format": "parquet", "schema": declared}
+            options: dict[str, Any] = {"format": "parquet", "schema": declared}
             local = files.source(str(folder.local / f"{number}.parquet"), **options).make()
             there = folder.source(f"{number}.parquet", **options)
             assert there.schema(spark).simpleString() == local.schema(spark).simpleString()
@@ -396,7 +390,7 @@ def test_an_epoch_makes_one_listing_and_one_request_per_small_file(
 def test_store_that_is_away_is_waited_for(
     s3_server: SeaweedServer, bucket: str, s3_proxy: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("epochal.snapshots.object_store.ObjectStoreFiles.__init__.__defaults__", (0.5, 2.0, None))
+    monkeypatch.setattr(ObjectStoreFiles.__init__, "__defaults__", (0.5, 2.0, None))
     folder = Folder(s3_server, bucket, tmp_path, s3_proxy.endpoint)
     folder.put("a.json", {"k": "a", "n": 1})
     source = folder.source()
@@ -417,7 +411,7 @@ def test_refusals_and_options_are_reported(spark: SparkSession, folder: Folder, 
     with pytest.raises(SourceError, match=r"NoSuchBucket.*Create the bucket"):
         files.source("s3://no-such-bucket-here/in", "json", SCHEMA, **folder.options).make().plan(UNLIMITED)
     (tmp_path / "wrong").write_text("wrong")
-    wrong = {"secret_access_key": secret(f"file:{tmp_path / 'wrong'}")}
+    wrong: dict[str, Any] = {"secret_access_key": secret(f"file:{tmp_path / 'wrong'}")}
     with pytest.raises(SourceError, match="SignatureDoesNotMatch"):
         folder.source(**wrong).plan(UNLIMITED)
     with pytest.raises(SourceError, match=r"to infer the columns from\. Add one, or set schema="):
