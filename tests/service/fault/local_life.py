@@ -108,6 +108,13 @@ def to_hdfs(parameters: Mapping[str, Any]) -> tuple[tuple[type[KeyedProcess], ..
     return (Totals, Late), sinks
 
 
+def to_objects(parameters: Mapping[str, Any]) -> tuple[tuple[type[KeyedProcess], ...], Sinks]:
+    """The endpoint and the credentials are in the environment."""
+    folder = parameters["output"]
+    sinks = {name: (name, files.sink(f"{folder}/{name}")) for name in ("totals", "late")}
+    return (Totals, Late), sinks
+
+
 def to_kafka(parameters: Mapping[str, Any]) -> tuple[tuple[type[KeyedProcess], ...], Sinks]:
     servers = parameters["servers"]
     rows = kafka.sink(servers, parameters["rows"], key="sensor")
@@ -127,6 +134,7 @@ def to_dbms(parameters: Mapping[str, Any]) -> tuple[tuple[type[KeyedProcess], ..
 KINDS: Mapping[str, Callable[[Mapping[str, Any]], tuple[tuple[type[KeyedProcess], ...], Sinks]]] = {
     "files": to_files,
     "hdfs": to_hdfs,
+    "objects": to_objects,
     "kafka": to_kafka,
     "dbms": to_dbms,
 }
