@@ -9,6 +9,7 @@ import json
 import os
 import posixpath
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -223,7 +224,12 @@ JSON_OPTIONS = st.fixed_dictionaries(
     },
 )
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])
-COMPRESSED = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".deflate": zlib.compress}
+COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".deflate": zlib.compress,
+}
 COLUMNS = "k string, n bigint, d double"
 
 
@@ -237,11 +243,11 @@ def test_text_files_have_the_same_rows_as_local_files(
     """Both readers give the same rows, or both fail."""
     lines = data.draw(st.lists(JSON_LINE if format == "json" else CSV_LINE, max_size=5))
     text = data.draw(ENDS).join(lines) + data.draw(st.sampled_from(["", "\n"]))
-    options = data.draw(JSON_OPTIONS if format == "json" else CSV_OPTIONS)
+    options: dict[str, Any] = data.draw(JSON_OPTIONS if format == "json" else CSV_OPTIONS)
     suffix = data.draw(st.sampled_from(sorted(COMPRESSED)))
     name = f"{data.draw(st.uuids())}.txt{suffix}"
     folder.put_bytes(name, COMPRESSED[suffix](text.encode()))
-    given = {"format": format, "schema": COLUMNS, "malformed": malformed, **options}
+    given: dict[str, Any] = {"format": format, "schema": COLUMNS, "malformed": malformed, **options}
     local = files.source(str(folder.local / name), **given).make()
     assert outcome(spark, folder.source(name, **given)) == outcome(spark, local)
 

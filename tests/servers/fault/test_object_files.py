@@ -158,8 +158,16 @@ def test_driver_killed_repeatedly_leaves_a_correct_target(application: ObjectApp
     finish_and_check(application)
 
 
-def test_killed_tasks_upload_their_files_again(application: ObjectApplication) -> None:
-    """Tasks die after the upload and before they return their handles; they are retried."""
+@pytest.mark.long
+def test_killed_tasks_upload_their_files_again(
+    drivers: Drivers, s3_server: SeaweedServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks die after the upload and before they return their handles; they are retried.
+
+    With Spark only: the engine without Spark forks a task from the driver, whose client of the store works in its own
+    process only.
+    """
+    application = started(drivers, s3_server, bucket, tmp_path, monkeypatch)
     first = application.next_epoch
     application.feed(len(TASK_POINTS))
     faults = [application.fault(point, "kill", first + number) for number, point in enumerate(TASK_POINTS)]
