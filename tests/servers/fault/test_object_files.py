@@ -11,6 +11,7 @@ import json
 import signal
 import tempfile
 from collections.abc import Sequence
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,11 @@ class ObjectApplication(FaultyApplication):
         self.server = server
         self.bucket = bucket
         self.objects = server.store(bucket)
+        # The oracle reads the URLs of slices as paths.
+        (folder / "s3:" / bucket).mkdir(parents=True)
+        (folder / "s3:" / bucket / "in").symlink_to(self.input)
+        (folder / "key").write_text(server.users.writer.access_key)
+        (folder / "secret").write_text(server.users.writer.secret_key)
 
     def feed_rows(self, rows: Sequence[Row]) -> None:
         name = f"events-{self._files:05}.json"
@@ -68,7 +74,16 @@ class ObjectApplication(FaultyApplication):
     @property
     def parameters(self) -> dict[str, Any]:
         where = f"s3://{self.bucket}"
-        return {"input": self.input, "source": f"{where}/in", "output": f"{where}/out"}
+        variables = self.server.environment()
+        return {
+            "input": self.input,
+            "source": f"{where}/in",
+            "output": f"{where}/out",
+            "endpoint": variables["AWS_ENDPOINT_URL"],
+            "region": variables["AWS_REGION"],
+            "key": self.folder / "key",
+            "secret": self.folder / "secret",
+        }
 
     def history_with_copies(self) -> History:
         """Return the history with local copies of the committed files, in folders of epochs."""
@@ -97,6 +112,10 @@ class ObjectApplication(FaultyApplication):
 
     def problems(self) -> list[str]:
         """Return all violations after the end of the application."""
+        with chdir(self.folder):
+            return self._problems()
+
+    def _problems(self) -> list[str]:
         history = self.history_with_copies()
         found = violations(history, self.oracles)
         for _, manifest in history.snapshots:
@@ -110,18 +129,12 @@ class ObjectApplication(FaultyApplication):
 
 
 @pytest.fixture
-def application(
-    tiered_drivers: Drivers, s3_server: SeaweedServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> ObjectApplication:
+def application(tiered_drivers: Drivers, s3_server: SeaweedServer, bucket: str, tmp_path: Path) -> ObjectApplication:
     """An application after one epoch, with input for further epochs."""
-    return started(tiered_drivers, s3_server, bucket, tmp_path, monkeypatch)
+    return started(tiered_drivers, s3_server, bucket, tmp_path)
 
 
-def started(
-    drivers: Drivers, server: SeaweedServer, bucket: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> ObjectApplication:
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
+def started(drivers: Drivers, server: SeaweedServer, bucket: str, folder: Path) -> ObjectApplication:
     application = ObjectApplication(folder / "application", drivers, server, bucket)
     application.feed(1 + AHEAD)
     driver = application.start(epochs=1)
@@ -160,14 +173,14 @@ def test_driver_killed_repeatedly_leaves_a_correct_target(application: ObjectApp
 
 @pytest.mark.long
 def test_killed_tasks_upload_their_files_again(
-    drivers: Drivers, s3_server: SeaweedServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    drivers: Drivers, s3_server: SeaweedServer, bucket: str, tmp_path: Path
 ) -> None:
     """Tasks die after the upload and before they return their handles; they are retried.
 
     With Spark only: the engine without Spark forks a task from the driver, whose client of the store works in its own
     process only.
     """
-    application = started(drivers, s3_server, bucket, tmp_path, monkeypatch)
+    application = started(drivers, s3_server, bucket, tmp_path)
     first = application.next_epoch
     application.feed(len(TASK_POINTS))
     faults = [application.fault(point, "kill", first + number) for number, point in enumerate(TASK_POINTS)]
@@ -202,8 +215,8 @@ def test_zombie_changes_no_folder(application: ObjectApplication, own_jvm: Spark
 
 @pytest.mark.long
 def test_driver_with_spark_is_killed_during_a_commit(
-    drivers: Drivers, s3_server: SeaweedServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    drivers: Drivers, s3_server: SeaweedServer, bucket: str, tmp_path: Path
 ) -> None:
-    application = started(drivers, s3_server, bucket, tmp_path, monkeypatch)
+    application = started(drivers, s3_server, bucket, tmp_path)
     kill_at(application, "E5.objects.checked")
     finish_and_check(application)

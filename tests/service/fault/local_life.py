@@ -109,9 +109,14 @@ def to_hdfs(parameters: Mapping[str, Any]) -> tuple[tuple[type[KeyedProcess], ..
 
 
 def to_objects(parameters: Mapping[str, Any]) -> tuple[tuple[type[KeyedProcess], ...], Sinks]:
-    """The endpoint and the credentials are in the environment."""
+    where = {
+        "endpoint": parameters["endpoint"],
+        "region": parameters["region"],
+        "access_key_id": secret(f"file:{parameters['key']}"),
+        "secret_access_key": secret(f"file:{parameters['secret']}"),
+    }
     folder = parameters["output"]
-    sinks = {name: (name, files.sink(f"{folder}/{name}")) for name in ("totals", "late")}
+    sinks = {name: (name, files.sink(f"{folder}/{name}", **where)) for name in ("totals", "late")}
     return (Totals, Late), sinks
 
 
