@@ -7,10 +7,8 @@ header. Spark parses the headers too, so that names are interpreted identically.
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
-from epochal.connectors.file_records import MALFORMED, compression_of, text_option, text_options
+from epochal.connectors.decompression import ERRORS, compression_of, decompressed
+from epochal.connectors.file_records import MALFORMED, text_option, text_options
 from epochal.errors import SchemaError, SourceError
 
 if TYPE_CHECKING:
@@ -232,7 +231,7 @@ class CsvHeaders:
     def _text(self, path: str) -> str | None:
         try:
             return self._dialect.header(path, self.pieces(path))
-        except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
+        except ERRORS as error:
             raise SourceError(f"The header of {path} cannot be read: {error}. Check the file.") from error
 
     @cached_property
@@ -274,13 +273,7 @@ def file_pieces(path: str) -> Iterator[bytes]:
             ".deflate or .zst; or write it without a header, and read with header=False."
         )
     with fsspec.open(path, "rb") as file:
-        if suffix == "zst":
-            with pa.input_stream(file, compression="zstd") as stream:
-                yield from _growing(stream.read)
-        elif suffix is not None:
-            yield from _decompressed(_growing(file.read), suffix)
-        else:
-            yield from _growing(file.read)
+        yield from decompressed(path, _growing(file.read))
 
 
 def _growing(read: Callable[[int], bytes]) -> Iterator[bytes]:
@@ -288,17 +281,3 @@ def _growing(read: Callable[[int], bytes]) -> Iterator[bytes]:
     while piece := read(size):
         yield piece
         size = min(2 * size, _LONGEST_HEADER)
-
-
-def _decompressed(pieces: Iterator[bytes], suffix: str) -> Iterator[bytes]:
-    """Decompress a file that may consist of several concatenated members, as written by programs that append."""
-    make: Callable[[], Any] = bz2.BZ2Decompressor
-    if suffix != "bz2":
-        make = lambda: zlib.decompressobj(zlib.MAX_WBITS | 32)  # noqa: E731  # detects gzip or zlib
-    current = make()
-    for piece in pieces:
-        while piece:
-            if current.eof:
-                current = make()
-            yield current.decompress(piece)
-            piece = current.unused_data if current.eof else b""

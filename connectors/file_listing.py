@@ -28,13 +28,21 @@ class FileRecord:
     modified_ns: int
     path: str
     size: int
+    version: str = ""
+    """The entity tag, on object stores."""
 
     def as_json(self) -> dict[str, Any]:
-        return {"path": self.path, "size": self.size, "mtime_ns": self.modified_ns}
+        version = {"version": self.version} if self.version else {}
+        return {"path": self.path, "size": self.size, "mtime_ns": self.modified_ns, **version}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> FileRecord:
-        return cls(modified_ns=int(record["mtime_ns"]), path=str(record["path"]), size=int(record["size"]))
+        return cls(
+            modified_ns=int(record["mtime_ns"]),
+            path=str(record["path"]),
+            size=int(record["size"]),
+            version=str(record.get("version", "")),
+        )
 
 
 def list_files(location: str, recursive: bool = False) -> list[FileRecord]:

@@ -25,14 +25,7 @@ Malformed = Literal["fail", "drop"]
 MALFORMED = "_malformed"
 KEEP_MALFORMED = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
 """Spark's reader options for :func:`with_malformed`."""
-COMPRESSIONS = frozenset({"gz", "bz2", "deflate", "zst", "lz4", "snappy"})
 _SHOWN = 200
-
-
-def compression_of(path: str) -> str | None:
-    """The extension from which Spark determines the compression of a text file; ``None``: not compressed."""
-    _, dot, suffix = path.rpartition("/")[2].rpartition(".")
-    return suffix if dot and suffix in COMPRESSIONS else None
 
 
 def with_malformed(schema: StructType) -> StructType:

@@ -46,6 +46,9 @@ class TakenFiles:
         """True once a slice has been accepted."""
         return bool(self._taken or self.skipped)
 
+    def has_taken(self, path: str) -> bool:
+        return path in self._taken
+
     def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
         records = [FileRecord.from_json(record) for record in (checkpoint or {}).get("files", ())]
         self._taken = {record.path: record for record in records}

@@ -1,8 +1,13 @@
-"""File source, table and sink: JSON lines, CSV and Parquet.
+"""File source, table and sink: JSON lines, CSV and Parquet, on file systems and object stores.
 
 ``source`` follows a growing folder. Files must appear atomically: write a file under another name (``_x``, ``.x``, or
 in another folder of the same file system), then rename it. Do not change a file after an epoch has taken it; write new
 data to new files. The source takes files in the order of their modification times, and files with equal times by path.
+
+On object stores (``s3://bucket/path``, ``gs://..``, ``az://..``), Python tasks read the files
+(:mod:`epochal.connectors.object_files`), and the sink publishes lists of files
+(:mod:`epochal.backends.object_files.sink`). Credentials come from the environment, or from the options of
+:data:`epochal.backends.object_files.address.STORE_OPTIONS`. Elsewhere Spark reads files by path.
 """
 
 from __future__ import annotations
@@ -12,6 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from epochal.addresses import check_location
+from epochal.backends.object_files.address import STORE_OPTIONS, ObjectLocation
+from epochal.connectors.decompression import compression_of
 from epochal.connectors.dropped_records import DroppedRecords
 from epochal.connectors.file_listing import FileRecord, current, list_files, list_first
 from epochal.connectors.file_partitions import Partitioning
@@ -24,8 +31,15 @@ from epochal.connectors.file_reading import (
     declared_schema,
     estimated_rows,
 )
-from epochal.connectors.file_records import Malformed, compression_of
+from epochal.connectors.file_records import Malformed
 from epochal.connectors.file_slices import Missing, TakenFiles, Taking, changed, first_within, records_of
+from epochal.connectors.object_stores import (
+    check_spark_options,
+    object_backend,
+    object_source,
+    place_of,
+    read_objects,
+)
 from epochal.connectors.sink_modes import EXACTLY_ONCE, Mode, check_delivery, described, taken_by_folder
 from epochal.contracts.backend import SinkBackend, SinkPlace
 from epochal.contracts.configuration import Delivery
@@ -37,6 +51,7 @@ from epochal.pipeline.definitions import (
     TableDefinition,
     absolute,
     check_choice,
+    check_flag,
     check_options,
     refresh_interval,
 )
@@ -59,6 +74,7 @@ def source(
     recursive: bool = False,
     missing: Missing = "fail",
     malformed: Malformed = "fail",
+    names_rise: bool = False,
     **options: Any,
 ) -> SourceDefinition:
     """Read a file, the matches of a glob or the files of a folder, including later files, oldest first.
@@ -74,12 +90,21 @@ def source(
       the attempt; ``"skip"`` records the file in the epoch's slice and skips it.
     - ``malformed``: handling of a record that does not fit the schema. ``"fail"`` fails the epoch; ``"drop"`` drops
       the record and logs the number of dropped records.
-    - ``options``: Spark's options for the format (``header``, ``sep``, ``multiLine``, ``timestampFormat``, ..).
+    - ``names_rise``: on object stores, each file appears after all files with lesser names. Listings then begin after
+      the last name that was read, except the first one of an attempt, which also finds files that appeared late.
+    - ``options``: Spark's options for the format (``header``, ``sep``, ``multiLine``, ``timestampFormat``, ..); on
+      object stores also credentials, such as ``access_key_id``.
 
     Raises ``OptionError``.
     """
-    reader = _reader("files.source", path, format, schema, malformed, recursive, options)
+    place, spark_options = place_of("files.source", path, options)
+    reader = _reader("files.source", path, format, schema, malformed, recursive, spark_options, place)
     taking = Taking.checked("files.source", max_files, bounded, punctuation, missing)
+    check_flag("files.source", "names_rise", names_rise)
+    if place is not None:
+        return object_source(place, path, reader, taking, names_rise)
+    if names_rise:
+        raise OptionError("files.source: names_rise applies to object stores only. Remove it.")
     return SourceDefinition(
         kind="files",
         make=partial(FilesSource, path, reader, taking),
@@ -101,11 +126,13 @@ def table(
 
     ``refresh``: interval in epoch time after which the next epoch lists the files again, such as ``"1 hour"``.
     """
-    reader = _reader("files.table", path, format, schema, malformed, recursive, options)
+    place, spark_options = place_of("files.table", path, options)
+    reader = _reader("files.table", path, format, schema, malformed, recursive, spark_options, place)
+    described_place = {} if place is None else place.address.described
     return TableDefinition(
         kind="files",
-        read=partial(_read_table, path, reader),
-        description={"path": path, "format": format, **reader.described},
+        read=partial(_read_table, path, reader) if place is None else partial(read_objects, place, reader),
+        description={"path": path, "format": format, **reader.described, **described_place},
         refresh=refresh_interval("files.table", refresh),
     )
 
@@ -121,21 +148,45 @@ def sink(
     """Write each epoch's rows to a subfolder ``epoch=N/``, which appears atomically. Delivery is exactly once.
 
     The folder must belong to this application alone, on a file system that the driver and the executors share. Spark
-    reads it with ``spark.read.parquet(path)``, which adds the column ``epoch``.
+    reads it with ``spark.read.parquet(path)``, which adds the column ``epoch``. On object stores, a list of each
+    epoch's files appears atomically: readers read the files that :func:`committed_files` returns.
 
     - ``mode``: ``append`` accepts append-only streams; ``updates`` also accepts streams whose rows replace earlier rows
       (such as the result of ``aggregate``), and an epoch's folder then holds the rows that changed in the epoch.
     - ``delivery``: only ``exactly_once``.
+    - ``options``: credentials of an object store, as in :func:`source`.
     """
-    check_options("files.sink", options, ("mode", "delivery"))
-    check_delivery("files.sink", delivery, EXACTLY_ONCE, "an epoch's rows appear as one folder, or not at all")
+    place, others = place_of("files.sink", path, options)
+    check_options("files.sink", others, ("mode", "delivery", *(STORE_OPTIONS if place is not None else ())))
+    check_delivery("files.sink", delivery, EXACTLY_ONCE, "an epoch's rows appear together, or not at all")
     check_choice("files.sink", "format", format, FORMATS)
     return SinkDefinition(
         kind="files",
-        make=partial(_backend, path, format),
-        description={"path": path, "format": format, **described(mode)},
+        make=partial(_backend, path, format) if place is None else partial(object_backend, place, format),
+        description={
+            "path": path,
+            "format": format,
+            **described(mode),
+            **({} if place is None else place.address.described),
+        },
         takes=taken_by_folder("files.sink", mode),
     )
+
+
+def committed_files(path: str, **options: Any) -> list[str]:
+    """URLs of the files that a sink on an object store has committed, by epoch, for any reader of files::
+
+        spark.read.option("basePath", f"{path}/_data").parquet(*files.committed_files(path))
+
+    ``options``: credentials, as in :func:`sink`. Raises ``OptionError`` and ``SourceError``.
+    """
+    place, others = place_of("files.committed_files", path, options)
+    check_options("files.committed_files", others, STORE_OPTIONS)
+    if place is None:
+        raise OptionError(f"files.committed_files: {path!r} is not on an object store. Read the folder itself.")
+    from epochal.connectors.object_files import committed_files
+
+    return committed_files(place)
 
 
 class FilesSource(Source):
@@ -279,11 +330,15 @@ def _reader(
     malformed: Malformed,
     recursive: bool,
     options: dict[str, Any],
+    place: ObjectLocation | None,
 ) -> Reader:
     if not path.strip():
         raise OptionError(f"{what} needs a path: a file, a folder or a glob such as 'data/*.json'.")
     check_location(what, path)
-    others = ("path", "format", "schema", "malformed", "recursive")
+    others = ["path", "format", "schema", "malformed", "recursive"]
+    if place is not None:
+        others += STORE_OPTIONS
+        check_spark_options(what, options)
     return checked_reader(what, format, schema, malformed, options, others, recursive=recursive)
 
 

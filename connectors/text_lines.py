@@ -21,6 +21,8 @@ class LineFormat:
     separator: str | None = None
     comment: str | None = None
     header: bool = False
+    blank: bytes = b" \t\r\n"
+    """Characters of blank lines, which are skipped."""
 
     @classmethod
     def of(cls, format: str, options: Mapping[str, Any]) -> LineFormat:
@@ -30,6 +32,7 @@ class LineFormat:
             encoding=str(options.get("encoding", "utf-8")),
             separator=options.get("lineSep"),
             comment=options.get("comment") if csv else None,
+            blank=bytes(range(33)) if csv else b" \t\r\n",
             header=csv and str(options.get("header", "false")).lower() == "true",
         )
 
@@ -38,7 +41,7 @@ class LineFormat:
         first = True
         for whole in self._whole_lines(self._utf8(pieces)):
             lines = whole.split(self.separator.encode()) if self.separator else whole.splitlines()
-            lines = [line for line in lines if line and not line.isspace()]
+            lines = [line for line in lines if line.strip(self.blank)]
             if self.comment:
                 mark = self.comment.encode()
                 lines = [line for line in lines if not line.startswith(mark)]

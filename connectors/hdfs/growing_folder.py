@@ -1,187 +1,132 @@
-"""HDFS source, which follows a growing folder, and HDFS table."""
+"""HDFS source, which follows a growing folder, and HDFS table; listing of files by path, pattern or folder."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
-from epochal.backends.hdfs.client import WebHdfs, translated
-from epochal.connectors.csv_headers import CsvHeaders
-from epochal.connectors.dropped_records import DroppedRecords
+from epochal.backends.hdfs.client import FileStatus, WebHdfs, translated
+from epochal.connectors.fetched_files import FetchedFiles, FilesAway
+from epochal.connectors.fetched_source import FetchedSource
+from epochal.connectors.fetched_source import read_table as read_fetched
 from epochal.connectors.file_listing import FileRecord
-from epochal.connectors.file_reading import Reader, declared_schema, estimated_rows
-from epochal.connectors.file_slices import TakenFiles, Taking, changed, first_within, records_of
-from epochal.connectors.hdfs.listing import current, list_files, list_first
-from epochal.connectors.hdfs.parquet import parquet_rows, parquet_schema
-from epochal.connectors.hdfs.reading import frame_of, header_pieces
-from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
-from epochal.errors import EpochalError, SourceError
+from epochal.connectors.file_partitions import is_read, is_visible
+from epochal.connectors.file_reading import Reader
+from epochal.connectors.file_slices import Taking, changed
+from epochal.errors import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
-_SAMPLE = 64 * 1024
-_log = logging.getLogger(__name__)
+_MAGIC = frozenset("*?[")
 
 
-class NameNodesAway(SourceError):
-    """No NameNode responds."""
+class HdfsFiles(FetchedFiles):
+    """Files of HDFS. ``what``: ``Source`` or ``Table``, for messages."""
 
-
-class HdfsSource(Source):
-    """HDFS source. A slice lists files with size and modification time; a position is the number of files taken."""
-
-    def __init__(
-        self,
-        hdfs: WebHdfs,
-        path: str,
-        reader: Reader,
-        taking: Taking,
-    ) -> None:
+    def __init__(self, hdfs: WebHdfs, path: str, what: str = "Source") -> None:
+        self.subject = f"{what} hdfs:{hdfs.address.authority}{path}"
+        self.location = path
         self._hdfs = hdfs
-        self._path = path
-        self._reader = reader
-        self._taking = taking
-        self._subject = f"Source hdfs:{hdfs.address.authority}{path}"
-        self._taken = TakenFiles(taking.missing)
-        self._schema: StructType | None = None
-        self._dropped = DroppedRecords(path)
-        self._headers = _headers(hdfs, reader)
-        self._answered: bool | None = None
 
     @property
     def kind(self) -> str:
         return "hdfs"
 
-    @property
-    def bounded(self) -> bool:
-        return self._taking.bounded
+    def list_all(self, recursive: bool) -> list[FileRecord]:
+        return list_files(self._hdfs, self.location, recursive)
 
-    @property
-    def ended(self) -> bool:
-        return self._taken.ended
+    def current(self, records: Sequence[FileRecord]) -> dict[str, FileRecord]:
+        return current(self._hdfs, records)
 
-    @property
-    def punctuated(self) -> bool:
-        return self._taking.punctuation is not None
+    def read(self, record: FileRecord, offset: int, length: int) -> bytes:
+        return self._hdfs.read(record.path, offset, length)
 
-    def schema(self, spark: SparkSession) -> StructType:
-        if self._schema is None:
-            self._schema = _schema(self._hdfs, self._subject, self._path, self._reader)
-        return self._schema
+    def pieces(self, record: FileRecord, size: int) -> Iterator[bytes]:
+        return self._hdfs.pieces(record.path, size)
 
-    def restore(self, checkpoint: dict[str, Any] | None, slices: Sequence[Slice]) -> None:
-        self._taken.restore(checkpoint, slices)
+    def check_unchanged(self, record: FileRecord) -> None:
+        status = self._hdfs.status(record.path)
+        now = record_of(status) if status is not None else None
+        if now != record:
+            raise changed(record, now)
 
-    def checkpoint(self) -> dict[str, Any]:
-        return self._taken.checkpoint()
+    def translated(self, what: str, subject: str | None = None) -> AbstractContextManager[None]:
+        # A task has no later listing to wait for.
+        away = FilesAway if subject is None else SourceError
+        return translated(subject or self.subject, what, SourceError, away)
 
-    def limit_to_available(self) -> None:
-        with _translated(self._subject, "be listed"):
-            self._taken.limit_to(self._list())
 
-    def plan(self, limits: SliceLimits) -> Slice | None:
-        """The next slice; ``None`` while no NameNode responds. Raises ``NameNodesAway`` at the start of an attempt."""
-        try:
-            slice = self._plan(limits)
-        except NameNodesAway as error:
-            if self._answered is None:
-                raise
-            if self._answered:
-                _log.warning("%s No new files are read until a NameNode responds.", error.message)
-            self._answered = False
-            return None
-        self._answered = True
-        return slice
+class HdfsSource(FetchedSource):
+    """HDFS source."""
 
-    def _plan(self, limits: SliceLimits) -> Slice | None:
-        with _translated(self._subject, "be listed"):
-            taking = self._taking
-            new = self._taken.new_among(self._list())[: taking.max_files]
-            rows = None
-            if taking.punctuation is not None:
-                new = self._taken.up_to_punctuation(new, taking.punctuation, taking.bounded)
-            elif limits.max_records is not None:
-                new, estimated = first_within(limits.max_records, new, self._rows)
-                rows = estimated if self._reader.format == "parquet" else None
-        return self._taken.next_slice(new, rows, self.punctuated)
-
-    def _list(self) -> list[FileRecord]:
-        listed = list_files if self._taken.begun else list_first
-        return listed(self._hdfs, self._path, self._reader.recursive)
-
-    def accept(self, slice: Slice) -> None:
-        self._taken.accept(slice)
-
-    def backlog(self) -> Backlog:
-        return Backlog(files=self._taken.left, skipped=self._taken.skipped, reachable=self._answered is not False)
-
-    def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
-        records = records_of(slice)
-        with _translated(self._subject, "be read"):
-            there = current(self._hdfs, records)
-        missing = [record for record in records if record.path not in there]
-        for record in records:
-            if there.get(record.path, record) != record:
-                raise changed(record, there[record.path])
-        if missing:
-            raise self._taken.missing(missing)
-        counted = self._reader.malformed == "drop" and self._reader.format != "parquet"
-        dropped = self._dropped.of(slice) if counted else None
-        return frame_of(
-            self._hdfs, self._reader, spark, self.schema(spark), self._path, records, dropped, self._headers
-        )
-
-    def unreadable(self, slice: Slice) -> EpochalError | None:
-        records = records_of(slice)
-        with _translated(self._subject, "be read"):
-            there = current(self._hdfs, records)
-        missing = [record for record in records if record.path not in there]
-        return self._taken.missing(missing) if missing else None
-
-    def acknowledge(self, slice: Slice) -> None:
-        self._dropped.log(slice)
-
-    def _rows(self, record: FileRecord) -> int:
-        if self._reader.format == "parquet":
-            return parquet_rows(self._hdfs, record)
-        return estimated_rows(record.path, record.size, self._hdfs.read(record.path, 0, _SAMPLE))
+    def __init__(self, hdfs: WebHdfs, path: str, reader: Reader, taking: Taking) -> None:
+        super().__init__(HdfsFiles(hdfs, path), reader, taking)
 
 
 def read_table(hdfs: WebHdfs, path: str, reader: Reader, spark: SparkSession) -> DataFrame:
     """Read all records of the existing files."""
-    subject = f"Table hdfs:{hdfs.address.authority}{path}"
-    schema = _schema(hdfs, subject, path, reader)
-    with _translated(subject, "be listed"):
-        records = list_first(hdfs, path, reader.recursive)
-    return frame_of(hdfs, reader, spark, schema, path, records, None, _headers(hdfs, reader))
+    return read_fetched(HdfsFiles(hdfs, path, "Table"), reader, spark)
 
 
-def _headers(hdfs: WebHdfs, reader: Reader) -> CsvHeaders:
-    return CsvHeaders(reader.options, partial(header_pieces, hdfs), is_remote=lambda path: True)
+def list_files(hdfs: WebHdfs, location: str, recursive: bool = False) -> list[FileRecord]:
+    """List all files at ``location``, oldest first. :mod:`epochal.connectors.file_listing` selects the subfolders.
+
+    An existing path is taken literally. Any other path with ``*``, ``?`` or ``[`` is a pattern, matched folder by
+    folder. Names that start with ``_`` or ``.`` are skipped, as in Spark. Raises ``SourceError`` if the folder is
+    missing, and the errors of HDFS.
+    """
+    status = hdfs.status(location)
+    if status is None and _MAGIC & set(location):
+        found: Iterable[FileStatus] = _matching(hdfs, location, recursive)
+    elif status is None:
+        raise _missing(location)
+    elif not status.is_folder:
+        return [record_of(status)]
+    else:
+        found = hdfs.list(location).values()
+    return sorted(map(record_of, _read(hdfs, found, recursive)))
 
 
-def _translated(subject: str, what: str) -> AbstractContextManager[None]:
-    return translated(subject, what, SourceError, NameNodesAway)
+def _read(hdfs: WebHdfs, found: Iterable[FileStatus], recursive: bool) -> Iterator[FileStatus]:
+    """The files that a source reads among the entries of a folder and below its subfolders."""
+    for status in found:
+        name = posixpath.basename(status.path)
+        if not status.is_folder and is_visible(name):
+            yield status
+        elif status.is_folder and is_read(name, recursive):
+            yield from _read(hdfs, hdfs.list(status.path).values(), recursive)
 
 
-def _schema(hdfs: WebHdfs, subject: str, path: str, reader: Reader) -> StructType:
-    """The declared schema, or the schema of the newest Parquet file. Raises ``SchemaError`` and ``SourceError``."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-    from pyspark.sql.types import StructField, StructType
+def current(hdfs: WebHdfs, records: Iterable[FileRecord]) -> dict[str, FileRecord]:
+    """The current records of the existing files, by path. Sends one request per folder."""
+    folders = {posixpath.dirname(record.path) for record in records}
+    found = (status for folder in sorted(folders) for status in hdfs.list(folder).values())
+    return {status.path: record_of(status) for status in found if not status.is_folder}
 
-    if reader.schema is not None:
-        return declared_schema(path, reader.schema)
-    with _translated(subject, "be read"):
-        files = list_first(hdfs, path, reader.recursive)
-        if not files:
-            raise SourceError(
-                f"There is no file at {path} in HDFS to infer the columns from. Add one, or set schema='column type, "
-                "..'."
-            )
-        found = from_arrow_schema(parquet_schema(hdfs, files[-1]).remove_metadata())
-    return StructType([StructField(field.name, field.dataType, nullable=True) for field in found.fields])
+
+def record_of(status: FileStatus) -> FileRecord:
+    """The slice record of a file."""
+    return FileRecord(modified_ns=status.modified_ms * 1_000_000, path=status.path, size=status.length)
+
+
+def _matching(hdfs: WebHdfs, pattern: str, recursive: bool) -> Iterator[FileStatus]:
+    parts = pattern.strip("/").split("/")
+    fixed = next(number for number, part in enumerate(parts) if _MAGIC & set(part))
+    root = "/" + "/".join(parts[:fixed])
+    status = hdfs.status(root)
+    if status is None:
+        raise _missing(root)
+    found = [status]
+    for part in parts[fixed:]:
+        inside = (item for folder in found if folder.is_folder for item in hdfs.list(folder.path).items())
+        shown = ((name, entry) for name, entry in inside if is_visible(name) or is_read(name, recursive))
+        found = [entry for name, entry in shown if fnmatchcase(name, part)]
+    yield from found
+
+
+def _missing(path: str) -> SourceError:
+    return SourceError(f"There is no file or folder {path} in HDFS. Create it (it may be empty), or correct the path.")

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceDefinition:
-    """``make`` creates a new source for each attempt. ``description`` is JSON for users, without secrets."""
+    """``make`` creates a new source for each attempt. ``description`` is JSON for users, without secrets. ``note``: its
+    cost, which `epochal check` prints after the name of the source."""
 
     kind: str
     make: Callable[[], Source]
     description: Mapping[str, Any] = field(default_factory=dict)
+    note: str | None = None
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class GraphDescription(_Value):
     """``sinks``: name -> target, as ``SinkBackend.target``. ``tables``: ``None`` before analysis.
 
     ``warnings``: valid declarations that are probably mistakes or unexpectedly expensive, with the fix. ``notes``: the
-    operators whose state grows with the number of keys.
+    operators whose state grows with the number of keys, and the cost of sources.
     """
 
     name: str
@@ -143,9 +143,13 @@ def _details(node: Node) -> dict[str, Any]:
 
 
 def notes_of(graph: Graph) -> tuple[str, ...]:
-    """One text for each operator whose state grows with the number of keys: what grows, and how to bound it."""
+    """One text for each operator whose state grows with the number of keys, and each source with a note."""
+    sources = (node for node in graph.nodes if isinstance(node, SourceNode) and node.note is not None)
     grows = ((node, node.operator.grows) for node in graph.operators)
-    return tuple(f"Operator {node.name!r} {text}" for node, text in grows if text is not None)
+    return (
+        *(f"Operator {node.name!r} {text}" for node, text in grows if text is not None),
+        *(f"Source {node.name!r} {node.note}" for node in sources),
+    )
 
 
 def warnings_of(graph: Graph) -> tuple[str, ...]:

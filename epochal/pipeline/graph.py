@@ -45,6 +45,7 @@ class SourceNode:
     name: str
     make: Callable[[], Source]
     description: dict[str, Any]
+    note: str | None = None
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class Pipeline:
             )
         self._builder.claim("source", name)
         description = {"kind": source.kind, **source.description}
-        node = self._builder.add(lambda id: SourceNode(id=id, name=name, make=source.make, description=description))
+        node = self._builder.add(lambda id: SourceNode(id, name, source.make, description, source.note))
         return Stream(self._builder, node)
 
     def table(self, name: str, table: TableDefinition) -> StaticTable:

@@ -17,9 +17,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
 import obstore
@@ -37,6 +38,8 @@ _REQUEST_SECONDS = 600
 _PART_BYTES = 16 << 20
 """Larger files are uploaded in parts."""
 _BUFFER_BYTES = 1 << 20
+_PAGE = 1000
+_KEYS = ("access_key_id", "secret_access_key", "session_token")
 _S3 = frozenset({"s3", "s3a"})
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([^<]+)</Code>")
@@ -81,14 +84,36 @@ class Bucket:
         return cls(parts.scheme, parts.netloc, parts.path.strip("/"))
 
 
+@dataclass(frozen=True)
+class ObjectStatus:
+    """An object. ``version`` is its entity tag without quotation marks; it changes with the content."""
+
+    path: str
+    size: int
+    modified: datetime
+    version: str
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> ObjectStatus:
+        return cls(found["path"], found["size"], found["last_modified"], _version(found))
+
+
 class ObjectStoreFiles(RemoteFiles):
     """The objects below a prefix. Safe to use from several threads, not from a forked process."""
 
-    def __init__(self, url: str, patience_seconds: float, stalled_seconds: float = _STALLED_SECONDS) -> None:
+    def __init__(
+        self,
+        url: str,
+        patience_seconds: float,
+        stalled_seconds: float = _STALLED_SECONDS,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
         """``patience_seconds``: time in which a failing request is repeated. ``stalled_seconds``: time without a byte
-        from the server after which a request has failed."""
+        from the server after which a request has failed. ``settings``: the library's settings of the store, such as
+        ``endpoint``, which take precedence over the environment."""
         self._url = url
-        self._store = _connected(Bucket.of(url), patience_seconds, stalled_seconds)
+        self._settings = dict(settings or {})
+        self._store = _connected(Bucket.of(url), patience_seconds, stalled_seconds, self._settings)
         self._probing: ObjectStoreFiles | None = None
 
     def write(self, path: str, data: Data) -> None:
@@ -139,9 +164,59 @@ class ObjectStoreFiles(RemoteFiles):
                 for object in page
             ]
 
+    def objects(self, folder: str, after: str | None = None) -> Iterator[ObjectStatus]:
+        """The objects below a folder, ``""`` for all; on S3 in the order of their names. ``after``: only greater names
+        (paths as in :class:`ObjectStatus`). One request per 1,000 objects, as the caller iterates."""
+        with self._system_errors(folder):
+            try:
+                for page in obstore.list(self._store, folder or None, offset=after, chunk_size=_PAGE):
+                    yield from map(ObjectStatus.of, page)
+            except ValueError as error:
+                raise OSError(errno.EINVAL, f"a name cannot be read: {error}", folder) from error
+
+    def status(self, path: str) -> ObjectStatus | None:
+        """The object, if it exists."""
+        try:
+            with self._system_errors(path):
+                return ObjectStatus.of(obstore.head(self._store, path))
+        except FileNotFoundError:
+            return None
+
+    def read_version(self, path: str, version: str, offset: int, size: int) -> bytes:
+        """A range of an object; fewer bytes if it ends earlier. Raises ``FileExistsError`` unless the object has this
+        version; ``""``: any version."""
+        options: Any = {"range": (offset, offset + size)}
+        if version:
+            options["if_match"] = _quoted(version)
+        try:
+            with self._system_errors(path):
+                return bytes(obstore.get(self._store, path, options=options).bytes())
+        except _BeyondTheEnd:
+            return b""
+
+    def read_with_version(self, path: str) -> tuple[bytes, str]:
+        """All bytes of an object, and its version."""
+        with self._system_errors(path):
+            found = obstore.get(self._store, path)
+            return bytes(found.bytes()), _version(found.meta)
+
+    def replace(self, path: str, data: bytes, version: str) -> None:
+        """Write an object if its present version is ``version``. Raises ``FileExistsError`` if it is not, also after an
+        attempt of this call whose answer was lost."""
+        with self._system_errors(path):
+            obstore.put(self._store, path, data, mode={"e_tag": _quoted(version)})
+
+    def upload(self, path: str, file: IO[bytes]) -> str:
+        """Write an object from a file, from its beginning; large ones in parts. Returns the version."""
+        with self._system_errors(path):
+            file.seek(0)
+            return _version(obstore.put(self._store, path, file, chunk_size=_PART_BYTES))
+
     def probe(self, path: str) -> None:
         if self._probing is None:
-            self._probing = ObjectStoreFiles(self._url, _PROBE_PATIENCE_SECONDS, _PROBE_PATIENCE_SECONDS)
+            self._probing = ObjectStoreFiles(
+                self._url, _PROBE_PATIENCE_SECONDS, _PROBE_PATIENCE_SECONDS, self._settings
+            )
         self._probing.read(path)
 
     def remove_empty_folder(self, folder: str) -> None:
@@ -197,15 +272,27 @@ class _BeyondTheEnd(OSError):
     """A range that begins beyond the end of the object."""
 
 
-def _connected(bucket: Bucket, patience_seconds: float, stalled_seconds: float) -> Any:
-    endpoint = _endpoint(bucket.scheme, os.environ)
+def _version(found: Mapping[str, Any]) -> str:
+    return str(found.get("e_tag") or "").strip('"')
+
+
+def _quoted(version: str) -> str:
+    return version if version.startswith("W/") else f'"{version}"'
+
+
+def _connected(bucket: Bucket, patience_seconds: float, stalled_seconds: float, settings: Mapping[str, Any]) -> Any:
+    endpoint = str(settings.get("endpoint") or _endpoint(bucket.scheme, os.environ))
+    has_keys = "access_key_id" in settings
     client = {
         "connect_timeout": min(_CONNECT_SECONDS, stalled_seconds),
         "read_timeout": stalled_seconds,
         "timeout": _REQUEST_SECONDS,
     }
     options: Any = {
-        "config": _profile(os.environ) if bucket.scheme in _S3 else None,
+        "config": {
+            **(_profile(os.environ) or {} if bucket.scheme in _S3 and not has_keys else {}),
+            **_without(settings),
+        },
         "client_options": {name: timedelta(seconds=seconds) for name, seconds in client.items()}
         | {"allow_http": endpoint.startswith("http://")},
         "retry_config": {
@@ -214,11 +301,22 @@ def _connected(bucket: Bucket, patience_seconds: float, stalled_seconds: float) 
             "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2},
         },
     }
+    if has_keys:  # so that no session token of the environment is combined with the given key
+        options["credential_provider"] = partial(_keys, settings)
     scheme = "gs" if bucket.scheme == "gcs" else bucket.scheme
     try:
         return from_url(f"{scheme}://{bucket.name}/{bucket.prefix}", **options)
     except (exceptions.BaseError, ValueError) as error:
         raise PermissionError(errno.EACCES, _first_line(str(error)), bucket.name) from error
+
+
+def _without(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in _KEYS}
+
+
+def _keys(settings: Mapping[str, Any]) -> dict[str, Any]:
+    key, secret, token = (settings.get(name) for name in _KEYS)
+    return {"access_key_id": key, "secret_access_key": secret or "", "token": token, "expires_at": None}
 
 
 def _endpoint(scheme: str, environment: Mapping[str, str]) -> str:

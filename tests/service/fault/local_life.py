@@ -108,6 +108,18 @@ def to_hdfs(parameters: Mapping[str, Any]) -> tuple[tuple[type[KeyedProcess], ..
     return (Totals, Late), sinks
 
 
+def to_objects(parameters: Mapping[str, Any]) -> tuple[tuple[type[KeyedProcess], ...], Sinks]:
+    where = {
+        "endpoint": parameters["endpoint"],
+        "region": parameters["region"],
+        "access_key_id": secret(f"file:{parameters['key']}"),
+        "secret_access_key": secret(f"file:{parameters['secret']}"),
+    }
+    folder = parameters["output"]
+    sinks = {name: (name, files.sink(f"{folder}/{name}", **where)) for name in ("totals", "late")}
+    return (Totals, Late), sinks
+
+
 def to_kafka(parameters: Mapping[str, Any]) -> tuple[tuple[type[KeyedProcess], ...], Sinks]:
     servers = parameters["servers"]
     rows = kafka.sink(servers, parameters["rows"], key="sensor")
@@ -127,6 +139,7 @@ def to_dbms(parameters: Mapping[str, Any]) -> tuple[tuple[type[KeyedProcess], ..
 KINDS: Mapping[str, Callable[[Mapping[str, Any]], tuple[tuple[type[KeyedProcess], ...], Sinks]]] = {
     "files": to_files,
     "hdfs": to_hdfs,
+    "objects": to_objects,
     "kafka": to_kafka,
     "dbms": to_dbms,
 }

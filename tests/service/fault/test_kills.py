@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 STEPS = [*(f"E{n}" for n in range(1, 8)), *(f"T{n}" for n in range(1, 4)), *(f"R{n}" for n in range(1, 6))]
-OTHER_SINKS = ("log", "kafka", "hdfs", "dbms", "postgresql")
-"""Their points are tested in test_kafka.py, test_hdfs.py and test_dbms.py, with their servers."""
+OTHER_SINKS = ("log", "kafka", "hdfs", "objects", "dbms", "postgresql")
+"""Their points are tested in test_kafka.py, test_hdfs.py, test_object_files.py and test_dbms.py, with their servers."""
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ import pytest
 import epochal.backends
 import epochal.engine
 import epochal.service.catalog
-from tests.servers.fault import test_dbms, test_hdfs, test_kafka
+from tests.servers.fault import test_dbms, test_hdfs, test_kafka, test_object_files
 from tests.service.fault import test_kills
 from tests.service.fault.points import BY_PREFIX, TESTED_ELSEWHERE, all_declared, covered_in, is_named_in
 
 STEPS = {
     "files": {"R1", "T3", "E5"},
     "hdfs": {"R1", "T3", "E5"},
+    "objects": {"R1", "T3", "E5"},
     "kafka": {"R1", "E5"},
     "dbms": {"R1", "T2", "T3", "E5"},
     "postgresql": {"R1", "T1", "T3", "E5"},
@@ -24,7 +25,7 @@ STEPS = {
 
 def killed_points() -> set[str]:
     """Points at which a driver or a task is killed; each must fire."""
-    sinks = {*test_kafka.POINTS, *test_hdfs.POINTS, *test_dbms.POINTS}
+    sinks = {*test_kafka.POINTS, *test_hdfs.POINTS, *test_object_files.POINTS, *test_dbms.POINTS}
     return sinks | {life.point for life in test_kills.LIVES} | set(test_kills.task_points())
 
 

@@ -9,15 +9,19 @@ from pathlib import Path
 import pytest
 
 from epochal.backends.files import FilesBackend
+from epochal.background.task import BackgroundTask
 from epochal.contracts.backend import SinkBackend
 from epochal.contracts.catalog import EpochRange, Succession
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.errors import EpochalError, SinkError
 from epochal.faults import FaultPoint, injected
 from epochal.testing.contract import SinkHarness
+from epochal.testing.servers.s3 import SeaweedServer
+from epochal.testing.servers.s3_proxy import S3Proxy
 from epochal.testing.sink_contract import APPLICATION, SCHEMA, pre_commit, rows, same
 from tests.kit.databases import DbmsDatabase
 from tests.servers.contract.hdfs_folder import HdfsFolder
+from tests.servers.contract.s3_folder import ObjectFolder
 from tests.servers.contract.test_kafka_sink import Topic
 from tests.servers.contract.test_postgresql_two_phase import TwoPhaseDatabase
 from tests.spark.contract.test_files_sink import Folder
@@ -30,6 +34,10 @@ STEPS = [
     pytest.param("hdfs", "R1.hdfs.inherited", marks=pytest.mark.server),
     pytest.param("hdfs", "R1.hdfs.moved-aside", marks=pytest.mark.server),
     pytest.param("hdfs", "R1.hdfs.moved-back", marks=pytest.mark.server),
+    pytest.param("objects", "R1.objects.inherited", marks=pytest.mark.server),
+    pytest.param("objects", "R1.objects.noted", marks=pytest.mark.server),
+    pytest.param("objects", "R1.objects.moved-aside", marks=pytest.mark.server),
+    pytest.param("objects", "R1.objects.moved-back", marks=pytest.mark.server),
 ]
 
 Make = Callable[[], SinkHarness]
@@ -79,6 +87,7 @@ def first_branch(harness: SinkHarness) -> SinkBackend:
         "files",
         "sqlite",
         pytest.param("hdfs", marks=pytest.mark.server),
+        pytest.param("objects", marks=pytest.mark.server),
         pytest.param("kafka", marks=pytest.mark.server),
         pytest.param("postgresql", marks=pytest.mark.server),
         pytest.param("two-phase", marks=pytest.mark.server),
@@ -94,6 +103,9 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
             database: DbmsDatabase | TwoPhaseDatabase = DbmsDatabase(url, tmp_path, monkeypatch)
         case "hdfs":
             yield HdfsFolder(request.getfixturevalue("hdfs_server"))
+            return
+        case "objects":
+            yield ObjectFolder(request.getfixturevalue("s3_server"), tmp_path)
             return
         case "kafka":
             yield Topic(request.getfixturevalue("kafka_server"), tmp_path)
@@ -152,7 +164,11 @@ def test_a_late_driver_of_the_old_branch_changes_nothing(harness: SinkHarness) -
     assert same(harness.visible(), rows(1, 3, 4))
 
 
-@pytest.mark.parametrize("harness", ["files", pytest.param("two-phase", marks=pytest.mark.server)], indirect=True)
+@pytest.mark.parametrize(
+    "harness",
+    ["files", *(pytest.param(sink, marks=pytest.mark.server) for sink in ("objects", "two-phase"))],
+    indirect=True,
+)
 def test_staged_files_of_the_old_branch_are_deleted(harness: SinkHarness) -> None:
     old = first_branch(harness)
     pre_commit(old, at(FIRST, 4, EpochKey(FIRST, 3)), rows(4))
@@ -161,7 +177,9 @@ def test_staged_files_of_the_old_branch_are_deleted(harness: SinkHarness) -> Non
     assert harness.leftovers() == []
 
 
-@pytest.mark.parametrize("harness", ["files", pytest.param("hdfs", marks=pytest.mark.server)], indirect=True)
+@pytest.mark.parametrize(
+    "harness", ["files", *(pytest.param(sink, marks=pytest.mark.server) for sink in ("hdfs", "objects"))], indirect=True
+)
 def test_folders_are_moved_aside_and_restored(harness: SinkHarness) -> None:
     first_branch(harness)
     second = taken_over(harness, SECOND, left_behind(FIRST, first=2, last=3, aside=True))
@@ -228,19 +246,65 @@ def test_folder_ahead_of_every_branch_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("harness", ["two-phase"], indirect=True)
-def test_next_attempt_recovers_from_a_crash_after_sweeping_a_branch(harness: SinkHarness) -> None:
+@pytest.mark.parametrize(
+    ("harness", "step"),
+    [("two-phase", "R1.postgresql.swept-branch"), ("objects", "R1.objects.abandoned")],
+    indirect=["harness"],
+)
+def test_next_attempt_recovers_from_a_crash_after_sweeping_a_branch(harness: SinkHarness, step: str) -> None:
     first = first_branch(harness)
     pre_commit(first, at(FIRST, 4, EpochKey(FIRST, 3)), rows(99))
     assert harness.leftovers() != []
 
     def crash(point: FaultPoint, _epoch: int | None) -> None:
-        if point.name == "R1.postgresql.swept-branch":
+        if point.name == step:
             raise Crash
 
     with injected(crash), suppress(Crash):
-        taken_over(harness, SECOND, left_behind(FIRST, first=2, last=3))
-    second = taken_over(harness, SECOND, left_behind(FIRST, first=2, last=3), attempt=2)
+        taken_over(harness, SECOND, left_behind(FIRST, first=2, last=4))
+    second = taken_over(harness, SECOND, left_behind(FIRST, first=2, last=4), attempt=2)
     assert harness.leftovers() == []
-    committed(second, at(SECOND, 4, EpochKey(FIRST, 1), attempt=2), 4)
-    assert same(harness.visible(), rows(1, 2, 3, 4))
+    committed(second, at(SECOND, 5, EpochKey(FIRST, 1), attempt=2), 5)
+    assert same(harness.visible(), rows(1, 2, 3, 5))
+
+
+@pytest.mark.server
+def test_late_requests_of_the_old_branch_change_no_lists(
+    s3_server: SeaweedServer, s3_proxy: S3Proxy, tmp_path: Path
+) -> None:
+    """A commit, a move aside and a change of owner land after the folder has passed to a third branch."""
+    harness = ObjectFolder(s3_server, tmp_path, endpoint=s3_proxy.endpoint)
+    old = first_branch(harness)
+    undecided = at(FIRST, 4, EpochKey(FIRST, 3))
+    handle = pre_commit(old, undecided, rows(4))
+    aside = left_behind(FIRST, first=2, last=4, aside=True)
+
+    def late(call: Callable[[], object], containing: str) -> BackgroundTask[None]:
+        s3_proxy.hold(times=1, kinds=["PUT"], containing=containing)
+        held = s3_proxy.held()
+        task = BackgroundTask("late-driver", lambda: _without_errors(call))
+        s3_proxy.wait_for_held(held + 1)
+        return task
+
+    tasks = [
+        late(lambda: old.commit(undecided, [handle]), "_epochs/0000000004"),
+        late(lambda: taken_over(harness, SECOND, aside), "_epochal.json"),
+    ]
+    taken_over(harness, SECOND, aside, attempt=2)
+    tasks.append(late(lambda: taken_over(harness, THIRD, left_behind(FIRST, SECOND, first=5, last=5)), "_epochs/"))
+    third = taken_over(harness, THIRD, left_behind(FIRST, SECOND, first=5, last=5), attempt=2)
+    before = harness.lists()
+    landed = s3_proxy.release()
+    for task in tasks:
+        task.wait()
+    assert [request.server_status for request in landed] == [412] * 3
+    assert harness.lists() == before
+    assert same(harness.visible(), rows(1, 2, 3))
+    committed(third, at(THIRD, 6, EpochKey(FIRST, 3)), 6)
+    assert same(harness.visible(), rows(1, 2, 3, 6))
+    assert harness.leftovers() == []
+
+
+def _without_errors(call: Callable[[], object]) -> None:
+    with suppress(EpochalError):
+        call()

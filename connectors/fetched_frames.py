@@ -1,22 +1,26 @@
-"""Recorded files in HDFS as a DataFrame: the executors fetch the files, and Spark parses text.
+"""Recorded files as a DataFrame: the executors fetch the files, and Spark parses text.
 
 Python splits JSON and CSV files into lines, and Spark parses the lines with Spark's options, so records have the same
-meaning as in ``files.source``. After reading a file, the task checks that it still matches its record in the slice.
+meaning as in files that Spark reads. Tasks check that a file still matches its record in the slice.
 """
 
 from __future__ import annotations
 
+import codecs
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField
 
-from epochal.backends.hdfs.client import WebHdfs, translated
 from epochal.connectors.csv_headers import CsvHeaders
+from epochal.connectors.decompression import decompressed
+from epochal.connectors.fetched_files import FetchedFiles
+from epochal.connectors.fetched_parquet import parquet_batches
 from epochal.connectors.file_listing import FileRecord
 from epochal.connectors.file_partitions import PartitionColumns, Partitioning, folder_texts
 from epochal.connectors.file_reading import FileGroup, Reader, groups_by_header
@@ -30,9 +34,6 @@ from epochal.connectors.file_records import (
     text_options,
     with_malformed,
 )
-from epochal.connectors.file_slices import changed
-from epochal.connectors.hdfs.listing import record_of
-from epochal.connectors.hdfs.parquet import parquet_batches
 from epochal.connectors.text_lines import PIECE_BYTES, LineFormat
 from epochal.errors import EpochalError, SourceError
 from epochal.state.type_names import quoted, type_name
@@ -49,11 +50,10 @@ if TYPE_CHECKING:
 
 
 def frame_of(
-    hdfs: WebHdfs,
+    files: FetchedFiles,
     reader: Reader,
     spark: SparkSession,
     schema: StructType,
-    location: str,
     records: Sequence[FileRecord],
     dropped: Observation | None,
     headers: CsvHeaders,
@@ -63,7 +63,7 @@ def frame_of(
 
     if not records:
         return spark.createDataFrame([], schema)
-    partitioning = Partitioning.of(location, reader.declared)
+    partitioning = Partitioning.of(files.location, reader.declared)
     places = partitioning.places(record.path for record in records)
     groups = {FileGroup(place): paths for place, paths in places.items()}
     if reader.has_header:  # files without a header have no rows
@@ -71,7 +71,7 @@ def frame_of(
         groups = groups_by_header(names, places, schema) or groups
     by_path = {record.path: record for record in records}
     frames = [
-        _frame_of_group(hdfs, reader, spark, schema, group, [by_path[path] for path in paths])
+        _frame_of_group(files, reader, spark, schema, group, [by_path[path] for path in paths])
         for group, paths in groups.items()
     ]
     united = reduce(type(frames[0]).unionAll, frames)
@@ -80,14 +80,19 @@ def frame_of(
     return Fitting.of(schema, reader.malformed, F.col("_file")).kept(united, dropped).drop("_file")
 
 
-def header_pieces(hdfs: WebHdfs, path: str) -> Iterator[bytes]:
-    """The content of a file from its beginning, in pieces. The caller may stop early."""
-    with translated("Source", f"read {path}", SourceError, SourceError):
-        yield from hdfs.pieces(path, _FIRST_BYTES)
+def headers_of(files: FetchedFiles, reader: Reader) -> CsvHeaders:
+    """The headers of CSV files."""
+    return CsvHeaders(reader.options, partial(_beginning, files), is_remote=lambda path: True)
+
+
+def _beginning(files: FetchedFiles, path: str) -> Iterator[bytes]:
+    with files.translated(f"read {path}", "Source"):
+        record = FileRecord(modified_ns=0, path=path, size=0)
+        yield from decompressed(path, files.pieces(record, _FIRST_BYTES))
 
 
 def _frame_of_group(
-    hdfs: WebHdfs,
+    files: FetchedFiles,
     reader: Reader,
     spark: SparkSession,
     schema: StructType,
@@ -106,9 +111,9 @@ def _frame_of_group(
     if reader.format == "parquet":
         arrow = to_arrow_schema(columns.files, timezone="UTC")
         found = type(schema)([*columns.files.fields, *texts.fields, *([FILE] if columns.keys else [])])
-        task = ReadParquet(hdfs, tasks, arrow, place.keys, tuple(texts.names))
+        task = ReadParquet(files, tasks, arrow, place.keys, tuple(texts.names))
         return columns.typed(numbers.mapInArrow(task, found), F.col(FILE.name))
-    lines = ReadLines(hdfs, tasks, LineFormat.of(reader.format, reader.options), place.keys, tuple(texts.names))
+    lines = ReadLines(files, tasks, LineFormat.of(reader.format, reader.options), place.keys, tuple(texts.names))
     found = type(schema)([*line_schema().fields, *texts.fields])
     parsed = _parsed(numbers.mapInArrow(lines, found), reader, columns, group)
     others = ("_file", MALFORMED)
@@ -119,7 +124,7 @@ def _frame_of_group(
 class ReadLines:
     """Task that reads the lines of its files, as ``_file`` and ``_line``, and the values of their folders."""
 
-    hdfs: WebHdfs
+    files: FetchedFiles
     tasks: Sequence[Sequence[FileRecord]]
     format: LineFormat
     keys: tuple[str, ...]
@@ -129,11 +134,12 @@ class ReadLines:
         prepare_worker()
         with _reported():
             for record in _records(self.tasks, batches):
-                yield from _unchanged(self.hdfs, record, self._lines(record))
+                yield from _unchanged(self.files, record, self._lines(record))
 
     def _lines(self, record: FileRecord) -> Iterator[pa.RecordBatch]:
         texts = folder_texts(record.path, self.keys, self.texts)
-        for lines in self.format.lines(self.hdfs.pieces(record.path, PIECE_BYTES)):
+        pieces = decompressed(record.path, self.files.pieces(record, PIECE_BYTES))
+        for lines in self.format.lines(pieces):
             yield batch_of_lines(record.path, lines, texts)
 
 
@@ -141,7 +147,7 @@ class ReadLines:
 class ReadParquet:
     """Task that reads the rows of its files, with the columns of ``schema``, and the values of their folders."""
 
-    hdfs: WebHdfs
+    files: FetchedFiles
     tasks: Sequence[Sequence[FileRecord]]
     schema: pa.Schema
     keys: tuple[str, ...]
@@ -151,8 +157,8 @@ class ReadParquet:
         prepare_worker()
         with _reported():
             for record in _records(self.tasks, batches):
-                rows = parquet_batches(self.hdfs, record, self.schema)
-                yield from _unchanged(self.hdfs, record, self._with_texts(record, rows) if self.texts else rows)
+                rows = parquet_batches(self.files, record, self.schema)
+                yield from _unchanged(self.files, record, self._with_texts(record, rows) if self.texts else rows)
 
     def _with_texts(self, record: FileRecord, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         texts = {**folder_texts(record.path, self.keys, self.texts), FILE.name: record.path}
@@ -179,14 +185,16 @@ def _records(tasks: Sequence[Sequence[FileRecord]], batches: Iterable[pa.RecordB
             yield from tasks[number]
 
 
-def _unchanged(hdfs: WebHdfs, record: FileRecord, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _unchanged(files: FetchedFiles, record: FileRecord, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Pass the batches on, then raise ``SourceChanged`` if the file was replaced during the read."""
-    with translated("Source", f"read {record.path}", SourceError, SourceError):
-        yield from batches
-        status = hdfs.status(record.path)
-    now = record_of(status) if status is not None else None
-    if now != record:
-        raise changed(record, now)
+    with files.translated(f"read {record.path}", "Source"):
+        try:
+            yield from batches
+        except (EOFError, zlib.error) as error:
+            raise SourceError(
+                f"{record.path} cannot be decompressed: {error}. Move it away, or rewrite it under a new name."
+            ) from error
+        files.check_unchanged(record)
 
 
 def _parsed(lines: DataFrame, reader: Reader, columns: PartitionColumns, group: FileGroup) -> DataFrame:
@@ -195,6 +203,11 @@ def _parsed(lines: DataFrame, reader: Reader, columns: PartitionColumns, group: 
 
     options = text_options(reader.options)
     if reader.format == "json":
+        # Spark's reader of lines removes a byte order mark from each.
+        line = F.ltrim("_line", F.lit(codecs.BOM_UTF8.decode())).alias("_line")
+        lines = lines.select("_file", line, *map(quoted, columns.texts.names)).where(
+            F.trim("_line", F.lit(" \t\r\n")) != ""
+        )
         return JsonRecords.of(columns.files, options, columns.texts.names).records(lines)
     texts = [quoted(name) for name in columns.texts.names]
     found = columns.files if group.layout is None else group.layout.schema(columns.files)

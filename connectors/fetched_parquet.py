@@ -1,14 +1,13 @@
-"""Parquet files in HDFS, read by byte ranges: the driver reads footers, the executors read columns."""
+"""Parquet files read by byte ranges: the driver reads footers, the executors read columns."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from epochal.backends.hdfs.client import WebHdfs
+from epochal.connectors.fetched_files import FetchedFile, FetchedFiles
 from epochal.connectors.file_listing import FileRecord
 from epochal.connectors.file_reading import check_distinct
 from epochal.errors import SchemaError, SourceError
@@ -17,58 +16,27 @@ from epochal.state.types import shown_type, with_spark_types
 BATCH_ROWS = 50_000
 
 
-class HdfsFile(io.RawIOBase):
-    """A seekable file in HDFS. Each read is a separate request."""
-
-    def __init__(self, hdfs: WebHdfs, path: str, size: int) -> None:
-        super().__init__()
-        self._hdfs = hdfs
-        self._path = path
-        self._size = size
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = offset + (0, self._position, self._size)[whence]
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
-        left = max(0, self._size - self._position)
-        length = left if size < 0 else min(size, left)
-        data = self._hdfs.read(self._path, self._position, length) if length else b""
-        self._position += len(data)
-        return data
-
-
-def parquet_schema(hdfs: WebHdfs, record: FileRecord) -> pa.Schema:
+def parquet_schema(files: FetchedFiles, record: FileRecord) -> pa.Schema:
     """The columns in the file's footer. Raises ``SourceError`` for an invalid Parquet file."""
-    with _opened(hdfs, record) as file:
+    with _opened(files, record) as file:
         check_distinct(record.path, file.schema_arrow.names)
-        return file.schema_arrow
+        return _schema_of(file)
 
 
-def parquet_rows(hdfs: WebHdfs, record: FileRecord) -> int:
+def parquet_rows(files: FetchedFiles, record: FileRecord) -> int:
     """The number of rows in the file's footer. Raises ``SourceError`` for an invalid Parquet file."""
-    with _opened(hdfs, record) as file:
+    with _opened(files, record) as file:
         return int(file.metadata.num_rows)
 
 
-def parquet_batches(hdfs: WebHdfs, record: FileRecord, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def parquet_batches(files: FetchedFiles, record: FileRecord, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Read the file's rows with the columns of ``schema``, matched by name. Columns missing in the file are null.
 
     Raises ``SchemaError``, which names the file and the column, for a column of another type, and ``SourceError`` for a
     damaged file.
     """
-    with _opened(hdfs, record) as file:
-        names = [field.name for field in _columns_of(record, file.schema_arrow, schema)]
+    with _opened(files, record) as file:
+        names = [field.name for field in _columns_of(record, _schema_of(file), schema)]
         batches = file.iter_batches(BATCH_ROWS, columns=names)
         while True:
             try:
@@ -84,6 +52,17 @@ def parquet_batches(hdfs: WebHdfs, record: FileRecord, schema: pa.Schema) -> Ite
                 [_conformed(record, field, columns.get(field.name.casefold()), batch.num_rows) for field in schema],
                 schema=schema,
             )
+
+
+def _schema_of(file: pq.ParquetFile) -> pa.Schema:
+    """The columns as Spark reads them: timestamps of type INT96 are instants, in UTC."""
+    schema = file.schema_arrow
+    for place in range(len(file.schema)):
+        column = file.schema.column(place)
+        if column.physical_type == "INT96" and column.path in schema.names:
+            index = schema.get_field_index(column.path)
+            schema = schema.set(index, pa.field(column.path, pa.timestamp("us", "UTC")))
+    return schema
 
 
 def _columns_of(record: FileRecord, there: pa.Schema, schema: pa.Schema) -> list[pa.Field]:
@@ -164,8 +143,8 @@ def _conformed(record: FileRecord, field: pa.Field, column: pa.Array | None, row
         ) from error
 
 
-def _opened(hdfs: WebHdfs, record: FileRecord) -> pq.ParquetFile:
-    file = pa.PythonFile(HdfsFile(hdfs, record.path, record.size), mode="r")
+def _opened(files: FetchedFiles, record: FileRecord) -> pq.ParquetFile:
+    file = pa.PythonFile(FetchedFile(files, record), mode="r")
     try:
         return pq.ParquetFile(file, pre_buffer=True, coerce_int96_timestamp_unit="us")
     except pa.ArrowException as error:
