@@ -53,7 +53,8 @@ class SnapshotStore:
 
     ``url``: a local path, the URL of an object store (``s3://``, ``gs://``, ``az://``, ``abfss://``), or any other URL
     of fsspec. Serialisable; holds no connection. All methods raise ``SnapshotError`` or, where space ran out,
-    ``StorageFull``, both naming the file; ``StoreUnavailable`` when a remote store does not answer, or refuses requests.
+    ``StorageFull``, both naming the file; ``StoreUnavailable`` when a remote store does not answer or refuses
+    requests.
     """
 
     def __init__(self, url: str) -> None:
@@ -74,6 +75,11 @@ class SnapshotStore:
     def is_near(self) -> bool:
         """True for a local file system, with fast opens."""
         return self._root is not None
+
+    @property
+    def real_folder(self) -> Path | None:
+        """The folder of a local store, without symbolic links."""
+        return None if self._root is None else self._root.resolve()
 
     def location(self, path: str) -> str:
         """The full path or URL of a file: what other readers (Spark, DuckDB) take."""
