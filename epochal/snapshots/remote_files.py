@@ -1,8 +1,8 @@
-"""What :class:`SnapshotStore` requires of files that are not on a local file system.
+"""Files that are not on a local file system, as :class:`SnapshotStore` requires them.
 
 Two implementations: :mod:`epochal.snapshots.object_store` and, for HDFS and other file systems,
 :mod:`epochal.snapshots.fsspec_files`. Each translates the errors of its library into ``OSError``, and is the only
-module that knows them:
+module that depends on them:
 
 =====================  ==============================================================================================
 ``FileNotFoundError``  the file does not exist

@@ -1,5 +1,5 @@
-"""The move of an installation to another store, as the catalog sees it: whether the store is in use, what it must
-contain, and the switch.
+"""The move of an installation to another store, as the catalog sees it: whether the store is in use, its required
+contents, and the switch.
 
 The functions run inside a transaction of the caller.
 """
@@ -43,7 +43,7 @@ class NamedFile:
 
 @dataclass(frozen=True)
 class StoreContents:
-    """What the catalog needs of its store. ``kept``: retained snapshots. ``prepared``: epochs whose write-ahead logs a
+    """Contents of the store that the catalog requires. ``kept``: retained snapshots. ``prepared``: epochs whose write-ahead logs a
     sink may not have applied yet. ``named``: files that belong to no branch, by path."""
 
     kept: Mapping[EpochKey, ManifestReference]

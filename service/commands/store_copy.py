@@ -174,14 +174,14 @@ class StoreCopy:
         """Copy what the target lacks. One listing of each store shows what that is."""
         self._progress("listing the stores")
         there, here = _sizes(source), _sizes(self._target)
-        wanted = [_sized(file, there) for file in self._wanted(source, contents, there)]
+        files = [_sized(file, there) for file in self._needed(source, contents, there)]
         # Files of an incomplete copy were written by this command, which has compared their checksums.
         known = {
             file.path: BackupFile(file.path, file.bytes, file.sha256 or "")
-            for file in wanted
+            for file in files
             if file.bytes is not None and here.get(file.path) == file.bytes
         }
-        done = copy_all(source, self._target, wanted, known, self._progress, M3_COPIED)
+        done = copy_all(source, self._target, files, known, self._progress, M3_COPIED)
         _check_whole(done.problems, source)
         self._progress("comparing sizes")
         wrong = check_all(self._target, _sizes(self._target), done.files, True, lambda said: None)
@@ -196,7 +196,7 @@ class StoreCopy:
             copied_bytes=done.copied_bytes,
         )
 
-    def _wanted(self, source: SnapshotStore, contents: StoreContents, there: dict[str, int]) -> list[ToCopy]:
+    def _needed(self, source: SnapshotStore, contents: StoreContents, there: dict[str, int]) -> list[ToCopy]:
         """All files that the catalog needs."""
         references, needed, problems = References(source), dict[str, ToCopy](), list[str]()
         for number, (key, reference) in enumerate(contents.kept.items(), 1):

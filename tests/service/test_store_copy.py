@@ -239,7 +239,7 @@ def _interrupt(said: str) -> None:
         raise KeyboardInterrupt
 
 
-def test_backups_from_before_the_copy_are_restored_into_the_new_store_only(settings: Settings, tmp_path: Path) -> None:
+def test_earlier_backups_are_restored_into_the_new_store_only(settings: Settings, tmp_path: Path) -> None:
     with started(settings) as plane:
         driver = with_state(plane)
         backed_up(plane, tmp_path / "backups")

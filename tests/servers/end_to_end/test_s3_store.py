@@ -13,16 +13,19 @@ import pytest
 from epochal.cli import local_store
 from epochal.cli.output import Output
 from epochal.errors import FileMissing, StoreRefuses, StoreUnavailable
+from epochal.service.catalog.database import Database
 from epochal.service.commands.store_copy import StoreCopy
 from epochal.service.domain.settings import Settings
+from epochal.service.runtime import store_claim
 from epochal.snapshots import object_store, row_groups
 from epochal.snapshots import store as store_module
 from epochal.snapshots.backup_format import Backups
 from epochal.snapshots.backup_maintenance import verify_backup
 from epochal.snapshots.manifest import FileReference
-from epochal.snapshots.ownership import owner_of
+from epochal.snapshots.ownership import StoreOwner, owner_of
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.servers.s3_proxy import S3Proxy
+from tests.kit.catalogs import new_sqlite_catalog
 from tests.kit.stores import snapshot_files
 from tests.kit.waiting import eventually
 from tests.servers.contract.test_s3_snapshots import in_environment
@@ -111,6 +114,27 @@ def test_installation_moves_into_a_bucket_and_out_of_it(
         driver = StateDriver(plane, tables=(DELAYS,))
         assert driver.epoch((DELAYS, [route("JFK", "LAX", 6, 1.0)])) == 6
         assert done(plane, "/v1/verifications")["sound"]
+
+
+def test_one_of_two_catalogs_that_claim_a_bucket_gets_it(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have found it without an owner."""
+    first, second = (Database(new_sqlite_catalog(tmp_path / f"{name}.sqlite")) for name in ("first", "second"))
+    store = SnapshotStore(settings.store_url)
+    give_new = store_claim.give_new
+
+    def after_the_other(store: SnapshotStore, owner: StoreOwner) -> bool:
+        monkeypatch.setattr(store_claim, "give_new", give_new)
+        store_claim.claim_store(second, store)
+        return give_new(store, owner)
+
+    monkeypatch.setattr(store_claim, "give_new", after_the_other)
+    with pytest.raises(store_claim.StoreMismatch, match="belongs to another catalog"):
+        store_claim.claim_store(first, store)
+    store_claim.claim_store(second, store)
+    for database in (first, second):
+        database.close()
 
 
 def test_damaged_and_missing_objects_are_found(
@@ -240,7 +264,8 @@ def test_replicas_answer_and_the_rest_is_refused_with_the_reason(plane: Plane, s
             f"{lookup}?epoch=3",
             f"{branch}/snapshots/3",
             f"{branch}/snapshots/3/diff?to=4",
-            f"{branch}/state/delays/rows?epoch=2",
+            f"{branch}/state/delays/history?key=JFK,LAX",
+            f"{branch}/state/delays/scan?epoch=2",
             f"{branch}/lineage?slices=true",
         ),
         "POST": ("/v1/collections/plan",),
