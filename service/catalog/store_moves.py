@@ -43,8 +43,8 @@ class NamedFile:
 
 @dataclass(frozen=True)
 class StoreContents:
-    """Contents of the store that the catalog requires. ``kept``: retained snapshots. ``prepared``: epochs whose write-ahead logs a
-    sink may not have applied yet. ``named``: files that belong to no branch, by path."""
+    """Contents of the store that the catalog requires. ``kept``: retained snapshots. ``prepared``: epochs whose
+    write-ahead logs a sink may not have applied yet. ``named``: files that belong to no branch, by path."""
 
     kept: Mapping[EpochKey, ManifestReference]
     prepared: frozenset[EpochKey]

@@ -254,13 +254,13 @@ def _check_unmarked(known: str | None, newest: Sequence[ManifestReference], stor
     if newest:
         raise StoreMismatch(
             f"The store {store.url} does not hold the catalog's snapshots ({newest[0].path} and others are missing); "
-            f"they were in {known or 'another one'}. Mount that, or name it with --store; to move a store, copy all "
-            f"of its files, {OWNER} too."
+            f"they were in {known or 'another one'}. Mount that, or name it with --store; `epochal store "
+            "copy` moves a store."
         )
     if known not in (None, store.url):
         raise StoreMismatch(
             f"The catalog uses the store {known}, not {store.url}: a catalog has exactly one store. Set --store to "
-            f"that store; to move it, copy all of its files, including {OWNER}."
+            "that store; `epochal store copy` moves it."
         )
 
 

@@ -24,7 +24,7 @@ from tests.service.backups import backed_up, restored, started
 from tests.service.cli.conftest import CommandLine
 from tests.service.conftest import Plane, free_port
 from tests.service.fault.test_rollback_and_move_kills import stop, with_state
-from tests.service.lookups import DELAYS, StateDriver, route
+from tests.service.lookups import DELAYS, StateDriver, get, route
 
 
 def moved(settings: Settings, target: Path) -> tuple[Settings, StoreCopyReport]:
@@ -60,11 +60,11 @@ def test_copied_store_replaces_the_old_one(settings: Settings, tmp_path: Path) -
         plane.post("/v1/applications/flights/start")
         following = StateDriver(plane, tables=(DELAYS,))
         assert [record.epoch for record in following.driver.point.prepared] == [6]
+        following.pending.append(6)
         assert following.epoch((DELAYS, [route("JFK", "LAX", 7, 1.0)])) == 7
-        found = plane.get("/v1/applications/flights/state/delays/lookup", origin="JFK", destination="LAX")
-        assert found["row"]["flights"] == 7, found
+        assert get(plane, "JFK,LAX", min_epoch=7, wait_seconds=30)["value"]["flights"] == 7
         stop(plane, following)
-    check_refused(settings, "Set EPOCHAL_STORE=|is missing")
+    check_refused(settings, "does not hold the catalog's snapshots")
     _, second = moved(target, tmp_path / "third")  # a second move
     assert second.files > report.files
     assert moved(target, tmp_path / "third")[1].resumed
