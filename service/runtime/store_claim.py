@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from threading import Event
+from typing import Final, TypeVar
 from uuid import uuid4
 
 from epochal.background.retries import Backoff, attempts
@@ -42,6 +44,9 @@ _PROBED = 3
 """Number of the newest snapshots that are looked up in a store without an owner record."""
 
 
+Result = TypeVar("Result")
+
+
 class StoreMismatch(Conflict):
     """The store belongs to another catalog, or the catalog to another store."""
 
@@ -65,15 +70,23 @@ def claim_store(database: Database, store: SnapshotStore) -> str:
     Waits for a store that does not answer, however long it takes. Raises ``StoreMismatch``; ``EnvironmentProblem`` if
     the store refuses requests or cannot be used; ``CatalogUnavailable``.
     """
-    for attempt in attempts(_PAUSES):
+    claimed = _when_available(lambda: _claim(database, store))
+    assert claimed is not None
+    return claimed
+
+
+def _when_available(work: Callable[[], Result], sleep: Callable[[float], object] = time.sleep) -> Result | None:
+    """Repeat ``work`` until the store answers; ``None`` if a true result of ``sleep`` ends the waiting. Raises
+    ``EnvironmentProblem`` if the store refuses requests."""
+    for attempt in attempts(_PAUSES, sleep=sleep):
         try:
-            return _claim(database, store)
+            return work()
         except StoreRefuses as error:
             raise _unusable(error.message) from error
         except StoreUnavailable as error:
             if attempt.number == 1:
                 log.warning("waiting for the store: %s", error)
-    raise AssertionError("attempts are not limited")
+    return None
 
 
 def confirm_claim(database: Database, store: SnapshotStore, incarnation: str) -> None:
@@ -122,6 +135,12 @@ def check_store(database: Database, store: SnapshotStore) -> None:
         row = InstallationRepository(session).find()
     if row is not None:  # else no control plane of this version has started yet
         _check(_look(database, store), row, store)
+
+
+def await_store(database: Database, store: SnapshotStore, over: Event) -> None:
+    """:func:`check_store` as soon as the store answers, unless ``over`` is set. Raises ``StoreMismatch``,
+    ``EnvironmentProblem``."""
+    _when_available(lambda: check_store(database, store), over.wait)
 
 
 def _look(database: Database, store: SnapshotStore) -> _Seen:

@@ -42,9 +42,10 @@ def _part_away_is_damage() -> None:
 @mutant("object stores: the claim is unconditional", f"{STORY}one_of_two_catalogs_that_claim_a_bucket_gets_it")
 def _claim_overwrites() -> None:
     from epochal.service.runtime import store_claim
+    from epochal.snapshots.ownership import give_to
 
     def overwriting(store: Any, owner: Any) -> bool:
-        store_claim.give_to(store, owner)
+        give_to(store, owner)
         return True
 
     change(store_claim, "give_new", lambda _: overwriting)

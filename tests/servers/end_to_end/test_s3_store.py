@@ -4,6 +4,7 @@ store is damaged, away, or refuses requests."""
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from epochal.cli import local_store
 from epochal.cli.output import Output
-from epochal.errors import FileMissing, StoreRefuses, StoreUnavailable
+from epochal.errors import EnvironmentProblem, FileMissing, StoreRefuses, StoreUnavailable
 from epochal.service.catalog.database import Database
 from epochal.service.commands.store_copy import StoreCopy
 from epochal.service.domain.settings import Settings
@@ -34,6 +35,7 @@ from tests.service.bundles import finished
 from tests.service.conftest import Plane, free_port
 from tests.service.fault.test_rollback_and_move_kills import stop, with_state
 from tests.service.lookups import DELAYS, StateDriver, get, route
+from tests.service.test_query_node import Node
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -122,12 +124,12 @@ def test_one_of_two_catalogs_that_claim_a_bucket_gets_it(
     """Both have found it without an owner."""
     first, second = (Database(new_sqlite_catalog(tmp_path / f"{name}.sqlite")) for name in ("first", "second"))
     store = SnapshotStore(settings.store_url)
-    give_new = store_claim.give_new
+    give_new = vars(store_claim)["give_new"]
 
     def after_the_other(store: SnapshotStore, owner: StoreOwner) -> bool:
         monkeypatch.setattr(store_claim, "give_new", give_new)
         store_claim.claim_store(second, store)
-        return give_new(store, owner)
+        return bool(give_new(store, owner))
 
     monkeypatch.setattr(store_claim, "give_new", after_the_other)
     with pytest.raises(store_claim.StoreMismatch, match="belongs to another catalog"):
@@ -325,3 +327,43 @@ def test_part_of_a_file_that_cannot_be_read_is_not_damage(settings: Settings, s3
             source.read(5)
     with pytest.raises(FileMissing):
         store.open(FileReference(path="main/y", sha256="", bytes=5, rows=0), "main/1")
+
+
+@pytest.mark.alternating(3)
+def test_query_node_answers_what_its_replicas_have(
+    plane: Plane, settings: Settings, s3_proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EPOCHAL_STORE", settings.store_url)
+    driver = with_state(plane)
+    node = Node(plane)
+    try:
+        assert node.get(min_epoch=5).json()["value"]["flights"] == 5
+        s3_proxy.down()
+        assert node.get().json()["value"]["flights"] == 5
+        refused = node.get(epoch=2)
+        assert refused.status_code == 503 and refused.json()["type"].endswith("store-unavailable"), refused.text
+        s3_proxy.up()
+        assert node.get(epoch=2).json()["value"]["flights"] == 2
+        driver.epoch((DELAYS, [route("JFK", "LAX", 6, 1.0)]))
+        assert node.get(min_epoch=6, wait_seconds=30).json()["value"]["flights"] == 6
+    finally:
+        node.process.kill()
+        node.process.communicate()
+
+
+def test_query_node_waits_for_the_store_at_its_start(
+    plane: Plane, s3_proxy: S3Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    database, store = plane.control.database, SnapshotStore(plane.settings.store_url)
+    s3_proxy.refuse(503)
+    waiting = threading.Thread(target=store_claim.await_store, args=(database, store, threading.Event()))
+    waiting.start()
+    eventually(lambda: "waiting for the store" in caplog.text, seconds=60)
+    assert waiting.is_alive()
+    s3_proxy.heal()
+    waiting.join(60)
+    assert not waiting.is_alive()
+    s3_proxy.refuse(403, code="AccessDenied")
+    with pytest.raises(EnvironmentProblem, match="Grant the credentials"):
+        store_claim.await_store(database, store, threading.Event())
+    s3_proxy.heal()
