@@ -59,7 +59,7 @@ from epochal.service.domain.setting_sections import Limits
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.disk_space import DiskSpace
 from epochal.service.runtime.folders import prepare_folders
-from epochal.service.runtime.store_claim import claim_store
+from epochal.service.runtime.store_claim import claim_store, confirm_claim
 from epochal.wire.internal_api import LARGEST_ANSWER, takes_answer
 
 logger = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ def _body_limit(path: str, limits: Limits) -> int:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     control: ControlPlane = app.state.control_plane
-    await run_in_threadpool(_prepare, control)
+    incarnation = await run_in_threadpool(_prepare, control)
     async with AsyncExitStack() as stack:
         stack.callback(control.database.close)
         stack.callback(control.supervision.close)
@@ -176,21 +176,24 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         for component in (*app.state.beside, *control.components):
             await run_in_threadpool(component.open)
             stack.push_async_callback(run_in_threadpool, component.close)
+        await run_in_threadpool(confirm_claim, control.database, control.store, incarnation)
         yield
 
 
-def _prepare(control: ControlPlane) -> None:
+def _prepare(control: ControlPlane) -> str:
+    """Prepare folders, catalog and store. Returns the incarnation of the installation."""
     prepare_folders(control.settings, control.isolation.user)
     for finding in check_usable(control.database):
         logger.warning(finding.sentence)
     migrate_database(control.database)
-    claim_store(control.database, control.store)
+    incarnation = claim_store(control.database, control.store)
     if control.settings.authentication:
         _seed_admin_token(control)
     for finding in reach_findings(control.database, control.node.node):
         logger.warning(finding.sentence)
     if (warning := control.isolation.warning(control.settings)) is not None:
         logger.warning(warning)
+    return incarnation
 
 
 def _seed_admin_token(control: ControlPlane) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 from rich.console import Group, RenderableType
@@ -12,7 +10,7 @@ from rich.text import Text
 
 from epochal.cli.failures import ExitCode
 from epochal.cli.formatting import Column, Listing
-from epochal.cli.options import DatabaseUrl, Home, Json, Store, Url, Wait
+from epochal.cli.options import DatabaseUrl, Home, Json, Store, Url, Wait, location
 from epochal.cli.output import Output
 from epochal.cli.session import connected
 from epochal.client.models import Backup, Pruning
@@ -46,7 +44,7 @@ def create(
     """Copy the catalog and all files and code that it references. Files that are already in the backup location are
     not copied again. Applications keep running. Exit code 1 if a file could not be copied."""
     with connected(url, as_json) as session:
-        operation = session.client.store.back_up(_absolute(to))
+        operation = session.client.store.back_up(location(to))
         if not wait:
             session.output.result(operation, Text(f"Backup started as operation {operation.id}."))
             return
@@ -64,7 +62,7 @@ def list_backups(source: From, as_json: Json = False) -> None:
     """List the backups at a location, newest first. Requires no control plane."""
     from epochal.cli import local_store
 
-    local_store.show_all(_absolute(source), Output.make(as_json))
+    local_store.show_all(location(source), Output.make(as_json))
 
 
 @app.command()
@@ -91,7 +89,7 @@ def prune(
     if keep is None and older_than is None:
         raise typer.BadParameter("Specify --keep, --older-than, or both.")
     seconds = None if older_than is None else older_than * 86_400
-    place = _absolute(source)
+    place = location(source)
     with connected(url, as_json) as session:
         store = session.client.store
         if dry_run:
@@ -119,7 +117,7 @@ def verify(
     # Imported here because Arrow slows down the start of every command.
     from epochal.cli import local_store
 
-    if not local_store.verify(_absolute(source), backup, Output.make(as_json), quick=quick):
+    if not local_store.verify(location(source), backup, Output.make(as_json), quick=quick):
         raise typer.Exit(int(ExitCode.FAILED))
 
 
@@ -144,17 +142,13 @@ def restore(
     from epochal.cli import local_store
 
     local_store.restore(
-        _absolute(source),
+        location(source),
         backup,
         Output.make(as_json),
         settings={"home": home, "database_url": database_url, "store": store},
         start=start,
         quick=quick,
     )
-
-
-def _absolute(place: str) -> str:
-    return place if urlsplit(place).scheme else os.path.abspath(place)
 
 
 def _created(backed_up: Backup) -> RenderableType:

@@ -1,4 +1,4 @@
-"""Commands on a backup or a store of this machine: ``backup list | verify | restore`` and ``verify --store``."""
+"""Commands that need no control plane: ``backup list | verify | restore``, ``store copy`` and ``verify --store``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from epochal.cli import formatting
 from epochal.cli.directories import writable
 from epochal.cli.formatting import Column, Listing
 from epochal.cli.output import Output
@@ -16,6 +17,7 @@ from epochal.cli.settings import Arguments
 from epochal.client.models import Verification as StoreVerification
 from epochal.errors import InvalidInput
 from epochal.service.commands.restore import Restore, RestoreReport
+from epochal.service.commands.store_copy import StoreCopy, StoreCopyReport
 from epochal.service.domain.store_answers import verification_answer
 from epochal.snapshots.backup_format import Backups, Index
 from epochal.snapshots.backup_maintenance import BackupReport, verify_backup
@@ -84,6 +86,34 @@ def restore(
             "the restored catalog. If it is the result of a rollback, sinks do not show the output of the restored "
             "branch: see docs/operations/backup.md."
         )
+
+
+def copy(target: str, output: Output, *, settings: Mapping[str, Any]) -> None:
+    """Raises the errors of ``StoreCopy.run``. ``settings``: as for :func:`restore`."""
+    options = {name: value for name, value in settings.items() if value is not None}
+    found = Arguments(options, None).load().settings
+    with output.busy("Copying") as progress:
+        report = StoreCopy(found, target, progress=progress).run()
+    output.result(report, _copied(report))
+    if report.unmarked is not None:
+        output.warn(
+            f"The old store could not be marked as replaced: {report.unmarked} The catalog refuses it in any case; do "
+            "not restore a backup into it."
+        )
+
+
+def _copied(report: StoreCopyReport) -> RenderableType:
+    amount = (
+        f"{report.files} files ({formatting.size(report.bytes)}), of which {report.copied_files} "
+        f"({formatting.size(report.copied_bytes)}) were copied now"
+    )
+    head = f"The interrupted copy to {report.target} is complete" if report.resumed else f"{report.target}: {amount}"
+    return Group(
+        Text(f"{head}."),
+        Text(f"The installation uses this store now, and refuses {report.source}."),
+        Text(f"Next: set EPOCHAL_STORE={report.target} for all control planes and query nodes, and start them."),
+        Text("Check the copy with `epochal verify`; then the old store can be deleted."),
+    )
 
 
 def _verified(index: Index, report: BackupReport) -> RenderableType:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, get_origin
+from urllib.parse import urlsplit
 
 import typer
 
@@ -117,6 +119,11 @@ AllowDropped = Annotated[
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="Python file or zip that defines `pipeline` or `build(..)`.")
 ]
+
+
+def location(place: str) -> str:
+    """A URL, or the absolute path of a folder."""
+    return place if urlsplit(place).scheme else os.path.abspath(place)
 
 
 def parameters(pairs: Sequence[str] | None, file: Path | None = None) -> Parameters:

@@ -22,7 +22,7 @@ from epochal.service.runtime.metrics import SHARED_VARIABLE
 from epochal.service.runtime.nodes import NodeHeartbeat, this_node
 from epochal.service.runtime.replicas.claim import claim
 from epochal.service.runtime.service_logs import configure_logs
-from epochal.service.runtime.store_claim import check_store, when_available
+from epochal.service.runtime.store_claim import await_store
 from epochal.service.runtime.undumpable import close_process
 from epochal.snapshots.store import SnapshotStore
 
@@ -57,7 +57,7 @@ def serve_query_node(settings: Settings, ready: Callable[[Settings], None]) -> N
         wait_until_current(database, _MIGRATION_SECONDS, over)
         if over.is_set():
             return
-        when_available(lambda: check_store(database, SnapshotStore(settings.store_url)), over)
+        await_store(database, SnapshotStore(settings.store_url), over)
         if over.is_set():
             return
         orders = QueryOrders(settings=settings, folder=claimed.path).model_dump_json().encode()

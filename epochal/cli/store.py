@@ -1,4 +1,4 @@
-"""``gc`` and ``verify``: the snapshot store as a whole."""
+"""``gc``, ``verify`` and ``store copy``: the snapshot store as a whole."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from rich.text import Text
 from epochal.cli import formatting
 from epochal.cli.failures import ExitCode
 from epochal.cli.formatting import Column, Listing
-from epochal.cli.options import Json, Url, Wait
+from epochal.cli.options import DatabaseUrl, Home, Json, Store, Url, Wait, location
 from epochal.cli.output import Output
 from epochal.cli.session import connected
 from epochal.client.models import Amount, Collection, CollectionPlan, Verification
 from epochal.wire.bodies import read
 
 app = typer.Typer()
+store_app = typer.Typer(help="Move the snapshot store.", no_args_is_help=True)
 
 
 FILES_SHOWN = 20
@@ -105,6 +106,29 @@ def verify(
         found = read(Verification, operation.result)
         session.output.result(operation, _verified_view(found))
     _exit(found.sound)
+
+
+@store_app.command("copy")
+def copy_store(
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="URL", help="The new store: an empty folder, or an empty prefix of a bucket."),
+    ],
+    home: Home = None,
+    database_url: DatabaseUrl = None,
+    store: Store = None,
+    as_json: Json = False,
+) -> None:
+    """Copy the store to another place, and switch the installation to it. Requires that no control plane, query node or
+    driver runs. An interrupted copy continues when the command is repeated; until it is complete, the installation uses
+    the old store."""
+    from epochal.cli import local_store
+
+    local_store.copy(
+        location(to),
+        Output.make(as_json),
+        settings={"home": home, "database_url": database_url, "store": store},
+    )
 
 
 def _exit(sound: bool) -> None:

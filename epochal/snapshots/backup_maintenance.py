@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from epochal.contracts.catalog import ManifestReference
-from epochal.errors import Conflict, EpochalError, NewerFormat, NotFound
+from epochal.errors import Conflict, EpochalError, NewerFormat, NotFound, StoreUnavailable
 from epochal.snapshots.backup_format import BACKUPS, Backups, Index
 from epochal.snapshots.copying import check_all
 from epochal.snapshots.verification import Verification
@@ -45,8 +45,8 @@ class BackupReport:
 def verify_backup(
     backups: Backups, index: Index, *, quick: bool, progress: Callable[[str], None] = lambda text: None
 ) -> BackupReport:
-    """Verify a backup. ``quick``: compare only sizes. Raises ``NewerFormat``, and ``SnapshotError`` if listing
-    fails."""
+    """Verify a backup. ``quick``: compare only sizes. Raises ``NewerFormat``, ``StoreUnavailable``, and
+    ``SnapshotError`` if listing fails."""
     found: dict[str, str] = {}
     roots: list[ManifestReference] = []
     for table in index.tables:
@@ -54,12 +54,14 @@ def verify_backup(
             for row in backups.read_part(table.part):
                 if table.name == "epochs" and (reference := _snapshot(row)) is not None:
                     roots.append(reference)
-        except NewerFormat:
+        except (NewerFormat, StoreUnavailable):
             raise
         except (EpochalError, OSError, EOFError, ValueError) as error:
             found[table.part.path] = str(error)
     try:
         files = backups.listed(index)
+    except StoreUnavailable:
+        raise
     except (EpochalError, OSError, EOFError, ValueError) as error:
         found[index.files.path] = str(error)
         files = []

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from epochal.contracts.identity import EpochKey
-from epochal.errors import SnapshotError
+from epochal.errors import SnapshotError, StoreUnavailable
 from epochal.snapshots import layout
 from epochal.snapshots.base_files import base_schema, encoded_base, required_keys
 from epochal.snapshots.chain import Chain
@@ -209,5 +209,5 @@ def discard(store: SnapshotStore, bases: Iterable[BaseFile], chains: Iterable[Ch
     kept = {base.file.path for chain in chains for base in chain.bases}
     for base in bases:
         if base.file.path not in kept:
-            with suppress(SnapshotError):
+            with suppress(SnapshotError, StoreUnavailable):
                 store.delete(base.file.path)

@@ -16,7 +16,11 @@ from epochal.snapshots.store import SnapshotStore
 
 class StoreOwner(BaseModel):
     """Content of the owner file. ``catalog``: location of the catalog when it took the store, for display.
-    ``restoring``: backup that is being restored into the store, which must not be used before the restore ends."""
+
+    ``restoring``: backup that is being restored into the store, ``copied_from``: store that is being copied into it;
+    it must not be used before that ends. ``moved_to``: the store that a copy replaced this one by; it must not be used
+    any more. ``earlier``: incarnations before copies, whose backups can be restored into this store.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -26,6 +30,18 @@ class StoreOwner(BaseModel):
     catalog: str
     since: datetime
     restoring: str | None = None
+    copied_from: str | None = None
+    moved_to: str | None = None
+    earlier: tuple[str, ...] = ()
+
+    @property
+    def is_incomplete(self) -> bool:
+        """True while the store is being filled."""
+        return self.restoring is not None or self.copied_from is not None
+
+    def completed(self) -> StoreOwner:
+        """The owner of the filled store."""
+        return self.model_copy(update={"restoring": None, "copied_from": None})
 
 
 def owner_of(store: SnapshotStore) -> StoreOwner | None:

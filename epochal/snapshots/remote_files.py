@@ -1,8 +1,8 @@
-"""What :class:`SnapshotStore` requires of files that are not on a local file system.
+"""Files that are not on a local file system, as :class:`SnapshotStore` requires them.
 
 Two implementations: :mod:`epochal.snapshots.object_store` and, for HDFS and other file systems,
 :mod:`epochal.snapshots.fsspec_files`. Each translates the errors of its library into ``OSError``, and is the only
-module that knows them:
+module that depends on them:
 
 =====================  ==============================================================================================
 ``FileNotFoundError``  the file does not exist
@@ -15,8 +15,11 @@ other ``OSError``      any other error, such as ``ENOSPC``, ``EDQUOT`` and ``EIO
 
 from __future__ import annotations
 
+import io
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -71,3 +74,39 @@ class RemoteFiles(ABC):
     @abstractmethod
     def remove_empty_folder(self, folder: str) -> None:
         """Remove an empty folder, on file systems with folders."""
+
+
+class RemoteFile(io.RawIOBase):
+    """A file of :meth:`RemoteFiles.open` whose errors are translated: readers take an ``OSError`` for damage."""
+
+    def __init__(self, source: Any, translated: Callable[[], AbstractContextManager[None]]) -> None:
+        """``translated``: a block in which the errors of ``source`` are translated."""
+        self._source = source
+        self._translated = translated
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return int(self._source.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._source.tell())
+
+    def read(self, size: int = -1) -> bytes:
+        with self._translated():
+            return bytes(self._source.read(size))
+
+    def readinto(self, buffer: Any) -> int:
+        target = memoryview(buffer).cast("B")
+        data = self.read(len(target))
+        target[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._source.close()
+        super().close()

@@ -11,7 +11,7 @@ from epochal.errors import ArtifactError, EnvironmentProblem, StorageFull
 from epochal.service.api.access import repeatable, requires
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
-from epochal.service.api.openapi import BINARY_BODY, answers
+from epochal.service.api.openapi import BINARY_BODY, STORE, answers
 from epochal.service.api.parameters import Paging
 from epochal.service.api.project_paths import InProject
 from epochal.wire.bodies import Page, Sha256
@@ -35,7 +35,7 @@ Filename = Annotated[
 )
 @requires(Role.AUTHOR)
 @repeatable
-@answers(ArtifactError, EnvironmentProblem, StorageFull)
+@answers(ArtifactError, EnvironmentProblem, StorageFull, *STORE)
 async def register_artifact(
     filename: Filename, request: Request, response: Response, control: Control, caller: Caller, project: InProject
 ) -> ArtifactAnswer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response, status
@@ -14,7 +15,7 @@ from epochal.errors import IncompatibleState, NameTaken, QuotaExceeded, Snapshot
 from epochal.service.api.access import repeatable, requires
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
-from epochal.service.api.openapi import BINARY_BODY, BUILDING, SNAPSHOT, answers
+from epochal.service.api.openapi import BINARY_BODY, BUILDING, SNAPSHOT, STORE, answers
 from epochal.service.api.parameters import Paging
 from epochal.service.api.project_paths import InProject
 from epochal.service.catalog.sink_targets import SharedTargets
@@ -42,7 +43,7 @@ def export_application(name: str, request: CreateExport, control: Control, calle
 
 @export_router.get("/exports/{id}", response_class=StreamingResponse)
 @requires(Role.OPERATOR)
-@answers(SnapshotExpired)
+@answers(SnapshotExpired, *STORE)
 def fetch_export(name: str, id: str, request: Request, control: Control) -> Response:
     """Download the bundle of an export operation. `Range` is supported, so that a download can be resumed. A bundle
     contains all state, code and parameters, and therefore requires more than the role viewer."""
@@ -58,7 +59,7 @@ def fetch_export(name: str, id: str, request: Request, control: Control) -> Resp
 @import_router.post("", status_code=status.HTTP_201_CREATED)
 @requires(Role.AUTHOR)
 @repeatable
-@answers(BundleTooLarge, StorageFull)
+@answers(BundleTooLarge, StorageFull, *STORE)
 def create_import(request: CreateImport, control: Control, caller: Caller, project: InProject) -> UploadAnswer:
     """Begin the upload of a bundle. If the same token has begun this upload before, the upload is resumed."""
     return control.imports.create(request, project, caller.name)
@@ -80,7 +81,7 @@ def get_import(id: str, control: Control, project: InProject) -> UploadAnswer:
 @import_router.put("/{id}/content", openapi_extra=BINARY_BODY)
 @requires(Role.AUTHOR)
 @repeatable
-@answers(BundleTooLarge, BundleError, StorageFull)
+@answers(BundleTooLarge, BundleError, StorageFull, *STORE)
 async def upload_import(
     id: str, offset: Annotated[int, Query(ge=0)], request: Request, control: Control, project: InProject
 ) -> UploadAnswer:
@@ -98,7 +99,17 @@ def delete_import(id: str, control: Control, project: InProject) -> None:
 
 @import_router.post("/{id}/application", status_code=status.HTTP_202_ACCEPTED, responses={200: {"model": ImportPlan}})
 @requires(Role.AUTHOR)
-@answers(*BUILDING, NameTaken, BundleError, MappingNeeded, SharedTargets, IncompatibleState, StorageFull, QuotaExceeded)
+@answers(
+    *BUILDING,
+    NameTaken,
+    BundleError,
+    MappingNeeded,
+    SharedTargets,
+    IncompatibleState,
+    StorageFull,
+    QuotaExceeded,
+    *STORE,
+)
 def import_application(
     id: str, request: ImportApplication, response: Response, control: Control, caller: Caller, project: InProject
 ) -> OperationAnswer | ImportPlan:
@@ -129,7 +140,7 @@ def ranged(request: Request, read: Read, size: int, media_type: str, headers: Ma
     found = _ONE_RANGE.fullmatch(request.headers.get("range", "").strip())
     if found is None or request.headers.get("if-range", headers["etag"]) != headers["etag"]:
         common["content-length"] = str(size)
-        return StreamingResponse(read(0, size), media_type=media_type, headers=common)
+        return StreamingResponse(_begun(read(0, size)), media_type=media_type, headers=common)
     first, last, ending = (None if text is None else int(text) for text in found.groups())
     if first is None:
         first, last = max(size - (ending or 0), 0), None
@@ -137,4 +148,10 @@ def ranged(request: Request, read: Read, size: int, media_type: str, headers: Ma
     if first > last:
         return Response(status_code=416, headers={**common, "content-range": f"bytes */{size}"})
     common |= {"content-length": str(last + 1 - first), "content-range": f"bytes {first}-{last}/{size}"}
-    return StreamingResponse(read(first, last + 1), status_code=206, media_type=media_type, headers=common)
+    return StreamingResponse(_begun(read(first, last + 1)), status_code=206, media_type=media_type, headers=common)
+
+
+def _begun(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The pieces, the first of which is read now, so that its errors are answered as problems."""
+    first = next(pieces, b"")
+    return chain([first], pieces)

@@ -25,7 +25,7 @@ from epochal.driver.orders import DriverOrders
 from epochal.errors import ArtifactError, EnvironmentProblem, LauncherUnavailable, NotFound, SnapshotError
 from epochal.service.api.access import fenced_within, for_drivers, for_pods, public
 from epochal.service.api.gate import drivers_of
-from epochal.service.api.openapi import answers
+from epochal.service.api.openapi import STORE, answers
 from epochal.service.catalog.branch_writer import ForeignManifest
 from epochal.service.catalog.sql_catalog import SqlCatalog
 from epochal.service.runtime.drivers import DriverService
@@ -89,7 +89,7 @@ async def healthz() -> None:
 
 @router.get("/artifacts/{sha256}", response_class=FileResponse)
 @for_drivers
-@answers(ArtifactError, SnapshotError, EnvironmentProblem)
+@answers(ArtifactError, SnapshotError, EnvironmentProblem, *STORE)
 async def read_artifact(execution: str, sha256: Sha256, call: Guarded) -> FileResponse:
     """Return the code of a version of the execution's application."""
     artifact = await call.run(call.drivers.artifact, execution, sha256)

@@ -14,7 +14,7 @@ from epochal.errors import NotFound, TooManyRequests
 from epochal.service.api.access import requires
 from epochal.service.api.context import Control
 from epochal.service.api.following import FollowedResponse, followers_of
-from epochal.service.api.openapi import answers
+from epochal.service.api.openapi import STORE, answers
 from epochal.service.queries.logs import FoundLog, LogService
 from epochal.service.runtime.logs.files import LogFollower, last_lines_of, tail_and_follow
 from epochal.wire.projects import FullName
@@ -29,7 +29,7 @@ _MEDIA_TYPE = "text/plain; charset=utf-8"
 
 @router.get("/v1/applications/{name}/logs", summary="Driver log", response_class=PlainTextResponse)
 @requires(Role.VIEWER)
-@answers(TooManyRequests)
+@answers(TooManyRequests, *STORE)
 async def logs(
     request: Request,
     control: Control,

@@ -126,6 +126,9 @@ BUILDING: Errors = (
 SNAPSHOT: Errors = (errors.InvalidInput, errors.SnapshotExpired)
 """Errors of calls that name a snapshot."""
 
+STORE: Errors = (errors.StoreUnavailable, errors.StoreRefuses)
+"""Errors of calls that use the store."""
+
 FILES: Errors = (
     errors.SnapshotError,
     errors.FileCorrupt,
@@ -133,6 +136,7 @@ FILES: Errors = (
     errors.ForeignFile,
     errors.NewerFormat,
     errors.SchemaError,
+    *STORE,
 )
 """Errors of calls that read a snapshot's files."""
 

@@ -8,7 +8,7 @@ from epochal.errors import Conflict, NotFound, OptionError
 from epochal.service.api.access import reads_only, requires
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
-from epochal.service.api.openapi import answers
+from epochal.service.api.openapi import STORE, answers
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.store import Backup, Collect, CollectionPlanAnswer, Prune, PruningAnswer, Verify
 from epochal.wire.tokens import Role
@@ -19,6 +19,7 @@ router = APIRouter(prefix="/v1", tags=["store"])
 @router.post("/collections/plan")
 @requires(Role.ADMIN)
 @reads_only
+@answers(*STORE)
 def plan_collection(request: Collect, control: Control) -> CollectionPlanAnswer:
     """Show what a collection would delete now, and why. Changes nothing."""
     return control.collections.plan(request)
@@ -51,7 +52,7 @@ def back_up(request: Backup, control: Control, caller: Caller) -> OperationAnswe
 @router.post("/backups/prune/plan")
 @requires(Role.ADMIN)
 @reads_only
-@answers(Conflict, NotFound, OptionError)
+@answers(Conflict, NotFound, OptionError, *STORE)
 def plan_pruning(request: Prune, control: Control) -> PruningAnswer:
     """Show which backups would be deleted now, and the space that this frees. Changes nothing."""
     return control.backups.plan_pruning(request)

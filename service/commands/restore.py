@@ -141,12 +141,22 @@ class Restore:
             raise Conflict(
                 f"The store {url} belongs to another catalog: {owner.catalog}. Restore into an empty store (--store)."
             )
+        if owner.moved_to is not None:
+            raise Conflict(
+                f"The store {url} was replaced by {owner.moved_to} (`epochal store copy`). Restore into that store, or "
+                "into an empty one."
+            )
+        if owner.copied_from is not None:
+            raise Conflict(
+                f"The store {url} is an incomplete copy of {owner.copied_from}. Restore into that store, or into an "
+                "empty one."
+            )
         if owner.restoring is not None and owner.restoring != index.id:
             raise Conflict(
                 f"An unfinished restore of backup {owner.restoring} occupies the store {url}. Restore the same backup "
                 "again (--backup), or use an empty store."
             )
-        if owner.restoring is None and owner.incarnation != index.incarnation:
+        if owner.restoring is None and index.incarnation not in (owner.incarnation, *owner.earlier):
             raise Conflict(
                 f"The store {url} belongs to a catalog that was restored on {owner.since:%Y-%m-%d %H:%M} UTC, after "
                 "this backup was created. Use a later backup, or an empty store."
@@ -251,7 +261,7 @@ class Restore:
     def _finish(self, database: Database, owner: StoreOwner) -> RestoreReport:
         """Idempotent."""
         ensure_admin_token(database, self._settings.admin_token_file)
-        give_to(self._store, owner.model_copy(update={"restoring": None}))
+        give_to(self._store, owner.completed())
         return RestoreReport(self._index.id, owner.incarnation, 0, 0, (), (), self._index.problems, resumed=True)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any, Final, cast
 
 from epochal.contracts.catalog import EpochRecord, EpochState, ManifestReference
 from epochal.engine.epoch import State
-from epochal.errors import EpochalError
+from epochal.errors import EpochalError, StoreUnavailable
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ExecutionRepository
@@ -113,15 +114,20 @@ class EpochService:
     def _with_loops(self, records: Sequence[EpochRecord]) -> list[EpochRecord]:
         """The records with the number of records in flight after each."""
         manifests = [None if record.collected_at is not None else record.manifest for record in records]
+        away = Event()
         with ThreadPoolExecutor(_READ_AT_ONCE) as readers:
-            in_flight = list(readers.map(self._in_flight, manifests))
+            in_flight = list(readers.map(lambda manifest: self._in_flight(manifest, away), manifests))
         return [record.model_copy(update={"in_flight": held}) for record, held in zip(records, in_flight, strict=True)]
 
-    def _in_flight(self, reference: ManifestReference | None) -> dict[str, int] | None:
-        if reference is None:
+    def _in_flight(self, reference: ManifestReference | None, away: Event) -> dict[str, int] | None:
+        """``away``: set if the store does not answer; further epochs then do not wait for it."""
+        if reference is None or away.is_set():
             return None
         try:
             loops = self._store.read_manifest(reference).loops
+        except StoreUnavailable:
+            away.set()
+            return None
         except EpochalError:
             return None  # list the epochs even if a file is missing
         return {name: held.rows for name, held in loops.items()}

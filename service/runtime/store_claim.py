@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from threading import Event
+from typing import Final, TypeVar
 from uuid import uuid4
 
 from epochal.background.retries import Backoff, attempts
@@ -44,6 +44,9 @@ _PROBED = 3
 """Number of the newest snapshots that are looked up in a store without an owner record."""
 
 
+Result = TypeVar("Result")
+
+
 class StoreMismatch(Conflict):
     """The store belongs to another catalog, or the catalog to another store."""
 
@@ -60,33 +63,42 @@ class _Seen:
     holds: bool = False
 
 
-def claim_store(database: Database, store: SnapshotStore) -> None:
-    """Claim the store for this catalog, at the start. No transaction is open during calls to the store.
+def claim_store(database: Database, store: SnapshotStore) -> str:
+    """Claim the store for this catalog, at the start. No transaction is open during calls to the store. Returns the
+    incarnation of the installation, for :func:`confirm_claim`.
 
     Waits for a store that does not answer, however long it takes. Raises ``StoreMismatch``; ``EnvironmentProblem`` if
     the store refuses requests or cannot be used; ``CatalogUnavailable``.
     """
-    when_available(lambda: _claim(database, store))
+    claimed = when_available(lambda: _claim(database, store))
+    assert claimed is not None
+    return claimed
 
 
-def when_available(work: Callable[[], None], over: threading.Event | None = None) -> None:
-    """Do ``work`` at the start of a process, which waits for a store that does not answer until ``over`` is set.
-
-    Raises ``EnvironmentProblem`` if the store refuses requests.
-    """
-    for attempt in attempts(_PAUSES, sleep=time.sleep if over is None else over.wait):
+def when_available(work: Callable[[], Result], sleep: Callable[[float], object] = time.sleep) -> Result | None:
+    """Repeat ``work`` until the store answers; ``None`` if a true result of ``sleep`` ends the waiting. Raises
+    ``EnvironmentProblem`` if the store refuses requests."""
+    for attempt in attempts(_PAUSES, sleep=sleep):
         try:
-            work()
+            return work()
         except StoreRefuses as error:
             raise _unusable(error.message) from error
         except StoreUnavailable as error:
             if attempt.number == 1:
                 log.warning("waiting for the store: %s", error)
-        else:
-            return
+    return None
 
 
-def _claim(database: Database, store: SnapshotStore) -> None:
+def confirm_claim(database: Database, store: SnapshotStore, incarnation: str) -> None:
+    """Check, once this control plane is registered as a node, that the store was not moved since the claim.
+    ``epochal store copy`` moves it only if no node is registered. Raises ``StoreMismatch``, ``CatalogUnavailable``."""
+    with database.writing() as session:
+        row = InstallationRepository(session).ensure()  # it waits for a move that is being committed
+        if row.incarnation != incarnation:
+            raise _elsewhere(row.store, store)
+
+
+def _claim(database: Database, store: SnapshotStore) -> str:
     check_writable(store)
     _make_installation(database)
     # The id is committed before the store is claimed: a store that names an id without a catalog would be lost.
@@ -95,13 +107,14 @@ def _claim(database: Database, store: SnapshotStore) -> None:
         row = InstallationRepository(session).ensure()
         _check(seen, row, store)
         row.store = store.url
-    if seen.owner is None or seen.owner.restoring is not None:
+    if seen.owner is None:
         _check(_look(database, store), row, store)  # another catalog may have claimed it in the meantime
         mine = StoreOwner(installation=row.id, incarnation=row.incarnation, catalog=database.place, since=now())
-        if seen.owner is not None:
-            give_to(store, mine)
-        elif not give_new(store, mine):
+        if not give_new(store, mine):
             _check(_look(database, store), row, store)
+    elif seen.owner.is_incomplete:  # a restore or a copy was killed after the catalog was written
+        give_to(store, seen.owner.completed())
+    return row.incarnation
 
 
 def _make_installation(database: Database) -> None:
@@ -122,6 +135,12 @@ def check_store(database: Database, store: SnapshotStore) -> None:
         row = InstallationRepository(session).find()
     if row is not None:  # else no control plane of this version has started yet
         _check(_look(database, store), row, store)
+
+
+def await_store(database: Database, store: SnapshotStore, over: Event) -> None:
+    """:func:`check_store` as soon as the store answers, unless ``over`` is set. Raises ``StoreMismatch``,
+    ``EnvironmentProblem``."""
+    when_available(lambda: check_store(database, store), over.wait)
 
 
 def _look(database: Database, store: SnapshotStore) -> _Seen:
@@ -217,7 +236,16 @@ def _check(seen: _Seen, row: Installation, store: SnapshotStore) -> None:
     if owner is None:
         if not seen.holds:
             _check_unmarked(row.store, seen.newest, store)
+    elif owner.moved_to is not None:
+        raise StoreMismatch(
+            f"The store {store.url} was replaced by {owner.moved_to} (`epochal store copy`). {_set_to(owner.moved_to)}"
+        )
     elif owner.incarnation != row.incarnation:
+        if owner.copied_from is not None and owner.installation == row.id:
+            raise StoreMismatch(
+                f"The store {store.url} is an incomplete copy of {owner.copied_from}, which the installation uses. Run "
+                "the same `epochal store copy` again to complete it."
+            )
         if owner.restoring is not None:
             raise StoreMismatch(
                 f"Backup {owner.restoring} is being restored into the store {store.url}; the restore is incomplete. "
@@ -225,6 +253,13 @@ def _check(seen: _Seen, row: Installation, store: SnapshotStore) -> None:
             )
         if owner.installation != row.id:
             raise _of_another(owner, store)
+        if row.incarnation in owner.earlier:
+            raise StoreMismatch(
+                f"The catalog is older than the copy of its store to {store.url}, on {owner.since:%Y-%m-%d %H:%M} UTC. "
+                "Start the control plane with the current catalog; if it is lost, restore a backup into this store."
+            )
+        if row.store not in (None, store.url):
+            raise _elsewhere(row.store, store)
         raise StoreMismatch(
             f"The store {store.url} was taken over by a restored catalog ({owner.catalog}) on "
             f"{owner.since:%Y-%m-%d %H:%M} UTC; this catalog is its obsolete original. Start the control plane with "
@@ -238,14 +273,24 @@ def _check_unmarked(known: str | None, newest: Sequence[ManifestReference], stor
     if newest:
         raise StoreMismatch(
             f"The store {store.url} does not hold the catalog's snapshots ({newest[0].path} and others are missing); "
-            f"they were in {known or 'another one'}. Mount that, or name it with --store; to move a store, copy all "
-            f"of its files, {OWNER} too."
+            f"they were in {known or 'another one'}. Mount that, or name it with --store; `epochal store "
+            "copy` moves a store."
         )
     if known not in (None, store.url):
         raise StoreMismatch(
             f"The catalog uses the store {known}, not {store.url}: a catalog has exactly one store. Set --store to "
-            f"that store; to move it, copy all of its files, including {OWNER}."
+            "that store; `epochal store copy` moves it."
         )
+
+
+def _elsewhere(known: str | None, store: SnapshotStore) -> StoreMismatch:
+    return StoreMismatch(
+        f"The catalog uses the store {known}, not {store.url}, which is an obsolete copy. {_set_to(known or '')}"
+    )
+
+
+def _set_to(url: str) -> str:
+    return f"Set EPOCHAL_STORE={url} (or --store, or `store` in the settings file)."
 
 
 def _of_another(owner: StoreOwner, store: SnapshotStore) -> StoreMismatch:

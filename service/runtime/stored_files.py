@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, BinaryIO
 
-from epochal.errors import EpochalError, FileMissing, SnapshotError
+from epochal.errors import EpochalError, FileMissing, SnapshotError, StoreUnavailable
 from epochal.faults import declare
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.store_files import Kind, StoreFiles
@@ -116,6 +116,10 @@ class StoredFiles:
         INTENDED.hit()
         try:
             self._store.write(path, data)
+        except StoreUnavailable:
+            with suppress(EpochalError), self._database.writing() as session:
+                StoreFiles(session).give_up(path)  # deleted when the store answers
+            raise
         except Exception:
             with suppress(EpochalError):
                 self.delete(path)
@@ -136,8 +140,7 @@ class StoredFiles:
         )
 
     def is_there(self, path: str, size: int) -> bool:
-        """``True`` if the store holds the file with this size. Raises ``SnapshotError`` if the store does not
-        answer."""
+        """``True`` if the store holds the file with this size. Raises ``SnapshotError``, ``StoreUnavailable``."""
         try:
             return self._store.size(path) == size
         except FileMissing:

@@ -259,7 +259,7 @@ REST = {
 """Routes of each command."""
 LOCAL = {
     *("check", "run", "dev", "sdg explain", "up", "config show", "migrate", "doctor"),
-    *("backup list", "backup verify", "backup restore", "login", "logout", "context list", "context use"),
+    *("backup list", "backup verify", "backup restore", "store copy", "login", "logout", "context list", "context use"),
 }
 """Commands that work on this machine, without a control plane's API."""
 
@@ -267,8 +267,8 @@ LOCAL = {
 @pytest.mark.claim(
     "docs/reference/command-line.md: Every command that addresses a control plane uses its REST API, which is open to "
     "other programs. Commands that work on this machine have no route: `check`, `run`, "
-    "`dev` and `sdg` on a pipeline's file; `up`, `config`, `migrate`, `doctor` and `backup list`, `verify` and "
-    "`restore` for the operator; `login`, `logout` and `context`."
+    "`dev` and `sdg` on a pipeline's file; `up`, `config`, `migrate`, `doctor`, `store copy` and `backup list`, "
+    "`verify` and `restore` for the operator; `login`, `logout` and `context`."
 )
 def test_every_command_has_its_routes_or_works_on_this_machine() -> None:
     commands = set(_commands(typer.main.get_command(app)))

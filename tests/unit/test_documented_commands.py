@@ -119,7 +119,8 @@ def test_defaults_in_help_texts_are_escaped() -> None:
 @pytest.mark.parametrize(
     ("line", "whole", "why"),
     [
-        ("epochal store collect", False, "has no command store"),
+        ("epochal storage collect", False, "has no command storage"),
+        ("epochal store collect", False, "epochal store has no command collect"),
         ("epochal backup burn", False, "epochal backup has no command burn"),
         ("epochal get APP --colour", False, "epochal get has no option --colour"),
         ("epochal get orders", True, "MissingParameter"),

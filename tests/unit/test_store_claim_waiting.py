@@ -42,5 +42,5 @@ def test_waiting_ends_with_the_process() -> None:
         over.set()
         raise StoreUnavailable("The store s3://b is not available.")
 
-    when_available(work, over)
+    when_available(work, over.wait)
     assert tried == [1]

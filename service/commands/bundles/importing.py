@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from epochal.errors import CatalogUnavailable, Conflict, FileMissing, OutcomeUnknown
+from epochal.errors import CatalogUnavailable, Conflict, FileMissing, OutcomeUnknown, StoreRefuses, StoreUnavailable
 from epochal.faults import declare
 from epochal.service.catalog.artifacts import ArtifactRepository
 from epochal.service.catalog.bundles import ImportedRows
@@ -115,7 +115,9 @@ class Importing:
                     finish(session, row, result)
         except (CatalogUnavailable, OutcomeUnknown, Interrupted):
             raise  # Either committed, or retried with the files that are already in the store.
-        except Exception:
+        except Exception as error:
+            if isinstance(error, StoreUnavailable) and not isinstance(error, StoreRefuses):
+                raise  # The operation waits for the store, and continues with these files.
             self._remove(written)
             if code is not None:
                 code.take_back(self._files)

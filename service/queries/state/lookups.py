@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.errors import InvalidInput, NotFound, NotYetCommitted
+from epochal.errors import InvalidInput, NotFound, NotYetCommitted, StoreUnavailable
 from epochal.service.domain.snapshots import ReadFrom, Snapshots, expiring
 from epochal.service.queries.state.instance_lookups import InstanceFormat, instance_format
 from epochal.service.queries.state.readers import CommittedReader, PastReader, Reader, UncommittedReader, past_table
@@ -96,7 +96,7 @@ class TableStatus:
 
 class Lookups:
     """Raises ``NotFound`` (application, table, epoch, savepoint), ``KeyNotFound``, ``InvalidKey``,
-    ``NotYetCommitted``, ``SnapshotExpired``, ``FileMissing``, ``FileCorrupt``."""
+    ``NotYetCommitted``, ``SnapshotExpired``, ``FileMissing``, ``FileCorrupt``, ``StoreUnavailable``."""
 
     def __init__(self, replicas: ServedReplicas, snapshots: Snapshots) -> None:
         self._replicas = replicas
@@ -328,6 +328,8 @@ class Lookups:
         if not await self._replicas.wait(there, max(0.0, deadline - time.monotonic())):
             seen = self._replicas.application(application)
             at = seen.at.epoch if seen is not None and seen.at is not None else None
+            if seen is not None and isinstance(seen.problem, StoreUnavailable):
+                raise seen.problem
             if seen is not None and seen.problem is not None:
                 raise NotYetCommitted(
                     f"The replicas of {application!r} are at epoch {at} and cannot advance: {seen.problem.message}"

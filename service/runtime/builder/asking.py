@@ -22,6 +22,7 @@ from epochal.errors import (
     PipelineError,
     SnapshotError,
     SnapshotExpired,
+    StoreUnavailable,
     error_class,
 )
 from epochal.pipeline.description import GraphDescription
@@ -48,7 +49,15 @@ REKEY_SECONDS = 4 * 3600.0
 DESCRIBE_MEMORY_BYTES = 4 << 30
 """Limit of the address space, most of which is used by libraries. The JVM of an analysis limits its own memory."""
 _LONGEST_MESSAGE = 4_000
-_OF_A_BUILD = (InvalidInput, EpochAborted, SnapshotError, SnapshotExpired, Conflict, EnvironmentProblem)
+_OF_A_BUILD = (
+    InvalidInput,
+    EpochAborted,
+    SnapshotError,
+    SnapshotExpired,
+    StoreUnavailable,
+    Conflict,
+    EnvironmentProblem,
+)
 _USUAL: Final = Configuration()
 
 

@@ -32,7 +32,7 @@ def killed_points() -> set[str]:
 def declared_points() -> set[str]:
     """Points of the engine, the backends and the catalog. Other resources of the service test their own points."""
     names = all_declared(epochal.engine, epochal.backends, epochal.service.catalog)
-    others = ("A", "B", "G", "V", "W", "export.", "import.", "rollback.", "rekey.")
+    others = ("A", "B", "G", "M", "V", "W", "export.", "import.", "rollback.", "rekey.")
     return {name for name in names if not name.startswith(others)}
 
 

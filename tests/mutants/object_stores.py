@@ -1,0 +1,108 @@
+"""Wrong ways to use an object store that is away, and to move an installation into one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutants.mutant import change, mutant
+
+STORY = "tests/servers/end_to_end/test_s3_store.py::test_"
+CONTRACT = "tests/servers/contract/test_s3_snapshots.py"
+WAITING = "tests/unit/test_engine_store_wait.py"
+MOVING = "tests/service/test_store_copy.py"
+
+
+@mutant("object stores: a store that is away has no files", f"{STORY}operations_wait_for_a_store_that_is_away")
+def _away_is_missing() -> None:
+    from epochal.errors import StoreUnavailable
+    from epochal.snapshots.references import References
+
+    def forgetful(needed: Any) -> Any:
+        def wrong(self: Any, snapshot: Any) -> Any:
+            try:
+                return needed(self, snapshot)
+            except StoreUnavailable:
+                return set()
+
+        return wrong
+
+    change(References, "needed", forgetful)
+
+
+@mutant(
+    "object stores: a request that fails within a file damages it",
+    f"{STORY}part_of_a_file_that_cannot_be_read_is_not_damage",
+)
+def _part_away_is_damage() -> None:
+    from epochal.snapshots.remote_files import RemoteFile
+
+    change(RemoteFile, "read", lambda _: lambda self, size=-1: bytes(self._source.read(size)))
+
+
+@mutant("object stores: the claim is unconditional", f"{STORY}one_of_two_catalogs_that_claim_a_bucket_gets_it")
+def _claim_overwrites() -> None:
+    from epochal.service.runtime import store_claim
+    from epochal.snapshots.ownership import give_to
+
+    def overwriting(store: Any, owner: Any) -> bool:
+        give_to(store, owner)
+        return True
+
+    change(store_claim, "give_new", lambda _: overwriting)
+
+
+@mutant("object stores: attempts that wait for the store use up restarts", WAITING)
+def _waiting_uses_up_restarts() -> None:
+    from epochal.service.domain import supervision
+
+    change(supervision, "waits_for_store", lambda _: lambda failure: False)
+
+
+@mutant("object stores: an epoch that the store aborts counts as failed", WAITING)
+def _aborted_counts() -> None:
+    from epochal.engine.store_wait import StoreWait
+
+    change(StoreWait, "explains", lambda _: lambda self, failure: False)
+
+
+@mutant("object stores: an unknown outcome of a create is taken for a failure", CONTRACT)
+def _unknown_is_failure() -> None:
+    from epochal.snapshots.store import SnapshotStore
+
+    def hasty(self: Any, path: str, data: bytes) -> bool:
+        with self._remote(path, "written") as files:
+            try:
+                files.create(path, data)
+            except FileExistsError:
+                return False
+        return True
+
+    change(SnapshotStore, "create", lambda _: hasty)
+
+
+@mutant("store copy: drivers of the old store are not fenced", MOVING)
+def _old_drivers_continue() -> None:
+    from epochal.service.catalog.store_moves import StoreMoveRepository
+
+    change(StoreMoveRepository, "_end_attempts", lambda _: lambda self, store: None)
+
+
+@mutant("store copy: the incarnation stays, so that both stores can be used", MOVING)
+def _same_incarnation() -> None:
+    from epochal.service.catalog.store_moves import StoreMoveRepository
+
+    def staying(switch: Any) -> Any:
+        def wrong(self: Any, store: str, incarnation: str, *others: Any) -> None:
+            switch(self, store, self.installation().incarnation, *others)
+
+        return wrong
+
+    change(StoreMoveRepository, "switch", staying)
+
+
+@mutant("store copy: the catalog is not compared again before the switch", MOVING)
+def _without_comparison() -> None:
+    from epochal.service.catalog.store_moves import StoreContents, StoreMoveRepository
+
+    change(StoreContents, "is_within", lambda _: lambda self, copied: True)
+    change(StoreMoveRepository, "check_unused", lambda _: lambda self, has_terminated: None)
