@@ -23,7 +23,7 @@ from epochal.snapshots import layout, object_store
 from epochal.snapshots.fsspec_files import fsspec_files
 from epochal.snapshots.local_files import Unequal, copy_whole, held_in_place, read_ranges, write_durably
 from epochal.snapshots.manifest import FileReference, Manifest
-from epochal.snapshots.remote_files import Data, RemoteFiles
+from epochal.snapshots.remote_files import Data, RemoteFile, RemoteFiles
 from epochal.snapshots.storage_errors import storage_errors, store_errors
 from epochal.store_variables import is_object_store
 
@@ -53,7 +53,8 @@ class SnapshotStore:
 
     ``url``: a local path, the URL of an object store (``s3://``, ``gs://``, ``az://``, ``abfss://``), or any other URL
     of fsspec. Serialisable; holds no connection. All methods raise ``SnapshotError`` or, where space ran out,
-    ``StorageFull``, both naming the file; ``StoreUnavailable`` when a remote store does not answer or refuses requests.
+    ``StorageFull``, both naming the file; ``StoreUnavailable`` when a remote store does not answer or refuses
+    requests.
     """
 
     def __init__(self, url: str) -> None:
@@ -74,6 +75,11 @@ class SnapshotStore:
     def is_near(self) -> bool:
         """True for a local file system, with fast opens."""
         return self._root is not None
+
+    @property
+    def real_folder(self) -> Path | None:
+        """The folder of a local store, without symbolic links."""
+        return None if self._root is None else self._root.resolve()
 
     def location(self, path: str) -> str:
         """The full path or URL of a file: what other readers (Spark, DuckDB) take."""
@@ -212,7 +218,13 @@ class SnapshotStore:
             if self._root is not None:
                 return pa.OSFile(str(self._root / file.path))
             with self._remote(file.path, "read") as files:
-                return files.open(file.path, file.bytes)
+                source = files.open(file.path, file.bytes)
+        return RemoteFile(source, lambda: self._reading_part(file.path, of))
+
+    @contextmanager
+    def _reading_part(self, path: str, of: str) -> Iterator[None]:
+        with self._reading(path, of), store_errors(self.url, self.location(path), "read"):
+            yield
 
     def size(self, path: str, of: str = "the store") -> int:
         """Bytes of a file. Raises ``FileMissing``."""
@@ -242,11 +254,12 @@ class SnapshotStore:
         The owner file is left out.
         """
         if self._root is not None:
-            found = [
-                os.path.relpath(os.path.join(at, name), self._root)
-                for at, _, names in os.walk(self._root / folder)
-                for name in names
-            ]
+            with storage_errors(self.location(folder)):
+                found = [
+                    os.path.relpath(os.path.join(at, name), self._root)
+                    for at, _, names in os.walk(self._root / folder, onerror=_unless_missing)
+                    for name in names
+                ]
             return sorted(path for path in found if path != layout.OWNER)
         with self._remote(folder, "listed") as files:
             return sorted(path for path in files.list(folder) if path != layout.OWNER)
@@ -355,6 +368,12 @@ def _status(path: Path) -> os.stat_result | None:
         return path.stat()
     except FileNotFoundError:
         return None
+
+
+def _unless_missing(error: OSError) -> None:
+    """Ignore missing folders; raise other errors, which must not look like an empty folder."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 def _utc(written: Any) -> datetime | None:
