@@ -120,7 +120,7 @@ def test_other_failures_count_although_the_store_answers(tmp_path: Path) -> None
         run(loop)
 
 
-def test_pauses_grow_to_the_limit_and_begin_anew_after_an_epoch(tmp_path: Path) -> None:
+def test_pauses_grow_to_the_limit_until_an_epoch_is_decided(tmp_path: Path) -> None:
     """A store that answers probes and refuses writes is not written to in a tight loop."""
     time = Time()
     wait = StoreWait(StoreOutage(str(tmp_path), failing_probes=0), time)
