@@ -102,7 +102,9 @@ def test_files_are_listed_and_deleted(store: SnapshotStore) -> None:
         store.size("main/a/1")
 
 
-def test_files_of_another_process_are_listed_immediately(store: SnapshotStore, s3_server: SeaweedServer, bucket: str) -> None:
+def test_files_of_another_process_are_listed_immediately(
+    store: SnapshotStore, s3_server: SeaweedServer, bucket: str
+) -> None:
     """A listing must not be remembered: another process adds files."""
     assert store.list("main") == []
     s3_server.store(bucket, "a/prefix").put("main/new", b"x")
