@@ -48,7 +48,7 @@ def object_source(
     rising = {"names_rise": True} if names_rise else {}
     return SourceDefinition(
         kind="files",
-        make=partial(_made, place, reader, taking, names_rise),
+        make=partial(_new_source, place, reader, taking, names_rise),
         description={
             "path": path,
             "format": reader.format,
@@ -61,7 +61,7 @@ def object_source(
     )
 
 
-def _made(place: ObjectLocation, reader: Reader, taking: Taking, names_rise: bool) -> Source:
+def _new_source(place: ObjectLocation, reader: Reader, taking: Taking, names_rise: bool) -> Source:
     from epochal.connectors.fetched_source import FetchedSource
     from epochal.connectors.object_files import ObjectFiles
 

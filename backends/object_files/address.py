@@ -88,12 +88,12 @@ class ObjectLocation:
         if not bucket or "//" in path:
             raise OptionError(f"{what}: {url!r} must have the form {scheme}://bucket/path, without empty folders.")
         allowed = _OF_SCHEME.get(scheme, _AZURE)
-        given = {name: value for name, value in options.items() if value is not None}
-        for name, value in given.items():
+        present = {name: value for name, value in options.items() if value is not None}
+        for name, value in present.items():
             _check_option(what, scheme, name, value, allowed)
-        if ("access_key_id" in given) != ("secret_access_key" in given):
+        if ("access_key_id" in present) != ("secret_access_key" in present):
             raise OptionError(f"{what}: access_key_id and secret_access_key belong together. Set both, or neither.")
-        return cls(ObjectAddress(f"{scheme}://{bucket}", tuple(sorted(given.items()))), path.strip("/"))
+        return cls(ObjectAddress(f"{scheme}://{bucket}", tuple(sorted(present.items()))), path.strip("/"))
 
     @property
     def url(self) -> str:

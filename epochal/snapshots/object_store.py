@@ -105,7 +105,7 @@ class ObjectStoreFiles(RemoteFiles):
         self,
         url: str,
         patience_seconds: float,
-        stalled_seconds: float = _STALLED_SECONDS,
+        stalled_seconds: float | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         """``patience_seconds``: time in which a failing request is repeated. ``stalled_seconds``: time without a byte
@@ -113,7 +113,7 @@ class ObjectStoreFiles(RemoteFiles):
         ``endpoint``, which take precedence over the environment."""
         self._url = url
         self._settings = dict(settings or {})
-        self._store = _connected(Bucket.of(url), patience_seconds, stalled_seconds, self._settings)
+        self._store = _connected(Bucket.of(url), patience_seconds, stalled_seconds or _STALLED_SECONDS, self._settings)
         self._probing: ObjectStoreFiles | None = None
 
     def write(self, path: str, data: Data) -> None:

@@ -25,8 +25,8 @@ def read_ahead(store: SnapshotStore, files: Iterable[FileReference]) -> Snapshot
     """``store``, which reads these files ahead if it is remote. Each is read once, in this order, from one thread."""
     if store.is_near:
         return store
-    wanted = list(files)
-    return store if len(wanted) < 2 else _ReadAhead(store, wanted)
+    found = list(files)
+    return store if len(found) < 2 else _ReadAhead(store, found)
 
 
 class _ReadAhead(SnapshotStore):

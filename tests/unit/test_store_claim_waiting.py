@@ -7,20 +7,18 @@ import threading
 import pytest
 
 from epochal.errors import EnvironmentProblem, StoreRefuses, StoreUnavailable
-from epochal.service.runtime import store_claim
 from epochal.service.runtime.store_claim import when_available
 
 
-def test_start_waits_until_the_store_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_waits_until_the_store_answers() -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(store_claim.time, "sleep", pauses.append)
     failures = [StoreUnavailable("The store s3://b is not available.")] * 30
 
     def work() -> None:
         if failures:
             raise failures.pop()
 
-    when_available(work)
+    when_available(work, pauses.append)
     assert len(pauses) == 30 and failures == []
     assert max(pauses) == 4.0
 

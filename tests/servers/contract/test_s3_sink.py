@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import epochal.backends.object_files
+from epochal.backends.object_files import address
 from epochal.backends.object_files.lists import EpochList
 from epochal.background.task import BackgroundTask
 from epochal.connectors import files
@@ -21,7 +22,6 @@ from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.contracts.source import SliceLimits
 from epochal.errors import EpochalError, OutcomeUnknown, SinkError
 from epochal.faults import FaultPoint, injected
-from epochal.snapshots.object_store import ObjectStoreFiles
 from epochal.testing.contract import (
     DegradedSinkHarness,
     Losses,
@@ -113,7 +113,7 @@ class TestObjectSinkDegraded(SinkBackendContract):
         monkeypatch: pytest.MonkeyPatch,
     ) -> SinkHarness:
         if lost == "failed":
-            monkeypatch.setattr(ObjectStoreFiles.__init__, "__defaults__", (0.0, 10.0, None))
+            monkeypatch.setattr(address, "PATIENCE_SECONDS", 0.0)
         return DegradedSinkHarness(ObjectFolder(s3_server, tmp_path, endpoint=module_proxy.endpoint), losses[lost])
 
 
@@ -219,7 +219,7 @@ def _ignoring(call: Callable[[], object]) -> None:
 def test_commit_whose_answers_are_lost_is_repeated(
     proxied: ObjectFolder, s3_proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ObjectStoreFiles.__init__, "__defaults__", (0.0, 10.0, None))
+    monkeypatch.setattr(address, "PATIENCE_SECONDS", 0.0)
     backend = proxied.make()
     backend.recover(epoch(0, parent=0))
     handles = [pre_commit(backend, epoch(1), rows(1))]

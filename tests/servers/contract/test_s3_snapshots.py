@@ -171,7 +171,7 @@ class TestFaults:
         self, store: SnapshotStore, s3_proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store.write("main/x", b"content")
-        monkeypatch.setattr(ObjectStoreFiles.__init__, "__defaults__", (0.5,))
+        monkeypatch.setattr(object_store, "_STALLED_SECONDS", 0.5)
         monkeypatch.setattr(object_store, "_kept", {})
         s3_proxy.hold()
         with pytest.raises(StoreUnavailable, match="is not available"):
