@@ -99,17 +99,7 @@ def delete_import(id: str, control: Control, project: InProject) -> None:
 
 @import_router.post("/{id}/application", status_code=status.HTTP_202_ACCEPTED, responses={200: {"model": ImportPlan}})
 @requires(Role.AUTHOR)
-@answers(
-    *BUILDING,
-    NameTaken,
-    BundleError,
-    MappingNeeded,
-    SharedTargets,
-    IncompatibleState,
-    StorageFull,
-    QuotaExceeded,
-    *STORE,
-)
+@answers(*BUILDING, NameTaken, BundleError, MappingNeeded, SharedTargets, IncompatibleState, StorageFull, QuotaExceeded)
 def import_application(
     id: str, request: ImportApplication, response: Response, control: Control, caller: Caller, project: InProject
 ) -> OperationAnswer | ImportPlan:

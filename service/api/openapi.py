@@ -109,6 +109,9 @@ def _complete(operation: dict[str, Any], method: str, endpoint: object) -> None:
 Errors = tuple[type[errors.EpochalError], ...]
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
+STORE: Errors = (errors.StoreUnavailable, errors.StoreRefuses)
+"""Errors of calls that use the store."""
+
 BUILDING: Errors = (
     errors.InvalidInput,
     errors.PipelineError,
@@ -120,14 +123,12 @@ BUILDING: Errors = (
     errors.AuthorError,
     errors.TooManyRequests,
     errors.EnvironmentProblem,
+    *STORE,
 )
 """Errors of calls that build an author's pipeline."""
 
 SNAPSHOT: Errors = (errors.InvalidInput, errors.SnapshotExpired)
 """Errors of calls that name a snapshot."""
-
-STORE: Errors = (errors.StoreUnavailable, errors.StoreRefuses)
-"""Errors of calls that use the store."""
 
 FILES: Errors = (
     errors.SnapshotError,

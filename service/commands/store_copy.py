@@ -59,7 +59,7 @@ M4_SWITCHED = declare("M4.switched", "the catalog names the new store in an unco
 M4_LANDED = declare("M4.landed", "the catalog names the new store, which is still marked as a copy")
 M5_REPLACED = declare("M5.replaced", "the old store is marked as replaced, the new one still as a copy")
 
-_SAME_SCHEMES = {"s3a": "s3", "gcs": "gs", "abfss": "az"}
+_SAME_SCHEMES = {"s3a": "s3", "gcs": "gs"}
 
 
 @dataclass(frozen=True)

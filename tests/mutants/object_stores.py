@@ -80,6 +80,15 @@ def _unknown_is_failure() -> None:
     change(SnapshotStore, "create", lambda _: hasty)
 
 
+@mutant(
+    "object stores: an import removes its files when the store is away", f"{STORY}export_and_import_wait_and_continue"
+)
+def _import_removes_files() -> None:
+    from epochal.service.commands.bundles import importing
+
+    change(importing, "StoreUnavailable", lambda _: type("Never", (Exception,), {}))
+
+
 @mutant("store copy: drivers of the old store are not fenced", MOVING)
 def _old_drivers_continue() -> None:
     from epochal.service.catalog.store_moves import StoreMoveRepository

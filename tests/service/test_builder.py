@@ -14,10 +14,20 @@ from textwrap import dedent
 import pytest
 
 from epochal.contracts.configuration import Configuration
-from epochal.errors import ArtifactError, ParameterError, PipelineError
+from epochal.errors import (
+    ArtifactError,
+    EpochalError,
+    ParameterError,
+    PipelineError,
+    StoreRefuses,
+    StoreUnavailable,
+)
 from epochal.service.composition import subprocess_builder
+from epochal.service.domain.building import BuildAnswer, BuildError, BuildRequest
+from epochal.service.domain.ports import Meanwhile
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.builder import asking
+from epochal.service.runtime.builder.asking import AskingBuilder
 from epochal.service.runtime.builder.subprocess_builder import SubprocessBuilder
 from tests.kit.waiting import eventually
 
@@ -298,3 +308,15 @@ def test_a_build_has_the_secrets_of_its_own_project_only(tmp_path: Path, monkeyp
                 builder.describe(project, write(tmp_path, code), {})
     finally:
         builder.close()
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable, StoreRefuses])
+def test_store_that_a_builder_cannot_reach_is_no_error_of_the_pipeline(error: type[EpochalError]) -> None:
+    """The operation waits for the store, or ends with its refusal."""
+
+    class Answering(AskingBuilder):
+        def exchange(self, project: str, request: BuildRequest, meanwhile: Meanwhile) -> bytes:
+            return BuildAnswer(error=BuildError(slug=error.slug, message="away")).model_dump_json().encode()
+
+    with pytest.raises(error, match="away"):
+        Answering().describe("default", Path("flights.py"), {})

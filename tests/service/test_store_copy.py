@@ -70,6 +70,22 @@ def test_copied_store_replaces_the_old_one(settings: Settings, tmp_path: Path) -
     assert moved(target, tmp_path / "third")[1].resumed
 
 
+@pytest.mark.alternating(2)
+def test_store_of_a_postgresql_catalog_is_copied(
+    settings: Settings, tmp_path: Path, postgresql_catalog_url: str
+) -> None:
+    settings = settings.model_copy(update={"database": postgresql_catalog_url})
+    with started(settings) as plane:
+        driver = with_state(plane)
+        with pytest.raises(Conflict, match="control plane"):
+            moved(settings, tmp_path / "new")
+        stop(plane, driver)
+    target, _ = moved(settings, tmp_path / "new")
+    check_refused(settings, f"Set EPOCHAL_STORE={target.store_url}")
+    with started(target) as plane:
+        assert plane.get("/v1/applications/flights")["head"]["epoch"] == 5
+
+
 def test_expired_snapshots_are_not_copied_and_count_as_collected(settings: Settings, tmp_path: Path) -> None:
     with started(settings) as plane:
         plane.application(configuration={"retained_epochs": 2})

@@ -148,8 +148,9 @@ class NodeRow(Base):
 class Installation(Base):
     """Identity of this catalog: one row, created by the first start.
 
-    ``id`` never changes. Each restore assigns a new ``incarnation``, which identifies data older than the restore.
-    Both are also in the store (``snapshots/ownership.py``). ``store``: location of the store at the last start.
+    ``id`` never changes. Each restore, and each copy of the store, assigns a new ``incarnation``, which identifies
+    older catalogs and stores. Both are also in the store (``snapshots/ownership.py``). ``store``: location of the store
+    at the last start.
     ``oldest_reader``: the oldest version of Epochal that can use these tables. ``cursor_key``: secret with which all
     control planes and query nodes sign cursors; null until the first start creates it.
     """

@@ -31,7 +31,7 @@ from tests.kit.stores import snapshot_files
 from tests.kit.waiting import eventually
 from tests.servers.contract.test_s3_snapshots import in_environment
 from tests.service.backups import started
-from tests.service.bundles import finished
+from tests.service.bundles import exported, finished, uploaded
 from tests.service.conftest import Plane, free_port
 from tests.service.fault.test_rollback_and_move_kills import stop, with_state
 from tests.service.lookups import DELAYS, StateDriver, get, route
@@ -327,6 +327,36 @@ def test_part_of_a_file_that_cannot_be_read_is_not_damage(settings: Settings, s3
             source.read(5)
     with pytest.raises(FileMissing):
         store.open(FileReference(path="main/y", sha256="", bytes=5, rows=0), "main/1")
+
+
+def test_export_and_import_wait_and_continue(plane: Plane, s3_proxy: S3Proxy, tmp_path: Path) -> None:
+    """An import keeps the files that it has written before the store went away."""
+    with started(Settings(data=tmp_path / "other", port=free_port())) as other:
+        with_state(other)
+        bundle = exported(other)
+    id = uploaded(plane, bundle)
+    refused = s3_proxy.refuse(503, kinds=["PUT"], containing="/epochs/")
+    mark = s3_proxy.mark()
+    began = plane.post(f"/v1/imports/{id}/application", name="copy", parameters={"out": "/copy"})
+    assert refused.met.wait(60)
+    waits(plane, "import")
+    assert s3_proxy.counts(since=mark)["DELETE"] == 0
+    s3_proxy.heal()
+    ended = finished(plane, began)
+    assert ended["state"] == "succeeded", ended
+    assert done(plane, "/v1/verifications")["sound"]
+    forget_manifests()
+    s3_proxy.down()
+    began = plane.post("/v1/applications/copy/export")
+    waits(plane, "export")
+    s3_proxy.up()
+    assert finished(plane, began)["state"] == "succeeded"
+    fetched = f"/v1/applications/copy/exports/{began['id']}"
+    s3_proxy.down()
+    answer = plane.client.get(fetched)
+    assert answer.status_code == 503 and answer.json()["type"].endswith("store-unavailable"), answer.text
+    s3_proxy.up()
+    assert plane.client.get(fetched).status_code == 200
 
 
 @pytest.mark.alternating(3)
