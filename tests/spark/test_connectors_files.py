@@ -300,7 +300,7 @@ def test_sink_options_are_checked() -> None:
     with pytest.raises(OptionError, match="no option 'partition'"):
         files.sink("out", partition="k")
     with pytest.raises(OptionError, match="renames a folder atomically"):
-        files.sink("s3://bucket/out").make(SinkPlace("out"))
+        files.sink("ftp://server/out").make(SinkPlace("out"))
 
 
 def test_invalid_schema_is_named(spark: SparkSession, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_installation_moves_into_a_bucket_and_out_of_it(
     with started(local) as plane:
         stop(plane, with_state(plane))
     s3_proxy.refuse(503, kinds=["PUT"], containing="/epochs/")
-    with pytest.raises(StoreUnavailable, match="does not answer"):
+    with pytest.raises(StoreUnavailable, match="is not available"):
         StoreCopy(local, settings.store_url).run()
     s3_proxy.heal()
     with started(local) as plane:  # the interrupted copy has changed nothing
@@ -280,7 +280,7 @@ def test_replicas_answer_and_the_rest_is_refused_with_the_reason(plane: Plane, s
             if answer.status_code == 404 and answer.json()["type"].endswith("no-such-path"):
                 pytest.fail(f"{path} does not exist")
             assert answer.status_code == 503, (path, answer.text)
-            assert answer.json()["type"].endswith("store-unavailable") and "does not answer" in answer.text
+            assert answer.json()["type"].endswith("store-unavailable") and "is not available" in answer.text
     uploaded = plane.client.post("/v1/artifacts", params={"filename": "b.py"}, content=b'# {"sinks": {}}\n')
     assert uploaded.status_code == 503, uploaded.text
     for path in (branch, f"{branch}/epochs", f"{branch}/snapshots", f"/v1/artifacts/{artifact}", f"{branch}/versions"):

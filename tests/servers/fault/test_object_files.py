@@ -62,8 +62,8 @@ class ObjectApplication(FaultyApplication):
         # The oracle reads the URLs of slices as paths.
         (folder / "s3:" / bucket).mkdir(parents=True)
         (folder / "s3:" / bucket / "in").symlink_to(self.input)
-        (folder / "key").write_text(server.users.writer.access_key)
-        (folder / "secret").write_text(server.users.writer.secret_key)
+        (folder / "key").write_text(server.credentials.access_key)
+        (folder / "secret").write_text(server.credentials.secret_key)
 
     def feed_rows(self, rows: Sequence[Row]) -> None:
         name = f"events-{self._files:05}.json"
