@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from epochal.background.retries import Backoff
 from epochal.contracts.catalog import Failure
 from epochal.errors import EpochTimeout, StoreUnavailable, error_class
 from epochal.snapshots.store import SnapshotStore
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 
 PROBE_SECONDS = 2.0
 """Longest pause between two probes."""
-_FIRST_PAUSE_SECONDS = 0.1
+_PAUSES = Backoff(0.1, PROBE_SECONDS)
 
 Result = TypeVar("Result")
 
@@ -45,7 +46,7 @@ class StoreWait:
     clock: Callable[[], float] = time.monotonic
     away: StoreAway | None = field(default=None, init=False)
     _probe_at: float = field(default=0.0, init=False)
-    _pause: float = field(default=_FIRST_PAUSE_SECONDS, init=False)
+    _failures: int = field(default=0, init=False)
 
     def explains(self, failure: Failure) -> bool:
         """Report whether an epoch failed because the store is away, and note it. An epoch can also exceed its timeout
@@ -68,12 +69,12 @@ class StoreWait:
         if self.away is None or self.away.error != error:
             log.warning("the store is not available: %s", error)
         self.away = StoreAway(self.away.since if self.away is not None else datetime.now(UTC), error)
-        self._probe_at = self.clock() + self._pause
-        self._pause = min(self._pause * 2, PROBE_SECONDS)
+        self._probe_at = self.clock() + _PAUSES.pause(self._failures)
+        self._failures += 1
 
     def worked(self) -> None:
         """Note that an epoch has been decided, so that the store works."""
-        self._pause = _FIRST_PAUSE_SECONDS
+        self._failures = 0
 
     def seconds(self) -> float:
         """Time until the store answers again or has to be probed next; 0 if work can continue."""

@@ -8,7 +8,7 @@ from tests.mutants.mutant import change, mutant
 
 STORY = "tests/servers/end_to_end/test_s3_store.py::test_"
 CONTRACT = "tests/servers/contract/test_s3_snapshots.py"
-WAITING = "tests/unit/test_engine_store_wait.py"
+WAITING = "tests/unit/test_store_waiting.py"
 MOVING = "tests/service/test_store_copy.py"
 
 

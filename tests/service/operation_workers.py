@@ -42,7 +42,7 @@ def claims(database: Database, holder: str) -> OperationClaims:
 
 
 def queued_operation(database: Database) -> str:
-    return claims(database, "nobody").begin("verify", "alice", lambda session: (None, Request()), "default").id
+    return claims(database, "another process").begin("verify", "alice", lambda session: (None, Request()), "default").id
 
 
 def expire_claim(database: Database, id: str) -> None:

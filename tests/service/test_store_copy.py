@@ -45,7 +45,7 @@ def test_copied_store_replaces_the_old_one(settings: Settings, tmp_path: Path) -
         driver.prepare((DELAYS, [route("JFK", "LAX", 6, 1.0)]))  # decided, and not committed in all sinks
         stop(plane, driver)
     old = Path(settings.store_url)
-    (old / "stray").write_bytes(b"belongs to nobody")
+    (old / "stray").write_bytes(b"not in the catalog")
     code = SnapshotStore(str(old)).list("artifacts")
     target, report = moved(settings, tmp_path / "new")
     new = SnapshotStore(target.store_url)

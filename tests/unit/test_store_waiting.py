@@ -1,8 +1,10 @@
-"""Waiting for a snapshot store that does not answer: no epoch and no attempt counts as failed."""
+"""Waiting for a snapshot store that does not answer: no epoch and no attempt counts as failed, and processes that start
+wait."""
 
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,9 +15,17 @@ from epochal.contracts.catalog import Directive, DriverStatus, Failure
 from epochal.contracts.configuration import Configuration
 from epochal.engine.job import Answers, EpochPlan, Participants
 from epochal.engine.store_wait import PROBE_SECONDS, StoreAway, StoreWait
-from epochal.errors import EpochAborted, EpochTimeout, SinkUnavailable, StoreRefuses, StoreUnavailable
+from epochal.errors import (
+    EnvironmentProblem,
+    EpochAborted,
+    EpochTimeout,
+    SinkUnavailable,
+    StoreRefuses,
+    StoreUnavailable,
+)
 from epochal.service.domain.executions import SupervisedAttempt, SupervisedExecution
 from epochal.service.domain.supervision import EndExecution, Launch, Process, SupervisionSettings, decide
+from epochal.service.runtime.store_claim import when_available
 from epochal.snapshots.store import SnapshotStore
 from epochal.tasks.reporting import as_failure
 from epochal.wire.configuration import RestartStrategy
@@ -190,3 +200,37 @@ def test_attempts_that_the_store_ends_use_up_no_restart(slug: str, decision: typ
     execution = SupervisedExecution("e", "flights", "running", RestartStrategy(max_restarts=3), None, None, attempts)
     found = decide(execution, Process.GONE, now, now, SupervisionSettings())
     assert isinstance(found, decision)
+
+
+def test_start_waits_until_the_store_answers() -> None:
+    pauses: list[float] = []
+    failures = [StoreUnavailable("The store s3://b is not available.")] * 30
+
+    def work() -> None:
+        if failures:
+            raise failures.pop()
+
+    when_available(work, pauses.append)
+    assert len(pauses) == 30 and failures == []
+    assert max(pauses) == 4.0
+
+
+def test_start_ends_where_the_store_refuses_requests() -> None:
+    def work() -> None:
+        raise StoreRefuses("The store s3://b refuses requests: NoSuchBucket.")
+
+    with pytest.raises(EnvironmentProblem, match=r"NoSuchBucket.*or name another one"):
+        when_available(work)
+
+
+def test_waiting_ends_with_the_process() -> None:
+    over = threading.Event()
+    tried: list[int] = []
+
+    def work() -> None:
+        tried.append(1)
+        over.set()
+        raise StoreUnavailable("The store s3://b is not available.")
+
+    when_available(work, over.wait)
+    assert tried == [1]
