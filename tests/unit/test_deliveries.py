@@ -34,7 +34,9 @@ COLUMNS = pa.schema([("number", pa.int64()), ("value", pa.string())])
     "docs/concepts/guarantees.md: A `delivery` that a sink cannot provide is refused where the pipeline names it"
 )
 def test_unsupported_deliveries_are_refused() -> None:
-    whole = r"files.sink does not support delivery='at_least_once': .*together, or not at all.* Supported: exactly_once\."
+    whole = (
+        r"files.sink does not support delivery='at_least_once': .*together, or not at all.* Supported: exactly_once\."
+    )
     with pytest.raises(OptionError, match=whole):
         files.sink("/tmp/out", delivery="at_least_once")
     with pytest.raises(OptionError, match=r"hdfs.sink does not support delivery='at_least_once'"):
