@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -21,19 +21,20 @@ from epochal.backends.recent import remember
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.contracts.state import StateBackend, StateTaskScope, StateTransaction, StateView
-from epochal.errors import EpochalError, FileCorrupt, FileMissing, SnapshotError
+from epochal.errors import FileCorrupt, FileMissing, SnapshotError
 from epochal.faults import declare
 from epochal.snapshots import layout
 from epochal.snapshots.delta import SortedChanges, select_changes, sort_changes, write_delta
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.storage_errors import storage_errors
 from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.task_files import TaskFiles
 from epochal.state.table import StateTable
 from epochal.state.unexpired import unexpired
 
 VIEW_OPENED = declare("T1.view-opened", "a stateful task has its view of the parent epoch")
 BEFORE_DELTA = declare("T3.before-delta", "a stateful task is about to write a delta")
-DELTA_WRITTEN = declare("T3.delta-written", "a delta is durable; its handle has not been returned")
+DELTA_WRITTEN = declare("T3.delta-written", "a delta is durable, or in the handle, which has not been returned")
 
 
 class OpenView(StateView):
@@ -68,6 +69,7 @@ class DeltaTransaction(StateTransaction):
         }
         self._changes: dict[str, list[pa.Table]] = {}
         self._written: list[DeltaFile] = []
+        self._files = TaskFiles(store)
         self._ended = False
 
     def view(self, table: str) -> StateView:
@@ -94,6 +96,7 @@ class DeltaTransaction(StateTransaction):
             rows=sum(delta.file.rows for delta in self._written),
             bytes=sum(delta.file.bytes for delta in self._written),
             payload={"deltas": [delta.model_dump(mode="json") for delta in self._written], **self._payload()},
+            carried=self._files.carried,
         )
 
     def _payload(self) -> dict[str, Any]:
@@ -104,9 +107,8 @@ class DeltaTransaction(StateTransaction):
 
     def discard(self) -> None:
         self._end()
-        while self._written:
-            with suppress(EpochalError, OSError):
-                self._store.delete(self._written.pop().file.path)
+        self._written.clear()
+        self._files.discard()
 
     def _write(self, table: str, changes: pa.Table) -> None:
         scope, at = self._scope, self._scope.epoch.key
@@ -116,7 +118,7 @@ class DeltaTransaction(StateTransaction):
         if table in self._cached:
             self._held[table] = self._cached[table].changed(scope, in_order)
             return
-        delta = write_delta(self._store, in_order, at, scope.subtask, scope.parallelism)
+        delta = write_delta(self._files, in_order, at, scope.subtask, scope.parallelism)
         self._written.append(delta)
         remember(delta.file, in_order)
         DELTA_WRITTEN.hit(at.epoch)
@@ -137,7 +139,7 @@ def _closed_with(opened: ExitStack, views: dict[str, OpenView]) -> dict[str, Ope
 
 
 class DeltaBackend(StateBackend):
-    """A state backend whose epochs are deltas in the store.
+    """A state backend whose epochs are deltas in the store. The driver writes small ones, which handles carry.
 
     ``owner`` is the operator; ``cache_directory`` a folder on the executor's machine for the local store, shared by all
     its Python workers, which may be lost or deleted at any time."""
@@ -154,7 +156,7 @@ class DeltaBackend(StateBackend):
         rows a local store need not keep."""
 
     def wrote(self, scope: StateTaskScope, delta: DeltaFile, changes: SortedChanges) -> None:
-        """T3. A delta is durable, but its epoch is undecided: a local store may prepare for it."""
+        """T3. A delta is complete, but its epoch is undecided: a local store may prepare for it."""
 
     def start(self, task: TaskScope) -> DeltaTransaction:
         if not isinstance(task, StateTaskScope):
@@ -203,7 +205,12 @@ class DeltaBackend(StateBackend):
         """Do nothing: the manifest names the deltas, and local stores catch up at their next use."""
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        self._delete(delta.file.path for handle in handles for delta in self.deltas(handle))
+        self._delete(
+            delta.file.path
+            for handle in handles
+            for delta in self.deltas(handle)
+            if delta.file.within is None and delta.file.path not in handle.carried
+        )
 
     def recover(self, epoch: EpochScope) -> None:
         """Do nothing: no manifest of this attempt will name the files of an earlier attempt."""

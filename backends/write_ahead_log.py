@@ -21,19 +21,20 @@ from epochal.faults import declare
 from epochal.snapshots import layout
 from epochal.snapshots.manifest import FileReference
 from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.task_files import TaskFiles
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
-SEGMENT_DURABLE = declare("T3.log.segment-durable", "a segment of a task's log is durable; no handle names it yet")
-LOG_REMOVED = declare("E5.log.removed", "the epoch is applied, and one segment of its log has been deleted")
+SEGMENT_DURABLE = declare("T3.log.segment-durable", "a segment of a task's log is complete; no handle names it yet")
+LOG_REMOVED = declare("E5.log.removed", "the epoch is applied; a segment of its log has been deleted, unless it is in a pack")
 
 
 class LogWriter:
     """The log of one task attempt. Batches keep their order."""
 
     def __init__(self, store: SnapshotStore, task: TaskScope, schema: pa.Schema) -> None:
-        self._store = store
+        self._files = TaskFiles(store)
         self._task = task
         self._schema = schema
         self._segments: list[FileReference] = []
@@ -58,7 +59,7 @@ class LogWriter:
             self._end_segment()
 
     def finish(self) -> Handle:
-        """Make everything durable. The handle's payload is ``{"segments": [..]}``, empty for a task without rows."""
+        """Complete the log: large segments are durable, small ones in the handle. The handle's payload is ``{"segments": [..]}``, empty for a task without rows."""
         self._end_segment()
         return Handle(
             owner=self._task.owner,
@@ -66,23 +67,20 @@ class LogWriter:
             rows=sum(segment.rows for segment in self._segments),
             bytes=sum(segment.bytes for segment in self._segments),
             payload={"segments": [segment.model_dump() for segment in self._segments]} if self._segments else {},
+            carried=self._files.carried,
         )
 
     def discard(self) -> None:
         """Remove the stored segments; the sweep removes those that cannot be removed now."""
         self._stream = self._buffer = None
-        for segment in self._segments:
-            try:
-                self._store.delete(segment.path)
-            except Exception:  # noqa: BLE001  discard must not raise: the sweep finds what stays
-                return
+        self._files.discard()
 
     def _end_segment(self) -> None:
         if self._stream is None or self._buffer is None:
             return
         self._stream.close()
         path = layout.log_segment(self._task.epoch.key, self._task.epoch.attempt, self._task.owner, self._task.subtask)
-        self._segments.append(self._store.write_file(path, self._buffer.getvalue(), self._buffered_rows))
+        self._segments.append(self._files.write_file(path, self._buffer.getvalue(), self._buffered_rows))
         self._stream = self._buffer = None
         self._buffered_rows = 0
         SEGMENT_DURABLE.hit(self._task.epoch.epoch)
@@ -122,13 +120,14 @@ class WriteAheadLog:
                         rows += batch.num_rows
                         yield batch
                 if rows != segment.rows:
-                    raise FileCorrupt(f"{self.store.location(segment.path)}, of {of}, holds {rows} rows.")
+                    raise FileCorrupt(f"{self.store.place_of(segment)}, of {of}, holds {rows} rows.")
 
     def remove(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         """Delete the handles' logs: the epoch has been applied, or never will be. Missing files are ignored."""
         for handle in handles:
             for segment in _segments(handle):
-                self.store.delete(segment.path)
+                if segment.within is None and segment.path not in handle.carried:
+                    self.store.delete(segment.path)
                 LOG_REMOVED.hit(epoch.epoch)
         self.store.remove_empty_folder(layout.logs(epoch.key, self._place.sink))
 

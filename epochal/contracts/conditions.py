@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
-from epochal.contracts.identity import StorePath
+from epochal.contracts.identity import PackPlace, StorePath
 
 BEGINNING: Final = -(2**63)
 """Before all times: the watermark before the first row."""
@@ -107,6 +107,7 @@ class EpochQueries(_Record):
     rows: int
     through: int
     removed: tuple[int, ...] = ()
+    within: PackPlace | None = None
 
 
 class EpochConditions(_Record):

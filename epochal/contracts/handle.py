@@ -6,7 +6,7 @@ import builtins
 import json
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from epochal.contracts.conditions import Due
 
@@ -18,7 +18,8 @@ class Handle(BaseModel):
     that wrote it reads (at most a few kilobytes); ``rows`` and ``bytes`` count durable output. ``due``: earliest times
     that the operator's subtask waits for after the epoch; ``None`` if it waits for none. ``agreed``: a value that must
     be equal in the handles of all subtasks of the operator, or the epoch is aborted. ``dropped_timers``: number of
-    timers dropped at the end of the input.
+    timers dropped at the end of the input. ``carried``: small files of the pre-commit by path, which the driver writes
+    together with the manifest; they are no part of the JSON.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -31,6 +32,7 @@ class Handle(BaseModel):
     due: Due | None = None
     agreed: str | None = None
     dropped_timers: int = 0
+    carried: dict[str, builtins.bytes] = Field(default={}, exclude=True, repr=False)
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

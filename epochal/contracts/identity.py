@@ -63,3 +63,11 @@ def _in_the_store(path: str) -> str:
 
 StorePath = Annotated[str, AfterValidator(_in_the_store)]
 """Normalised path relative to the store's root. A manifest or a request cannot name a file outside the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackPlace:
+    """Where a small file lies: ``path`` of a pack, and the offset of the file's first byte in it."""
+
+    path: StorePath
+    offset: int

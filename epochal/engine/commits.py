@@ -44,6 +44,7 @@ class PreparedEpoch:
     """A decided epoch that is not yet published. ``open_sinks``: sinks that have not committed it.
 
     ``decided``, ``began``: times of the meter's clock; ``began`` is ``None`` if an earlier attempt opened the epoch.
+    ``repeated``: of the epoch's :class:`Answers`.
     """
 
     scope: EpochScope
@@ -51,6 +52,7 @@ class PreparedEpoch:
     open_sinks: set[str]
     decided: float = 0.0
     began: float | None = None
+    repeated: Callable[[], bool] = field(default=lambda: True, compare=False)
 
     def handles(self, sink: str) -> tuple[Handle, ...]:
         return self.manifest.sinks[sink].handles if sink in self.manifest.sinks else ()
@@ -93,11 +95,17 @@ class CommitQueue:
     _next_try: dict[str, float] = field(default_factory=dict)
     """Time of the next attempt of a stopped sink, by the meter's clock."""
 
-    def submit(self, scope: EpochScope, manifest: Manifest, began: float | None = None) -> None:
+    def submit(
+        self,
+        scope: EpochScope,
+        manifest: Manifest,
+        began: float | None = None,
+        repeated: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Add a prepared epoch; epochs are added in order."""
         with self.changed:
             sinks = set(self._participants.sinks)
-            self.epochs.append(PreparedEpoch(scope, manifest, sinks, self.meter.clock(), began))
+            self.epochs.append(PreparedEpoch(scope, manifest, sinks, self.meter.clock(), began, repeated))
             self.changed.notify_all()
 
     def is_open(self, sink: str, epoch: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -36,7 +36,7 @@ from epochal.engine.manifests import manifest_of
 from epochal.engine.meter import Meter
 from epochal.engine.position import PendingBases, Position
 from epochal.engine.program import CurrentProgram, Program
-from epochal.engine.standing_queries import StandingQueries
+from epochal.engine.standing_queries import Chosen, StandingQueries
 from epochal.engine.triggers import NextDue, Situation, left_over, next_due
 from epochal.engine.undecided import Undecided
 from epochal.errors import Conflict, EpochAborted, Fenced, OutcomeUnknown, SourceError, error_class
@@ -45,6 +45,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.chain import began_empty
 from epochal.snapshots.in_flight import InternalSource, input_held_back, slices_in_flight, under_way
 from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.packs import Pack, carried_by
 from epochal.snapshots.storage_errors import storage_errors
 from epochal.snapshots.store import SnapshotStore
 
@@ -224,15 +225,19 @@ class Coordinator:
         undecided = Undecided(scope, chosen)
         try:
             points.E1_OPENED.hit(number)
-            if chosen.write(self.store):
+            chosen.write(self.store)
+            if chosen.is_new:
                 points.E1_QUERIES_WRITTEN.hit(number)
             plan = EpochPlan(scope, chosen.conditions, slices, dict(self.position.chains), chosen.data)
             undecided.collected = collected = self._run_and_collect(plan)
             with self.meter.step("E4"):
+                pack = self._pack(scope, collected, chosen)
+                if pack is not None:
+                    plan, collected = replace(plan, conditions=chosen.placed(pack)), collected.placed(pack)
                 manifest = self._manifest(plan, collected, chosen.changes)
                 with storage_errors(self.store.location(layout.manifests(scope.branch))):
                     points.E4_BEFORE_MANIFEST.hit(number)
-                undecided.reference = reference = self.store.write_manifest(manifest)
+                undecided.reference = reference = self.store.write_manifest(manifest, pack)
                 points.E4_MANIFEST_WRITTEN.hit(number)
                 self._decide(scope, manifest, reference)
         except Fenced:
@@ -244,7 +249,7 @@ class Coordinator:
             undecided.abort(self.store, self._participants, self.catalog, failure)
             self.aborted.append(scope)
             raise EpochAborted(f"Epoch {scope.key} was aborted: {failure.message}") from error
-        self._accept(scope, manifest, reference, began)
+        self._accept(scope, manifest, reference, began, collected.repeated)
         self.queries.decided(chosen)
         return manifest
 
@@ -281,6 +286,11 @@ class Coordinator:
         log.info("E3 collect: epoch %s, %d handles", plan.scope.key, len(collected.all))
         points.E3_COLLECTED.hit(epoch)
         return collected
+
+    def _pack(self, scope: EpochScope, collected: Collected, chosen: Chosen) -> Pack | None:
+        """The pack of the small files of the epoch; ``None`` if it has none."""
+        files = {**chosen.carried, **carried_by(collected.all)}
+        return Pack.of(scope.key, scope.attempt, files) if files else None
 
     def _manifest(self, plan: EpochPlan, collected: Collected, changes: Sequence[Change] = ()) -> Manifest:
         bases = self.bases.take()
@@ -333,7 +343,14 @@ class Coordinator:
                     ) from None
         log.info("E4 prepare: epoch %s is decided, manifest %s", scope.key, reference.path)
 
-    def _accept(self, scope: EpochScope, manifest: Manifest, reference: ManifestReference, began: float) -> None:
+    def _accept(
+        self,
+        scope: EpochScope,
+        manifest: Manifest,
+        reference: ManifestReference,
+        began: float,
+        repeated: Callable[[], bool],
+    ) -> None:
         points.E4_PREPARED.hit(scope.epoch)
         for name, slice in manifest.slices.items():
             source = self._participants.sources[name]
@@ -342,7 +359,7 @@ class Coordinator:
         self.position.advance(manifest, reference)
         self.bases.published(manifest)
         self.changes.clear()
-        self.commits.submit(scope, manifest, began)
+        self.commits.submit(scope, manifest, began, repeated)
 
 
 def _shown(due: NextDue | None) -> ShownDue | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from epochal.contracts.backend import Backend, SinkBackend
@@ -19,6 +19,8 @@ from epochal.errors import AuthorError, HandlesIncomplete, MalformedRecord
 from epochal.operators.loops.work import LoopTail
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.packs import Pack, carried_by
+from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
 
 
@@ -109,6 +111,8 @@ class Answers:
     """Durations of the steps of each task, in any order."""
     work: Mapping[tuple[str, int], Work] = field(default_factory=dict)
     """Work by operator and subtask."""
+    repeated: Callable[[], bool] = lambda: True
+    """False if every task of the epoch certainly ran once, so that no lost run has left files."""
 
     def worked(self, parallelism: int) -> dict[str, list[Work]]:
         """Work by operator, in the order of its subtasks."""
@@ -126,6 +130,23 @@ class Collected:
     rows_in: int
     time: ObservedTime = ObservedTime()
     loops: Mapping[str, tuple[Handle, ...]] = field(default_factory=dict)
+    repeated: Callable[[], bool] = field(default=lambda: True, compare=False)
+    """Of :class:`Answers`."""
+
+    def placed(self, pack: Pack) -> Collected:
+        """The same, with handles that name their files' places in the pack."""
+        return self._mapped(pack.placed)
+
+    def stored(self, store: SnapshotStore) -> Collected:
+        """The same, after the files that handles carry were written on their own."""
+        for path, data in carried_by(self.all).items():
+            store.write(path, data)
+        return self._mapped(lambda handle: handle.model_copy(update={"carried": {}}) if handle.carried else handle)
+
+    def _mapped(self, change: Callable[[Handle], Handle]) -> Collected:
+        every = (self.operators, self.sinks, self.loops)
+        operators, sinks, loops = ({name: tuple(map(change, found)) for name, found in of.items()} for of in every)
+        return replace(self, operators=operators, sinks=sinks, loops=loops)
 
     @property
     def due(self) -> dict[str, Due]:
@@ -170,6 +191,7 @@ def collect(
         rows_in=answers.rows_in,
         time=answers.time,
         loops={name: written[tail_owner(name)] for name in loops},
+        repeated=answers.repeated,
     )
 
 

@@ -1,6 +1,7 @@
-"""E7, retain: sweep files of lost tasks, and start a compaction when a chain has become long or large.
+"""E7, retain: sweep files of lost runs of tasks, and start a compaction when a chain has become long or large.
 
-This module does not delete old snapshots: the control plane collects the files of expired ones.
+An epoch is swept, which lists its files, only if Spark has repeated a task or a stage; files that remain nevertheless
+are left to the control plane's collection, which also deletes the files of expired snapshots.
 """
 
 from __future__ import annotations
@@ -60,12 +61,14 @@ class Retention:
             log.warning("E7 retain: epoch %s: %s", epoch.scope.key, error)
 
     def _sweep(self, epoch: PreparedEpoch) -> None:
-        """Sweep the epoch, then earlier epochs again, whose late tasks may have written since."""
-        sweep_losers(self.store, self.current.program.participants, epoch.scope, epoch.manifest)
-        self._swept_once.append(epoch)
-        if len(self._swept_once) > SWEPT_AGAIN_AFTER_EPOCHS:
+        """Sweep the epoch if runs of its tasks may have been lost, then earlier such epochs again, whose late tasks may
+        have written since."""
+        while self._swept_once and self._swept_once[0].scope.epoch + SWEPT_AGAIN_AFTER_EPOCHS <= epoch.scope.epoch:
             earlier = self._swept_once.popleft()
             sweep_losers(self.store, self.current.program.participants, earlier.scope, earlier.manifest)
+        if epoch.repeated():
+            sweep_losers(self.store, self.current.program.participants, epoch.scope, epoch.manifest)
+            self._swept_once.append(epoch)
         for scope in [scope for scope in self.aborted if scope.epoch < epoch.scope.epoch]:
             for backend in self.current.program.participants.backends:
                 backend.sweep(scope, ())

@@ -8,10 +8,10 @@ row if every branch is an operator's task, since the number of subtasks is known
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.utils import is_remote
 
 from epochal.contracts.configuration import Configuration
 from epochal.contracts.handle import Handle
@@ -43,7 +44,7 @@ from epochal.tasks.arrow_tasks import map_in_arrow
 from epochal.tasks.fused_sink_task import FusedSink
 from epochal.tasks.operator import HANDLE
 from epochal.tasks.sink import SinkTask
-from epochal.tasks.steps import TaskAnswer, works_of
+from epochal.tasks.steps import TaskAnswer, TaskRun, works_of
 from epochal.tasks.subtask_rows import SUBTASK
 from epochal.tasks.task_output import PassthroughColumn
 
@@ -180,6 +181,15 @@ class SparkRunner(EpochRunner):
     def _is_small(self, slices: Mapping[str, Slice]) -> bool:
         rows = [self.participants.sources[name].most_rows(slice) for name, slice in slices.items()]
         return sum(INTERPRETED_ROWS + 1 if each is None else each for each in rows) <= INTERPRETED_ROWS
+
+    def repeated(self, runs: Sequence[TaskRun | None]) -> bool:
+        """False if these are the only runs of their tasks: Spark has not repeated a task or a stage."""
+        if any(run is None or run.attempt for run in runs) or self.spark.conf.get("spark.speculation", "") == "true":
+            return True
+        if is_remote():
+            return True
+        stages = map(self.spark.sparkContext.statusTracker().getStageInfo, {run.stage for run in runs if run})
+        return any(stage is None or stage.currentAttemptId for stage in stages)
 
     def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
         return self.participants.operators[handle.owner].deltas(handle)
@@ -360,4 +370,5 @@ class _EpochJob:
             time=self._frames.time.observed(),
             task_seconds=[answer.seconds for answer in answers],
             work=works_of(answers),
+            repeated=partial(self._runner.repeated, [answer.ran for answer in answers]),
         )

@@ -20,6 +20,7 @@ from epochal.errors import Conflict, NotFound
 from epochal.operators.standing_queries.plan import StandingQueriesOperator, StandingQueriesPlan, problems_of
 from epochal.snapshots import layout
 from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.packs import TASK_BYTES, Pack
 from epochal.snapshots.store import SnapshotStore
 from epochal.standing_queries.active import ActiveQueries, StandingQuery, decoded
 from epochal.standing_queries.command_results import CARRIED_OUT, CHANGE, REFUSED, outcomes_of
@@ -30,23 +31,38 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Chosen:
-    """Standing queries chosen for an epoch. ``data``: the file's bytes; ``is_new``: the file must still be written.
-    ``changes``: for the manifest; they have the outcomes of the commands that the epoch carries out."""
+    """Standing queries chosen for an epoch. ``data``: the file's bytes; ``is_new``: the file must still be written, or
+    is part of the epoch's pack if it is small. ``changes``: for the manifest; they have the outcomes of the commands
+    that the epoch carries out."""
 
     conditions: EpochConditions
     data: bytes = b""
     is_new: bool = False
     changes: tuple[Change, ...] = ()
 
-    def write(self, store: SnapshotStore) -> bool:
-        """Write the file if it is new. Returns true if it was written."""
-        if self.is_new and self.conditions.queries is not None:
+    @property
+    def carried(self) -> dict[str, bytes]:
+        """The file, if it is part of the epoch's pack."""
+        if self.is_new and self.conditions.queries is not None and len(self.data) <= TASK_BYTES:
+            return {self.conditions.queries.path: self.data}
+        return {}
+
+    def placed(self, pack: Pack) -> EpochConditions:
+        """The conditions, with the place of the file in a pack that has it."""
+        queries = self.conditions.queries
+        place = None if queries is None else pack.places.get(queries.path)
+        if queries is None or place is None:
+            return self.conditions
+        return self.conditions.model_copy(update={"queries": queries.model_copy(update={"within": place})})
+
+    def write(self, store: SnapshotStore) -> None:
+        """Write the file if it is new and no part of the pack."""
+        if self.is_new and self.conditions.queries is not None and not self.carried:
             store.write(self.conditions.queries.path, self.data)
-        return self.is_new
 
     def forget(self, store: SnapshotStore) -> None:
         """Delete the file, if written, because the epoch is not decided."""
-        if self.is_new and self.conditions.queries is not None:
+        if self.is_new and self.conditions.queries is not None and not self.carried:
             store.delete(self.conditions.queries.path)
 
 

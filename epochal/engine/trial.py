@@ -186,7 +186,7 @@ class UndecidedBranch:
     """
 
     def __init__(self, program: Program, name: str, store: SnapshotStore, base: ManifestReference | None) -> None:
-        self._program, self._name = program, name
+        self._program, self._name, self._store = program, name, store
         self._head = base
         self.parent: Manifest | None = None if base is None else store.read_manifest(base)
         self.chains: dict[str, Chain] = read_chains(store, base, [table.id for table in program.participants.tables])
@@ -206,7 +206,7 @@ class UndecidedBranch:
             parallelism=orders.configuration.parallelism,
             rejecting=program.plan.time.failing,
             loops=list(program.participants.loops),
-        )
+        ).stored(self._store)
         self.parent = manifest_of(program, self._head, plan, datetime.now(UTC), collected, before=self.parent)
         self.chains = {table: extend(chain, table, self.parent) for table, chain in self.chains.items()}
         self._head = ManifestReference(branch=key.branch, epoch=key.epoch, path=f"{key.branch}/unwritten", sha256="")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,13 @@ from epochal.state.table import StateTable
 PUT, DELETE = "put", "delete"
 ROW_GROUP = 16_384
 """Maximum number of rows that are read for one key."""
+
+
+class FileWriter(Protocol):
+    """A store, or the files of a task."""
+
+    def write_file(self, path: str, data: pa.Buffer, rows: int) -> FileReference:
+        """Write a file that a manifest will name."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +77,11 @@ def sort_changes(table: StateTable, changes: pa.Table) -> SortedChanges:
     return SortedChanges(table, rows.take(pa.array(order)), taken(keys, order, common_width(keys)))
 
 
-def write_delta(
-    store: SnapshotStore, changes: SortedChanges, at: EpochKey, subtask: int, parallelism: int
-) -> DeltaFile:
-    """Write a delta under a new name; durable when this returns."""
+def write_delta(files: FileWriter, changes: SortedChanges, at: EpochKey, subtask: int, parallelism: int) -> DeltaFile:
+    """Write a delta under a new name, to a store or as one of the files of a task."""
     about = {"format": FORMAT, "table": changes.table.id, "subtask": subtask, "parallelism": parallelism}
     data = encode_parquet(changes.table, changes.rows, {**about, "branch": at.branch, "epoch": at.epoch})
-    file = store.write_file(layout.delta(at, changes.table.id, subtask), data, changes.rows.num_rows)
+    file = files.write_file(layout.delta(at, changes.table.id, subtask), data, changes.rows.num_rows)
     return DeltaFile(table=changes.table.id, subtask=subtask, parallelism=parallelism, file=file)
 
 
@@ -149,13 +154,12 @@ def decode_parquet(
     """
     try:
         source = pq.ParquetFile(pa.BufferReader(data))
-        check_format(f"State file {store.location(file.path)}", described(source.metadata))
+        check_format(f"State file {store.place_of(file)}", described(source.metadata))
         rows = source.read() if groups is None else source.read_row_groups(_holding(source.metadata, *groups))
         return as_declared(rows, schema, table)
     except (pa.ArrowException, ValueError, KeyError, OSError) as error:
         raise FileCorrupt(
-            f"{store.location(file.path)} has the right checksum, but is not a Parquet file of state {table.id!r}: "
-            f"{error}."
+            f"{store.place_of(file)} has the right checksum, but is not a Parquet file of state {table.id!r}: {error}."
         ) from error
 
 

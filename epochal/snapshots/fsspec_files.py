@@ -72,6 +72,9 @@ class FsspecFiles(RemoteFiles):
             with self._filesystem.open(place, "rb", **unbuffered) as file:
                 return [_read_range(file, path, offset, size) for offset, size in ranges]
 
+    def read_from(self, path: str, offset: int) -> bytes:
+        return self.read_ranges(path, [(offset, self.size(path) - offset)])[0]
+
     def open(self, path: str, size: int) -> Any:
         with _system_errors(path):
             return self._filesystem.open(self._place(path), "rb")

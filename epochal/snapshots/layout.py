@@ -1,6 +1,7 @@
 """Layout and format of a store. All paths are relative to the store's root.
 
     {branch}/manifests/{epoch:010}-{attempt}-{unique}.json
+    {branch}/manifests/{epoch:010}-{attempt}-{unique}-{size:010}.pack        small files of this size, then a manifest
     {branch}/epochs/{epoch:010}/{table}-{subtask:05}-{unique}.parquet        deltas
     {branch}/bases/{table}-{epoch:010}-{first}-{last}-{unique}.parquet
     {branch}/queries/{epoch:010}-{unique}.json                                 standing queries
@@ -38,6 +39,9 @@ TEMPORARY = ".tmp"
 """Suffix of files that are being written, or were when their process died; their names begin with a dot."""
 
 
+_PACK = re.compile(r"-(?P<size>\d{10})\.pack$")
+
+
 def manifests(branch: str) -> str:
     return f"{branch}/manifests"
 
@@ -45,6 +49,17 @@ def manifests(branch: str) -> str:
 def manifest(key: EpochKey, attempt: int) -> str:
     """A new path for the manifest of an epoch."""
     return f"{manifests(key.branch)}/{key.epoch:010}-{attempt}-{uuid4().hex}.json"
+
+
+def pack(key: EpochKey, attempt: int, size: int) -> str:
+    """A new path for a pack: ``size`` bytes of files, and the manifest of an epoch."""
+    return f"{manifests(key.branch)}/{key.epoch:010}-{attempt}-{uuid4().hex}-{size:010}.pack"
+
+
+def manifest_offset(path: str) -> int:
+    """Offset of the manifest in its file: 0, or the size of the files of a pack."""
+    found = _PACK.search(path)
+    return int(found["size"]) if found is not None else 0
 
 
 def by_epoch(paths: Iterable[str]) -> dict[int, list[str]]:
@@ -173,7 +188,7 @@ Kind = Literal["manifest", "delta", "base", "loop", "queries", "log"]
 
 _UNIQUE = r"[0-9a-f]{32}"
 _PLACES: tuple[tuple[Kind, re.Pattern[str]], ...] = (
-    ("manifest", re.compile(rf"manifests/(?P<epoch>\d{{10,}})-\d+-{_UNIQUE}\.json")),
+    ("manifest", re.compile(rf"manifests/(?P<epoch>\d{{10,}})-\d+-{_UNIQUE}(?:\.json|-\d{{10}}\.pack)")),
     ("delta", re.compile(rf"epochs/(?P<epoch>\d{{10,}})/[^/]+-\d{{5,}}-{_UNIQUE}\.parquet")),
     ("base", re.compile(rf"bases/[^/]+-(?P<epoch>\d{{10,}})-\d+-\d+-{_UNIQUE}\.parquet")),
     ("loop", re.compile(rf"loops/(?P<epoch>\d{{10,}})/[^/]+-\d{{5,}}-{_UNIQUE}\.parquet")),

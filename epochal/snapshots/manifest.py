@@ -11,13 +11,13 @@ import json
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
 from epochal.contracts.conditions import Clock, Due, EpochConditions
 from epochal.contracts.configuration import Parameters
 from epochal.contracts.handle import Handle
-from epochal.contracts.identity import EpochKey, StorePath
+from epochal.contracts.identity import EpochKey, PackPlace, StorePath
 from epochal.contracts.source import Slice
 from epochal.snapshots.layout import FORMAT, check_format_of
 from epochal.state.table import Column, StateTable
@@ -28,12 +28,26 @@ class _Model(BaseModel):
 
 
 class FileReference(_Model):
-    """A file of the store: path relative to the root, sha256 of its bytes, size in bytes, rows."""
+    """A file of the store: path relative to the root, sha256 of its bytes, size in bytes, rows. ``within``: its place
+    in a pack, for a small file; then ``path`` is only its name."""
 
     path: StorePath
     sha256: str
     bytes: int
     rows: int
+    within: PackPlace | None = None
+
+    @property
+    def stored_in(self) -> str:
+        """Path of the file that has the bytes: a pack, or the file itself."""
+        return self.path if self.within is None else self.within.path
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        members: dict[str, Any] = serialize(self)
+        if self.within is None:
+            del members["within"]
+        return members
 
 
 class DeltaFile(_Model):
@@ -161,7 +175,9 @@ class Manifest(_Model):
         chosen = self.conditions.queries
         if chosen is None:
             return None
-        return FileReference(path=chosen.path, sha256=chosen.sha256, bytes=chosen.bytes, rows=chosen.rows)
+        return FileReference(
+            path=chosen.path, sha256=chosen.sha256, bytes=chosen.bytes, rows=chosen.rows, within=chosen.within
+        )
 
     @property
     def drained(self) -> bool:

@@ -140,6 +140,9 @@ class ObjectStoreFiles(RemoteFiles):
         except _BeyondTheEnd:
             return b""
 
+    def read_from(self, path: str, offset: int) -> bytes:
+        return self._read_part(path, {"range": {"offset": offset}})
+
     def open(self, path: str, size: int) -> Any:
         return io.BufferedReader(
             _RangeReader(lambda offset, length: self._read_range(path, offset, length), size), _BUFFER_BYTES
@@ -188,6 +191,9 @@ class ObjectStoreFiles(RemoteFiles):
         options: Any = {"range": (offset, offset + size)}
         if version:
             options["if_match"] = _quoted(version)
+        return self._read_part(path, options)
+
+    def _read_part(self, path: str, options: Any) -> bytes:
         try:
             with self._system_errors(path):
                 return bytes(obstore.get(self._store, path, options=options).bytes())

@@ -38,19 +38,19 @@ class _ReadAhead(SnapshotStore):
         self._begun: dict[str, Future[bytes]] = {}
         self._lock = Lock()
 
-    def read(self, path: str, of: str = "the store") -> bytes:
+    def bytes_of(self, file: FileReference, of: str) -> bytes:
         with self._lock:
             self._begin()
-            future = self._begun.pop(path, None)
+            future = self._begun.pop(file.path, None)
         if future is None:
-            return self._store.read(path, of)
+            return self._store.bytes_of(file, of)
         try:
             return future.result()
         except FileMissing:
-            return self._store.read(path, of)  # its error names the owner
+            return self._store.bytes_of(file, of)  # its error names the owner
         finally:
             with self._lock:
-                del self._sizes[path]
+                del self._sizes[file.path]
                 self._begin()
 
     def _begin(self) -> None:
@@ -62,7 +62,7 @@ class _ReadAhead(SnapshotStore):
             self._waiting.popleft()
             if file.path not in self._sizes:
                 self._sizes[file.path] = file.bytes
-                self._begun[file.path] = _pool().submit(self._store.read, file.path)
+                self._begun[file.path] = _pool().submit(self._store.bytes_of, file, "the store")
 
 
 @lru_cache(1)

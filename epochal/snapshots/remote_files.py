@@ -48,6 +48,10 @@ class RemoteFiles(ABC):
         """The bytes of each range (offset, number of bytes); fewer if the file ends earlier."""
 
     @abstractmethod
+    def read_from(self, path: str, offset: int) -> bytes:
+        """The bytes of a file from an offset up to its end."""
+
+    @abstractmethod
     def open(self, path: str, size: int) -> Any:
         """A file of ``size`` bytes for reading in parts."""
 

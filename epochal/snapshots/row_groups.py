@@ -7,14 +7,12 @@ reads no files. Several threads read small files concurrently.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from threading import Lock
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +21,7 @@ import pyarrow.parquet as pq
 
 from epochal.errors import FileCorrupt
 from epochal.snapshots.delta import bounds_of_row_groups, described
+from epochal.snapshots.immutable_cache import SizedCache
 from epochal.snapshots.layout import check_format
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
@@ -38,7 +37,6 @@ SMALL_BYTES = 256 << 10
 
 Input = TypeVar("Input")
 Output = TypeVar("Output")
-Cached = TypeVar("Cached")
 Groups = npt.NDArray[np.int32]
 
 
@@ -69,41 +67,6 @@ class RowGroup:
         while after < end and _python(self.keys[after]).startswith(beginning):
             after += 1
         return self.rows.slice(start, after - start)
-
-
-class SizedCache(Generic[Cached]):
-    """Cache of immutable values with a size limit; the least recently used are removed first. Thread-safe."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit = limit_bytes
-        self._size = 0
-        self._entries: OrderedDict[Hashable, tuple[Cached, int]] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, key: Hashable) -> Cached | None:
-        with self._lock:
-            found = self._entries.get(key)
-            if found is None:
-                return None
-            self._entries.move_to_end(key)
-            return found[0]
-
-    def put(self, key: Hashable, value: Cached, size: int) -> None:
-        """Add ``value`` of ``size`` bytes, unless it is larger than a quarter of the limit."""
-        if size > self._limit // 4:
-            return
-        with self._lock:
-            before = self._entries.pop(key, None)
-            self._size += size - (before[1] if before is not None else 0)
-            self._entries[key] = (value, size)
-            while self._size > self._limit:
-                _, (_, gone) = self._entries.popitem(last=False)
-                self._size -= gone
-
-    def clear(self) -> None:
-        with self._lock:
-            self._entries.clear()
-            self._size = 0
 
 
 _footers: SizedCache[_Footer] = SizedCache(_FOOTER_BYTES)

@@ -16,8 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from epochal.snapshots.immutable_cache import SizedCache
 from epochal.snapshots.reader import SnapshotReader, TableSearch
-from epochal.snapshots.row_groups import Groups, SizedCache
+from epochal.snapshots.row_groups import Groups
 from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
 

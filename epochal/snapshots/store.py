@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import fsspec
@@ -21,8 +19,10 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.errors import FileCorrupt, FileMissing, SnapshotError
 from epochal.snapshots import layout, object_store
 from epochal.snapshots.fsspec_files import fsspec_files
-from epochal.snapshots.local_files import Unequal, copy_whole, held_in_place, read_ranges, write_durably
+from epochal.snapshots.immutable_cache import SizedCache
+from epochal.snapshots.local_files import held_in_place, read_ranges, write_durably
 from epochal.snapshots.manifest import FileReference, Manifest
+from epochal.snapshots.packs import Pack
 from epochal.snapshots.remote_files import Data, RemoteFile, RemoteFiles
 from epochal.snapshots.storage_errors import storage_errors, store_errors
 from epochal.store_variables import is_object_store
@@ -32,11 +32,12 @@ _LONGEST_REASON = 500
 _HASHED_BESIDE_BYTES = 1 << 20
 """Minimum size of files whose checksum is computed in parallel with writing."""
 _TRIES = 10
-Copy = Callable[[str, str | None], tuple[int, str]]
-"""Copies a file (path, expected sha256 or ``None``). Returns its size and sha256. Raises ``FileMissing`` and
-``FileCorrupt`` of the source, and errors of writing."""
-_manifests: OrderedDict[str, Manifest] = OrderedDict()
-_manifests_lock = Lock()
+_PACKS_BYTES = 32 << 20
+_READ_WHOLE_BYTES = 256 << 10
+"""Maximum size of the files of a pack that are read together with the manifest: one request serves its readers."""
+_manifests: SizedCache[Manifest] = SizedCache(_MANIFESTS_KEPT)
+_packs: SizedCache[bytes] = SizedCache(_PACKS_BYTES)
+"""Files of packs of remote stores, by location."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,11 @@ class SnapshotStore:
     def is_near(self) -> bool:
         """True for a local file system, with fast opens."""
         return self._root is not None
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of a local store."""
+        return self._root
 
     @property
     def real_folder(self) -> Path | None:
@@ -122,50 +128,6 @@ class SnapshotStore:
                 if not more:
                     raise
 
-    def copy_some(self, source: SnapshotStore, copies: Callable[[Copy], None]) -> None:
-        """Copy many files of another store. ``copies`` copies each file atomically, possibly from several threads; all
-        files are durable when this returns."""
-        if self._root is None or source._root is None:
-            copies(lambda path, sha256: self._copy(source, path, sha256))
-            return
-        copies(lambda path, sha256: self._copy_near(source, path, sha256))
-        os.sync()  # one sync instead of two per file
-
-    def _copy(self, source: SnapshotStore, path: str, sha256: str | None) -> tuple[int, str]:
-        data = source.read(path)
-        found = hashlib.sha256(data).hexdigest()
-        if sha256 not in (None, found):
-            raise source._unequal(path)
-        self.write(path, data)
-        return len(data), found
-
-    def _copy_near(self, source: SnapshotStore, path: str, sha256: str | None) -> tuple[int, str]:
-        assert self._root is not None
-        with (
-            storage_errors(self.location(path)),
-            source._opened(path) as descriptor,
-            held_in_place(self._root, self._root / path, make=True, durable=False) as held,
-        ):
-            try:
-                return copy_whole(descriptor, held, sha256)
-            except Unequal:
-                raise source._unequal(path) from None
-
-    @contextmanager
-    def _opened(self, path: str) -> Iterator[int]:
-        assert self._root is not None
-        try:
-            descriptor = os.open(self._root / path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise self._missing(path, "the store") from None
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-
-    def _unequal(self, path: str) -> FileCorrupt:
-        return FileCorrupt(f"{self.location(path)} does not have the checksum recorded for it.")
-
     def write_file(self, path: str, data: Data, rows: int) -> FileReference:
         """Write a file that a manifest will name."""
         size = memoryview(data).nbytes
@@ -193,25 +155,41 @@ class SnapshotStore:
     def read_file(self, file: FileReference, of: str) -> bytes:
         """Bytes of a file, checked. ``of``: owner of the file, for messages. Raises ``FileMissing``,
         ``FileCorrupt``."""
-        data = self.read(file.path, of)
-        self._check(file.path, data, file.sha256, of)
+        data = self.bytes_of(file, of)
+        self._check(self.place_of(file), data, file.sha256, of)
         return data
+
+    def bytes_of(self, file: FileReference, of: str) -> bytes:
+        """Like :meth:`read_file`, unchecked."""
+        return self.read(file.path, of) if file.within is None else self.read_ranges(file, [(0, file.bytes)], of)[0]
 
     def read_ranges(self, file: FileReference, ranges: Sequence[tuple[int, int]], of: str) -> list[bytes]:
         """Parts of a file, unchecked: the bytes of each range (offset, size). Raises ``FileMissing``, and
         ``FileCorrupt`` if the file is shorter."""
-        with self._reading(file.path, of):
-            if self._root is not None:
-                parts = read_ranges(self._root / file.path, ranges)
-            else:
-                with self._remote(file.path, "read") as files:
-                    parts = files.read_ranges(file.path, ranges)
+        path, first = file.stored_in, 0 if file.within is None else file.within.offset
+        shifted = [(first + offset, size) for offset, size in ranges]
+        pack = None if file.within is None else _packs.get(self.location(path))
+        if pack is not None:
+            parts = [pack[offset : offset + size] for offset, size in shifted]
+        else:
+            with self._reading(path, of):
+                if self._root is not None:
+                    parts = read_ranges(self._root / path, shifted)
+                else:
+                    with self._remote(path, "read") as files:
+                        parts = files.read_ranges(path, shifted)
         if any(len(part) != size for part, (_, size) in zip(parts, ranges, strict=True)):
             raise self._of_another_size(file, of)
         return parts
 
+    def place_of(self, file: FileReference) -> str:
+        """The location of a file, for messages; for a small file also that of its pack."""
+        return self.location(file.path) + ("" if file.within is None else f" in {self.location(file.within.path)}")
+
     def open(self, file: FileReference, of: str) -> Any:
         """The file for reading in parts, its size checked: for Parquet, which has a checksum in each page."""
+        if file.within is not None:
+            return pa.BufferReader(self.bytes_of(file, of))
         if self.size(file.path, of) != file.bytes:
             raise self._of_another_size(file, of)
         with self._reading(file.path, of):
@@ -292,10 +270,16 @@ class SnapshotStore:
             with self._remote(folder, "deleted") as files:
                 files.remove_empty_folder(folder)
 
-    def write_manifest(self, manifest: Manifest) -> ManifestReference:
-        """Write a manifest under a new name. The decision is made in the catalog, not here."""
+    def write_manifest(self, manifest: Manifest, pack: Pack | None = None) -> ManifestReference:
+        """Write a manifest under a new name, or together with the files of a pack. The decision is made in the catalog,
+        not here."""
         path, data = layout.manifest(manifest.key, manifest.attempt), manifest.encode()
-        self.write(path, data)
+        if pack is None:
+            self.write(path, data)
+        else:
+            path, beginning = pack.path, pack.beginning
+            self.write(path, beginning + data)
+            self._remember_pack(path, beginning)
         reference = ManifestReference(
             branch=manifest.branch, epoch=manifest.epoch, path=path, sha256=hashlib.sha256(data).hexdigest()
         )
@@ -304,12 +288,11 @@ class SnapshotStore:
 
     def read_manifest(self, reference: ManifestReference) -> Manifest:
         """The manifest of a reference, checked. Manifests are cached, since they never change."""
-        with _manifests_lock:
-            manifest = _manifests.get(reference.sha256)
+        manifest = _manifests.get(reference.sha256)
         if manifest is None:
             of = f"snapshot {reference.key}"
-            data = self.read(reference.path, of)
-            self._check(reference.path, data, reference.sha256, of)
+            data = self.manifest_bytes(reference.path, of)
+            self._check(self.location(reference.path), data, reference.sha256, of)
             try:
                 manifest = Manifest.decode(data, self.location(reference.path))
             except ValueError as error:
@@ -326,19 +309,33 @@ class SnapshotStore:
         self.check_bounds(reference, manifest)
         return manifest
 
+    def manifest_bytes(self, path: str, of: str = "the store") -> bytes:
+        """Bytes of a manifest, unchecked; empty if its file is a pack without a manifest. Raises ``FileMissing``."""
+        offset = layout.manifest_offset(path)
+        if self._root is not None or offset <= _READ_WHOLE_BYTES:
+            data = self.read(path, of)
+            self._remember_pack(path, data[:offset])
+            return data[offset:]
+        with self._reading(path, of), self._remote(path, "read") as files:
+            return files.read_from(path, offset)
+
+    def _remember_pack(self, path: str, beginning: bytes) -> None:
+        if self._root is None and beginning:
+            _packs.put(self.location(path), beginning, len(beginning))
+
     def check_bounds(self, reference: ManifestReference, manifest: Manifest) -> None:
         """Raise ``FileCorrupt`` if a manifest names a file that it may not name. A plain store has no limits."""
 
-    def _check(self, path: str, data: bytes, sha256: str, of: str) -> None:
+    def _check(self, location: str, data: bytes, sha256: str, of: str) -> None:
         if hashlib.sha256(data).hexdigest() != sha256:
             raise FileCorrupt(
-                f"{self.location(path)}, of {of}, does not have the checksum recorded for it (sha256 {sha256}). "
+                f"{location}, of {of}, does not have the checksum recorded for it (sha256 {sha256}). "
                 "Restore the file from a copy, or start from a snapshot that does not need it."
             )
 
     def _of_another_size(self, file: FileReference, of: str) -> FileCorrupt:
         return FileCorrupt(
-            f"{self.location(file.path)}, of {of}, does not have the {file.bytes} bytes that its manifest names."
+            f"{self.place_of(file)}, of {of}, does not have the {file.bytes} bytes that its manifest names."
         )
 
     def _missing(self, path: str, of: str) -> FileMissing:
@@ -389,12 +386,8 @@ def _remote_files(url: str) -> RemoteFiles:
 
 def remembered(sha256: str) -> Manifest | None:
     """Cached manifest with this checksum, or ``None``."""
-    with _manifests_lock:
-        return _manifests.get(sha256)
+    return _manifests.get(sha256)
 
 
 def _remember(sha256: str, manifest: Manifest) -> None:
-    with _manifests_lock:
-        _manifests[sha256] = manifest
-        while len(_manifests) > _MANIFESTS_KEPT:
-            _manifests.popitem(last=False)
+    _manifests.put(sha256, manifest, 1)

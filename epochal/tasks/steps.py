@@ -6,9 +6,11 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 from epochal.contracts.handle import Handle
 from epochal.contracts.measurements import TaskStep, Work
@@ -17,23 +19,44 @@ from epochal.faults import declare
 OPENED = declare("T1.opened", "a task has its view of the parent epoch and an open transaction")
 PROCESSED = declare("T2.processed", "a task has processed all its rows; nothing is durable")
 BEFORE_PRE_COMMIT = declare("T3.before-pre-commit", "a task has yielded its output and is about to pre-commit")
-PRE_COMMITTED = declare("T3.pre-committed", "a task's writes are durable, its handle has not been passed to Spark")
+PRE_COMMITTED = declare("T3.pre-committed", "a task's pre-commit is complete, its handle has not been passed to Spark")
+
+
+class TaskRun(NamedTuple):
+    """A run of a task by Spark. ``attempt``: 0 for the first run in an attempt of its stage."""
+
+    stage: int
+    attempt: int
+
+    @classmethod
+    def current(cls) -> TaskRun | None:
+        """The run in which this code runs; ``None`` outside Spark."""
+        context = TaskContext.get()
+        return None if context is None else cls(context.stageId(), context.attemptNumber())
 
 
 class TaskAnswer(NamedTuple):
     """The handle of a task. ``seconds``: the duration of each step, if measured. ``work``: work of a subtask of an
-    operator."""
+    operator. ``ran``: the run of the task, if Spark ran it."""
 
     handle: Handle
     seconds: dict[TaskStep, float]
     work: Work | None = None
+    ran: TaskRun | None = None
 
     @classmethod
     def decode(cls, data: bytes) -> TaskAnswer:
-        _, _, text = data.partition(b"\n")
+        """The first line is the handle, the second one the other members, as JSON; the files of the handle follow."""
+        _, _, rest = data.partition(b"\n")
+        text, _, files = rest.partition(b"\n")
         measured = json.loads(text) if text else {}
-        work = measured.pop("work", None)
-        return cls(Handle.decode(data), measured, None if work is None else Work(*work))
+        work, ran, sizes = (measured.pop(name, None) for name in ("work", "ran", "files"))
+        handle = Handle.decode(data)
+        if sizes:
+            offsets = accumulate(sizes.values(), initial=0)
+            carried = {path: files[at : at + size] for (path, size), at in zip(sizes.items(), offsets, strict=False)}
+            handle = handle.model_copy(update={"carried": carried})
+        return cls(handle, measured, None if work is None else Work(*work), None if ran is None else TaskRun(*ran))
 
 
 def works_of(answers: Iterable[TaskAnswer]) -> dict[tuple[str, int], Work]:
@@ -85,7 +108,17 @@ class StepClock:
 
     def answer(self, handle: Handle, work: Work | None = None) -> bytes:
         """The bytes that :meth:`TaskAnswer.decode` reads."""
-        measured: dict[str, float | Work] = {step: seconds for step, seconds in self._seconds.items()}  # noqa: C416
+        members: dict[str, Any] = {step: seconds for step, seconds in self._seconds.items()}  # noqa: C416
+        ran = TaskRun.current()
         if work is not None:
-            measured["work"] = work
-        return handle.encode() + b"\n" + json.dumps(measured, separators=(",", ":")).encode()
+            members["work"] = work
+        if ran is not None:
+            members["ran"] = ran
+        if handle.carried:
+            members["files"] = {path: len(data) for path, data in handle.carried.items()}
+        lines = [
+            handle.encode(),
+            json.dumps(members, separators=(",", ":")).encode(),
+            b"".join(handle.carried.values()),
+        ]
+        return b"\n".join(lines)

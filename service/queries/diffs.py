@@ -22,7 +22,7 @@ from epochal.snapshots.difference import TableDifference, table_difference
 from epochal.snapshots.lineage import Route, find_route
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.reader import SnapshotReader
-from epochal.snapshots.row_groups import SizedCache
+from epochal.snapshots.immutable_cache import SizedCache
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable

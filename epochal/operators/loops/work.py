@@ -17,11 +17,12 @@ from epochal.snapshots import layout
 from epochal.snapshots.in_flight import files_of, payload_of
 from epochal.snapshots.manifest import FileInFlight, FileReference
 from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.task_files import TaskFiles
 from epochal.state.types import with_spark_types
 
 FILE_BYTES = 64 << 20
 """The approximate size of the records that a task buffers before it writes a file."""
-RECORDS_DURABLE = declare("T3.loop.records-durable", "records of a loop are durable; no handle names them yet")
+RECORDS_DURABLE = declare("T3.loop.records-durable", "records of a loop are complete; no handle names them yet")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class LoopTail(SinkBackend):
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         for handle in handles:
             for part in files_of(handle):
-                self.store.delete(part.file.path)
+                if part.file.within is None and part.file.path not in handle.carried:
+                    self.store.delete(part.file.path)
 
     def recover(self, epoch: EpochScope) -> None:
         """Without effect: no other system has files of this loop."""
@@ -80,6 +82,9 @@ class _Records(SinkTransaction):
     _batches: list[pa.RecordBatch] = field(default_factory=list)
     _bytes: int = 0
 
+    def __post_init__(self) -> None:
+        self._task_files = TaskFiles(self.tail.store)
+
     def write(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
@@ -96,15 +101,12 @@ class _Records(SinkTransaction):
             rows=sum(file.rows for file in self._files),
             bytes=sum(file.bytes for file in self._files),
             payload=payload_of(self._files),
+            carried=self._task_files.carried,
         )
 
     def discard(self) -> None:
         self._batches = []
-        for file in self._files:
-            try:
-                self.tail.store.delete(file.path)
-            except Exception:  # noqa: BLE001  discard must not raise: the sweep deletes the remaining files
-                return
+        self._task_files.discard()
 
     def _end_file(self) -> None:
         if not self._batches:
@@ -113,7 +115,7 @@ class _Records(SinkTransaction):
         buffer = pa.BufferOutputStream()
         pq.write_table(rows, buffer, compression="zstd", compression_level=1)
         path = layout.records_of_loop(self.task.epoch.key, self.tail.name, self.task.subtask)
-        self._files.append(self.tail.store.write_file(path, buffer.getvalue(), rows.num_rows))
+        self._files.append(self._task_files.write_file(path, buffer.getvalue(), rows.num_rows))
         self._batches, self._bytes = [], 0
         RECORDS_DURABLE.hit(self.task.epoch.epoch)
 
@@ -129,7 +131,7 @@ def read_records(
     for part in parts:
         rows = pq.read_table(pa.BufferReader(store.read_file(part.file, of)))
         if rows.num_rows != part.file.rows:
-            raise FileCorrupt(f"{store.location(part.file.path)}, of {of}, holds {rows.num_rows} rows.")
+            raise FileCorrupt(f"{store.place_of(part.file)}, of {of}, holds {rows.num_rows} rows.")
         yield _with_columns(loop, rows.slice(part.first, part.rows), record)
 
 

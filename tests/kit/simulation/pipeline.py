@@ -240,7 +240,8 @@ class SimulatedState(StateBackend):
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         for handle in handles:
             for delta in self.deltas(handle):
-                self._store.delete(delta.file.path)
+                if delta.file.path not in handle.carried:
+                    self._store.delete(delta.file.path)
 
     def recover(self, epoch: EpochScope) -> None:
         pass

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from epochal.contracts.conditions import Due
 from epochal.contracts.handle import Handle
 from epochal.contracts.source import Slice
@@ -16,6 +18,7 @@ from epochal.errors import EpochAborted
 from epochal.snapshots import layout
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
+from epochal.snapshots.task_files import TaskFiles
 from epochal.state.table import StateTable
 from epochal.state.watermarks import WHOLE
 from tests.kit.simulation.pipeline import (
@@ -68,9 +71,11 @@ class SimulatedRunner(EpochRunner):
             read_waiting(self._world.store, links[REMINDERS.id], REMINDERS),
             read_waiting(self._world.store, links[ALARMS.id], ALARMS),
         )
-        operators, sinks = [], []
+        operators, sinks, repeated = [], [], False
         for subtask in range(PARALLELISM):
-            for _ in range(self._chance.choice([1, 1, 1, 2])):
+            runs = self._chance.choice([1, 1, 1, 2])
+            repeated |= runs > 1
+            for _ in range(runs):
                 handle, found, output = self._subtask(plan, subtask, events, outside, parent)
                 sink = self._sink.stage(plan.scope, subtask, output)
                 tail = self._tail.stage(subtask, found.in_flight)
@@ -83,7 +88,13 @@ class SimulatedRunner(EpochRunner):
         time = ObservedTime({TIME: {WHOLE: outside.latest}}, late={OPERATOR: len(outside.late)})
         rows_in = len(events) + len(outside.late)
         return Answers(
-            {OPERATOR: operators}, sinks, frozenset(), partitions=range(2 * PARALLELISM), rows_in=rows_in, time=time
+            {OPERATOR: operators},
+            sinks,
+            frozenset(),
+            partitions=range(2 * PARALLELISM),
+            rows_in=rows_in,
+            time=time,
+            repeated=lambda: repeated,
         )
 
     def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:
@@ -99,9 +110,12 @@ class SimulatedRunner(EpochRunner):
         fire = conditions.watermarks(OPERATOR).fire
         changed, alarmed = alarms_after(alarms, _of_subtask(subtask, outside.alarms), fire)
         late = [(key, LATE) for key, _ in outside.late if key % PARALLELISM == subtask]
-        deltas = self._deltas(plan, subtask, TABLE, sorted(found.totals.items()))
-        deltas += self._deltas(plan, subtask, REMINDERS, sorted(found.reminders.items()))
-        deltas += self._deltas(plan, subtask, ALARMS, sorted(changed.items()))
+        # A separate generator, so that the sizes do not change the faults of a seed.
+        sizes = random.Random(f"{plan.scope.key} {plan.scope.attempt} {subtask}")
+        files = TaskFiles(self._world.store, sizes.choice([0, 100, 10_000]))
+        deltas = self._deltas(files, plan, subtask, TABLE, sorted(found.totals.items()))
+        deltas += self._deltas(files, plan, subtask, REMINDERS, sorted(found.reminders.items()))
+        deltas += self._deltas(files, plan, subtask, ALARMS, sorted(changed.items()))
         due = Due(
             processing=min(left(reminders, found.reminders).values(), default=None),
             event=min(left(alarms, changed).values(), default=None),
@@ -112,16 +126,19 @@ class SimulatedRunner(EpochRunner):
             rows=len(found.totals),
             bytes=0,
             payload={"deltas": [delta.model_dump() for delta in deltas]},
+            carried=files.carried,
             due=None if due.nothing else due,
             dropped_timers=found.dropped,
         )
         return handle, found, [*found.output, *alarmed, *late]
 
-    def _deltas(self, plan: EpochPlan, subtask: int, table: StateTable, rows: Sequence[Any]) -> list[DeltaFile]:
+    def _deltas(
+        self, files: TaskFiles, plan: EpochPlan, subtask: int, table: StateTable, rows: Sequence[Any]
+    ) -> list[DeltaFile]:
         if not rows:
             return []
         path = layout.delta(plan.scope.key, table.id, subtask)
-        file = self._world.store.write_file(path, json.dumps(rows).encode(), len(rows))
+        file = files.write_file(path, pa.py_buffer(json.dumps(rows).encode()), len(rows))
         return [DeltaFile(table=table.id, subtask=subtask, parallelism=PARALLELISM, file=file)]
 
 

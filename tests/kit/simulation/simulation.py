@@ -298,8 +298,8 @@ def leftovers(world: World) -> list[str]:
     for record in world.catalog.decided:
         if record.manifest is not None:
             manifest = world.store.read_manifest(record.manifest)
-            referenced |= {record.manifest.path, *(delta.file.path for delta in manifest.deltas)}
-            referenced |= {manifest.queries.path} if manifest.queries is not None else set()
+            referenced |= {record.manifest.path, *(delta.file.stored_in for delta in manifest.deltas)}
+            referenced |= {manifest.queries.stored_in} if manifest.queries is not None else set()
     orphans = [path for path in world.store.list(world.catalog.branch) if path not in referenced]
     return orphans + [f"staged {unique}" for unique in world.target.staged]
 
