@@ -26,7 +26,8 @@ class TaskFiles:
         """Small files by path, for ``Handle.carried``."""
 
     def write_file(self, path: str, data: pa.Buffer, rows: int) -> FileReference:
-        """Add a file to the handle, or write it. Raises ``StorageFull`` or ``SnapshotError`` when a large file cannot be written."""
+        """Add a file to the handle, or write it. Raises ``StorageFull`` or ``SnapshotError`` when a large file cannot
+        be written."""
         if self._carried_bytes + data.size > self._most:
             self._written.append(self._store.write_file(path, data, rows))
             return self._written[-1]
