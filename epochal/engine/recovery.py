@@ -160,7 +160,7 @@ class Recovery:
         if decided is None:
             return set()
         queries = self.store.read_manifest(decided).queries
-        return {decided.path} | ({queries.path} if queries is not None else set())
+        return {decided.path} | ({queries.stored_in} if queries is not None else set())
 
     def _decided_since_bases(self, point: RecoveryPoint) -> dict[int, ManifestReference]:
         """Decided epochs of this branch back to the last bases; R2 has just read their manifests."""

@@ -16,6 +16,7 @@ from epochal.errors import FileCorrupt, FileMissing
 from epochal.faults import FaultPoint
 from epochal.snapshots.backup_format import BackupFile
 from epochal.snapshots.local_files import Unequal, copy_whole, held_in_place
+from epochal.snapshots.references import NeededFile, NeededPart
 from epochal.snapshots.storage_errors import storage_errors
 from epochal.snapshots.store import SnapshotStore
 
@@ -28,13 +29,18 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class ToCopy:
-    """A file to copy. ``sha256``, ``bytes``: if known. ``may_vanish``: its owner may delete it at any time, and it is
-    then no longer needed."""
+    """A file to copy. ``sha256``, ``bytes``: if known. ``parts``: needed parts of a pack. ``may_vanish``: its owner may
+    delete it at any time, and it is then no longer needed."""
 
     path: str
     sha256: str | None = None
     bytes: int | None = None
     may_vanish: bool = False
+    parts: tuple[NeededPart, ...] = ()
+
+    @classmethod
+    def of(cls, file: NeededFile) -> ToCopy:
+        return cls(file.path, file.sha256, file.bytes, parts=file.parts)
 
 
 @dataclass(frozen=True)
@@ -107,14 +113,14 @@ def _copy_some(source: SnapshotStore, target: SnapshotStore, copies: Callable[[_
     if folder is None or source_folder is None:
         copies(lambda file: _copy(source, target, file))
         return
-    copies(lambda file: _copy_near(source, folder, file))
+    copies(lambda file: _copy(source, target, file) if file.parts else _copy_near(source, folder, file))
     os.sync()  # one sync instead of two per file
 
 
 def _copy(source: SnapshotStore, target: SnapshotStore, file: ToCopy) -> tuple[int, str]:
     data = source.read(file.path)
     found = hashlib.sha256(data).hexdigest()
-    if file.sha256 not in (None, found):
+    if file.sha256 not in (None, found) or not all(part.is_in(data) for part in file.parts):
         raise _unequal(source, file.path)
     target.write(file.path, data)
     return len(data), found

@@ -32,7 +32,9 @@ def discover(store: SnapshotStore) -> Discovery:
         place = layout.place_of(path)
         if place is None or place.kind != "manifest" or not place.finished:
             continue
-        data = store.read(path)
+        data = store.manifest_bytes(path)
+        if not data:
+            continue  # a pack without a manifest
         try:
             manifest = Manifest.decode(data, store.location(path))
         except ValueError:

@@ -25,7 +25,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.lineage import history
 from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.reader import SnapshotReader
-from epochal.snapshots.row_groups import column_names, concurrently
+from epochal.snapshots.row_groups import column_names, concurrently, read_rows
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.json_form import from_json, variant_text
 from epochal.state.table import Column, Quotient, Shown, StateTable
@@ -112,9 +112,9 @@ def _newest(store: SnapshotStore, branch: str) -> ManifestReference:
     )
     if not by_epoch:
         raise NotFound(f"Store {store.url} has no snapshot of branch {branch!r}.")
-    # Of several manifests of one epoch only the last attempt's can be decided.
-    path = max(by_epoch[max(by_epoch)], key=_attempt)
-    data = store.read(path)
+    # Of several manifests of one epoch only the last attempt's can be decided. A pack of an import has no manifest.
+    newest = sorted(by_epoch[max(by_epoch)], key=_attempt, reverse=True)
+    path, data = next((path, data) for path in newest if (data := store.manifest_bytes(path)))
     sha256 = hashlib.sha256(data).hexdigest()
     epoch = Manifest.decode(data, store.location(path)).epoch
     return ManifestReference(branch=branch, epoch=epoch, path=path, sha256=sha256)
@@ -161,8 +161,10 @@ def _read(
     columns = (*table.full_key, *table.value)
     if delta:
         columns = (Column(name=_OPERATION, type="string"), *columns)
-    frames = []
-    for absent, some in _by_absent_columns(store, table, files).items():
+    packed = [file for file in files if file.within is not None]
+    frames = [_of_packs(spark, store, table, packed, columns)] if packed else []
+    apart = [file for file in files if file.within is None]
+    for absent, some in _by_absent_columns(store, table, apart).items():
         paths = [store.location(file.path) for file in some]
         frame = spark.read.schema(_ddl(columns)).parquet(*paths)
         for column in table.value:
@@ -174,6 +176,26 @@ def _read(
         else:
             frames.append(frame.withColumn(_OPERATION, F.lit("put")).withColumn(_EPOCH, F.lit(_OLDEST).cast("bigint")))
     return frames
+
+
+def _of_packs(
+    spark: SparkSession,
+    store: SnapshotStore,
+    table: StateTable,
+    files: Sequence[FileReference],
+    columns: Sequence[Column],
+) -> DataFrame:
+    """Rows of small deltas, which Spark cannot read from packs: this process reads them."""
+
+    def read(file: FileReference) -> pa.Table:
+        place = layout.place_of(file.path)
+        assert place is not None  # a delta's name, made by this package
+        rows = read_rows(store, table, file, None).select([column.name for column in columns])
+        return rows.append_column(_EPOCH, pa.repeat(pa.scalar(place.epoch, pa.int64()), rows.num_rows))
+
+    rows = pa.concat_tables(concurrently(read, files))
+    frame = spark.createDataFrame(rows)
+    return frame.select(*(F.col(quoted(column.name)).cast(column.type) for column in columns), _EPOCH)
 
 
 def _literal(value: Any, type: str) -> SparkColumn:

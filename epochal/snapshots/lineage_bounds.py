@@ -19,7 +19,7 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import ForeignFile
 from epochal.snapshots import layout
-from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.store import SnapshotStore
 
 _CHECKED_KEPT = 10_000
@@ -96,13 +96,15 @@ class LineageStore(SnapshotStore):
                 raise self._foreign(reference, parent.path)
         own = f"{layout.deltas(manifest.key)}/"
         for delta in manifest.deltas:
-            if not delta.file.path.startswith(own):
+            if not delta.file.path.startswith(own) or not _may_lie_in(delta.file, manifest.key):
                 raise self._foreign(reference, delta.file.path)
         for file in (*(base.file for base in manifest.bases), *manifest.in_force):
             place = layout.place_of(file.path)
             kept = place is not None and place.kind in _KEPT_KINDS and place.finished
             if place is None or not kept or not self._may_name(lineage, place.branch, place.epoch):
                 raise self._foreign(reference, file.path)
+            if not _may_lie_in(file, EpochKey(place.branch, place.epoch)):
+                raise self._foreign(reference, file.stored_in)
 
     def _may_name(self, lineage: Lineage, branch: str, epoch: int) -> bool:
         """True if a file of this branch and epoch may be named. Files of unknown branches may be named, since an import
@@ -119,3 +121,11 @@ class LineageStore(SnapshotStore):
             f"The manifest of snapshot {reference.key} ({self.location(reference.path)}) names {path}, which is not in "
             "its lineage. The manifest was not written by a driver of Epochal. Continue from another snapshot."
         )
+
+
+def _may_lie_in(file: FileReference, key: EpochKey) -> bool:
+    """True if a file of an epoch lies in a pack of the same epoch, or in none."""
+    if file.within is None:
+        return True
+    place = layout.place_of(file.within.path)
+    return place is not None and place.kind == "manifest" and (place.branch, place.epoch) == (key.branch, key.epoch)

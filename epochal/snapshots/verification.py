@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from epochal.contracts.catalog import ManifestReference
-from epochal.contracts.identity import EpochKey
-from epochal.errors import EpochalError, ForeignFile, NewerFormat, SnapshotError, StoreUnavailable
+from epochal.contracts.identity import EpochKey, PackPlace
+from epochal.errors import EpochalError, FileMissing, ForeignFile, NewerFormat, SnapshotError, StoreUnavailable
 from epochal.faults import declare
 from epochal.snapshots import layout
 from epochal.snapshots.base_files import damaged_groups, encoded_base
@@ -76,6 +76,12 @@ class _Need:
     harms: set[EpochKey] = field(default_factory=set)
     base: BaseFile | None = None
     manifest: ManifestReference | None = None
+    within: PackPlace | None = None
+
+    @property
+    def stored_in(self) -> str:
+        """Path of the file that has the bytes."""
+        return self.path if self.within is None else self.within.path
 
 
 class Verification:
@@ -96,6 +102,8 @@ class Verification:
         self._needs: dict[str, _Need] = {}
         self._manifests: dict[ManifestReference, Manifest | None] = {}
         self._found: dict[str, tuple[Trouble, str]] = {}
+        self._pack = "", b""
+        """The pack that was read last: its path and bytes."""
 
     def run(self, *, repair: bool = False) -> Report:
         """Verify the store and, if ``repair`` is set, repair files. Raises ``SnapshotError`` when the store cannot be
@@ -115,17 +123,16 @@ class Verification:
         for root in self._roots:
             if root.key not in harmed:
                 intact[root.branch] = root.key
+        needed = {need.stored_in for need in self._needs.values()}
+        others = (file for path, file in files.items() if path not in needed)
         return Report(
             snapshots=len(self._roots),
-            files=len(self._needs),
-            bytes=sum(files[path].bytes for path in self._needs if path in files),
+            files=len(needed),
+            bytes=sum(files[path].bytes for path in needed if path in files),
             findings=findings,
-            unreferenced=tuple(file for path, file in files.items() if self._is_unreferenced(path)),
+            unreferenced=tuple(file for file in others if file.path.partition("/")[0] not in layout.OF_THE_CATALOG),
             intact=intact,
         )
-
-    def _is_unreferenced(self, path: str) -> bool:
-        return path not in self._needs and path.partition("/")[0] not in layout.OF_THE_CATALOG
 
     def _walk(self, root: ManifestReference) -> None:
         """Walk back as a reader of all state tables and a recovery do."""
@@ -159,7 +166,7 @@ class Verification:
 
     def _need_file(self, root: ManifestReference, file: FileReference) -> _Need:
         need = self._need(root, file.path, file.sha256)
-        need.bytes = file.bytes
+        need.bytes, need.within = file.bytes, file.within
         return need
 
     def _need(self, root: ManifestReference, path: str, sha256: str) -> _Need:
@@ -175,7 +182,7 @@ class Verification:
 
     def _read_manifest(self, reference: ManifestReference) -> Manifest | None:
         try:
-            data = self._store.read(reference.path, f"snapshot {reference.key}")
+            data = self._store.manifest_bytes(reference.path, f"snapshot {reference.key}")
             if hashlib.sha256(data).hexdigest() != reference.sha256:
                 self._found[reference.path] = (Trouble.CORRUPT, "the checksum differs from the recorded one")
                 return None
@@ -196,19 +203,30 @@ class Verification:
         return None
 
     def _check(self, need: _Need, files: Mapping[str, StoredFile]) -> None:
-        file = files.get(need.path)
+        file = files.get(need.stored_in)
         if file is None:
-            self._found[need.path] = (Trouble.MISSING, "it is not in the store")
-        elif need.bytes is not None and file.bytes != need.bytes:
+            where = "the store" if need.within is None else f"the store: its pack {need.within.path} is missing"
+            self._found[need.path] = (Trouble.MISSING, f"it is not in {where}")
+        elif need.within is None and need.bytes is not None and file.bytes != need.bytes:
             self._found[need.path] = (Trouble.CORRUPT, f"{file.bytes} bytes instead of {need.bytes}")
+        elif need.within is not None and file.bytes < need.within.offset + (need.bytes or 0):
+            self._found[need.path] = (Trouble.CORRUPT, f"its pack {need.within.path} is truncated")
         elif not self._quick and need.manifest is None:
             try:
-                data = self._store.read(need.path)
+                data = self._data(need)
             except SnapshotError as error:
                 self._found[need.path] = (Trouble.MISSING, error.message)
             else:
                 if hashlib.sha256(data).hexdigest() != need.sha256:
                     self._found[need.path] = (Trouble.CORRUPT, _damage(need, data))
+
+    def _data(self, need: _Need) -> bytes:
+        if need.within is None:
+            return self._store.read(need.path)
+        path, offset = need.within.path, need.within.offset
+        if self._pack[0] != path:
+            self._pack = path, self._store.read(path)
+        return self._pack[1][offset : offset + (need.bytes or 0)]
 
     def _repair(self) -> set[str]:
         """Manifests first: a base is rebuilt from what they name."""
@@ -218,10 +236,18 @@ class Verification:
             need = self._needs[path]
             data = _manifest_again(need) if need.manifest is not None else self._base_again(need)
             if data is not None and hashlib.sha256(data).hexdigest() == need.sha256:
-                self._store.write(path, data)
+                self._store.write(path, self._before_manifest(path) + data)
                 repaired.add(path)
                 V1_REPAIRED.hit()
         return repaired
+
+    def _before_manifest(self, path: str) -> bytes:
+        """The files of a pack whose manifest is damaged; damaged and missing ones are other findings."""
+        offset = layout.manifest_offset(path)
+        try:
+            return self._store.read(path)[:offset].ljust(offset, b"\0") if offset else b""
+        except FileMissing:
+            return bytes(offset)
 
     def _base_again(self, need: _Need) -> bytes | None:
         """The base encoded again from the previous base and the deltas between. ``None`` when the snapshot at which it

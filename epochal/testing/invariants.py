@@ -135,8 +135,8 @@ def orphans(history: History) -> list[str]:
     branches = {record.branch for record in history.epochs}
     for reference, manifest in history.snapshots:
         named.add(reference.path)
-        named |= {delta.file.path for delta in manifest.deltas} | {base.file.path for base in manifest.bases}
-        named |= {manifest.queries.path} if manifest.queries is not None else set()
+        named |= {delta.file.stored_in for delta in manifest.deltas} | {base.file.path for base in manifest.bases}
+        named |= {manifest.queries.stored_in} if manifest.queries is not None else set()
     lost = [path for branch in sorted(branches) for path in history.store.list(branch) if path not in named]
     return [f"{path} is named by no manifest" for path in lost] + [
         f"{path} was left in the folder of sink {sink}"

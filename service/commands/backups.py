@@ -142,7 +142,7 @@ class BackupService:
         needed, problems = self._needed(claim, described)
         logs = [ToCopy(path, may_vanish=True) for path in (*self._logs(described.prepared), *described.logs)]
         code = [ToCopy(file.path, file.sha256, file.bytes) for file in described.artifacts]
-        files = [*(ToCopy(file.path, file.sha256, file.bytes) for file in needed.values()), *code, *logs]
+        files = [*map(ToCopy.of, needed.values()), *code, *logs]
         copied = copy_all(
             self._store, backups.files, files, _known(backups, files, claim.progress), claim.progress, B2_COPIED
         )

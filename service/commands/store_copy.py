@@ -205,7 +205,7 @@ class StoreCopy:
             except SnapshotError as error:
                 problems.append(f"Snapshot {key} cannot be read: {error.message}")
             else:
-                needed.update((file.path, ToCopy(file.path, file.sha256, file.bytes)) for file in files.values())
+                needed.update((file.path, ToCopy.of(file)) for file in files.values())
             self._progress(f"{number} of {len(contents.kept)} snapshots read")
         _check_whole(problems, source)
         for named in contents.named.values():

@@ -52,7 +52,7 @@ def unknown_branches(store: SnapshotStore, known: set[str], paths: Sequence[str]
             continue
         seen.add(place.branch)
         try:
-            yield place.branch, Manifest.decode(store.read(path), path).application
+            yield place.branch, Manifest.decode(store.manifest_bytes(path), path).application
         except (SnapshotError, ValueError):
             continue
 
@@ -63,7 +63,7 @@ def _manifests(store: SnapshotStore, branch: str, above: int) -> Iterator[tuple[
         if place is None or place.kind != "manifest" or not place.finished or place.epoch <= above:
             continue
         try:
-            data = store.read(path)
+            data = store.manifest_bytes(path)
             manifest = Manifest.decode(data, path)
             if manifest.key != EpochKey(branch, place.epoch):
                 continue

@@ -86,7 +86,7 @@ def test_rollback_plan_reports_expired_epochs_as_uncounted(plane: Plane) -> None
 
 
 def test_rollback_skips_a_damaged_snapshot(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("epochal.snapshots.store._MANIFESTS_KEPT", 0)
+    monkeypatch.setattr("epochal.snapshots.store._manifests", SizedCache(0))
     driver = running(plane)
     stop(plane, driver)
     damaged = plane.get("/v1/applications/flights/snapshots/4")["reference"]["path"]
@@ -235,7 +235,7 @@ def test_invalid_input_is_refused(plane: Plane) -> None:
 
 
 def test_partly_deleted_snapshot_is_refused(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("epochal.snapshots.store._MANIFESTS_KEPT", 0)
+    monkeypatch.setattr("epochal.snapshots.store._manifests", SizedCache(0))
     driver = running(plane)
     stop(plane, driver)
     confirm = plan(plane, epoch=2)["confirm"]

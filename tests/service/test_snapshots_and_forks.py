@@ -67,7 +67,7 @@ def test_prepared_epoch_is_not_a_readable_snapshot(plane: Plane) -> None:
 
 
 def test_missing_manifest_is_named(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("epochal.snapshots.store._MANIFESTS_KEPT", 0)
+    monkeypatch.setattr("epochal.snapshots.store._manifests", SizedCache(0))
     driver = running(plane, epochs=1)
     assert driver.head is not None
     (Path(plane.settings.store_url) / driver.head.path).unlink()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from epochal.snapshots.row_groups import SizedCache
+from epochal.snapshots.immutable_cache import SizedCache
 
 
 def test_the_least_recently_used_value_is_evicted_first() -> None:

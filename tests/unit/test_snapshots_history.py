@@ -302,7 +302,7 @@ def test_whole_states_are_compared_if_manifests_between_have_expired(
     for reference in branch.epochs[2:3]:
         store.delete(reference.path)
     first = branch.epochs[0]
-    monkeypatch.setattr("epochal.snapshots.store._manifests", OrderedDict())
+    monkeypatch.setattr("epochal.snapshots.store._manifests", SizedCache(0))
     assert find_route(store, first, last) is None
     found = table_difference(SnapshotReader(store, first), SnapshotReader(store, last), None, "totals")
     assert (found.added, found.changed, found.deleted) == (3, 1, 0)
