@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from epochal.backends.cached_state import CachedTable, cached_table
+from epochal.backends.machine_deltas import MachineDeltas, with_machine_deltas
 from epochal.backends.recent import remember
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
@@ -121,6 +122,8 @@ class DeltaTransaction(StateTransaction):
         delta = write_delta(self._files, in_order, at, scope.subtask, scope.parallelism)
         self._written.append(delta)
         remember(delta.file, in_order)
+        if isinstance(self._store, MachineDeltas) and delta.file.path in self._files.carried:
+            self._store.leave(delta.file, self._files.carried[delta.file.path])
         DELTA_WRITTEN.hit(at.epoch)
         if self._wrote is not None:
             self._wrote(delta, in_order)
@@ -146,7 +149,7 @@ class DeltaBackend(StateBackend):
 
     def __init__(self, owner: str, store: SnapshotStore, cache_directory: str) -> None:
         self.owner = owner
-        self.store = store
+        self.store = with_machine_deltas(store, cache_directory)
         self.cache_directory = cache_directory
 
     @abstractmethod

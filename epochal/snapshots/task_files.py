@@ -16,10 +16,10 @@ from epochal.snapshots.store import SnapshotStore
 class TaskFiles:
     """The files of one transaction of a task, which a manifest will name."""
 
-    def __init__(self, store: SnapshotStore, carried_bytes: int = TASK_BYTES) -> None:
-        """``carried_bytes``: maximum size of all files in the handle."""
+    def __init__(self, store: SnapshotStore, carried_bytes: int | None = None) -> None:
+        """``carried_bytes``: maximum size of all files in the handle; by default :data:`TASK_BYTES`."""
         self._store = store
-        self._most = carried_bytes
+        self._most = TASK_BYTES if carried_bytes is None else carried_bytes
         self._written: list[FileReference] = []
         self._carried_bytes = 0
         self.carried: dict[str, bytes] = {}

@@ -14,7 +14,7 @@ import pytest
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.errors import FileCorrupt, FileMissing, InvalidKey, SchemaError, SnapshotError, StorageFull
 from epochal.faults import FaultPoint, injected
-from epochal.snapshots import layout
+from epochal.snapshots import layout, task_files
 from epochal.testing.expiry_contract import ExpiryContract
 from epochal.testing.state_view_contract import ViewContract
 from epochal.testing.state_world import (
@@ -40,6 +40,11 @@ class StateBackendContract(ViewContract, ExpiryContract):
         raise NotImplementedError("override the fixture 'harness' with a StateHarness over an empty store")
 
     @pytest.fixture
+    def files_of_their_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Tasks write all deltas to the store, as they do large ones."""
+        monkeypatch.setattr(task_files, "TASK_BYTES", 0)
+
+    @pytest.fixture
     def world(self, harness: StateHarness) -> World:
         return World(harness)
 
@@ -52,6 +57,7 @@ class StateBackendContract(ViewContract, ExpiryContract):
 
     # The delta.
 
+    @pytest.mark.usefixtures("files_of_their_own")
     def test_a_delta_is_parquet_that_anyone_can_read(self, world: World, harness: StateHarness) -> None:
         world.run(counts=counted(*range(50)))
         null_subtasks = set((encoded_groups(COUNTS, counted(13, 17)) % world.parallelism).tolist())
@@ -115,6 +121,7 @@ class StateBackendContract(ViewContract, ExpiryContract):
 
     # The protocol.
 
+    @pytest.mark.usefixtures("files_of_their_own")
     def test_attempts_of_one_subtask_may_run_concurrently(self, world: World, harness: StateHarness) -> None:
         world.run(counts=counted(*range(10)))
         changes = {COUNTS.id: counted(*range(5, 15), count=2), SEEN.id: seen(1, b"a")}
@@ -146,6 +153,7 @@ class StateBackendContract(ViewContract, ExpiryContract):
         assert _files(world) == before
         world.check()
 
+    @pytest.mark.usefixtures("files_of_their_own")
     def test_abort_and_discard_leave_nothing(self, world: World, harness: StateHarness) -> None:
         handles = world.pre_commit({COUNTS.id: counted(*range(10)), SEEN.id: seen(1, b"a")})
         assert len(_files(world)) == 3
@@ -166,6 +174,7 @@ class StateBackendContract(ViewContract, ExpiryContract):
             transaction.pre_commit()
         assert _files(world) == []
 
+    @pytest.mark.usefixtures("files_of_their_own")
     def test_sweep_spares_other_operators_and_epochs(self, world: World, harness: StateHarness) -> None:
         world.run(counts=counted(*range(10)))
         published = _files(world)

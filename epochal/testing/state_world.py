@@ -21,6 +21,7 @@ from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.lineage import EMPTY
 from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.packs import Pack, carried_by
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.access import TableAccess
 from epochal.state.expiry import Expiry, StateClock
@@ -202,7 +203,8 @@ class World:
         for subtask in range(self.parallelism):
             transaction = self.start(subtask, attempt)
             self.stage(transaction, changes or {}, subtask)
-            handles.append(Handle.decode(transaction.pre_commit().encode()))
+            handle = transaction.pre_commit()
+            handles.append(Handle.decode(handle.encode()).model_copy(update={"carried": handle.carried}))
         return handles
 
     def stage(self, transaction: StateTransaction, changes: dict[str, list[Change]], subtask: int) -> None:
@@ -212,8 +214,12 @@ class World:
             transaction.stage(table.id, _of_subtask(rows, subtask, self.parallelism))
 
     def publish(self, handles: Sequence[Handle], changes: dict[str, list[Change]] | None = None) -> None:
-        """Publish the epoch (E4); it becomes the head."""
-        backend = self.harness.make()
+        """Publish the epoch (E4); it becomes the head. The driver writes the files that the handles carry."""
+        backend, files = self.harness.make(), carried_by(handles)
+        if files:
+            pack = Pack.of(EpochKey(self.branch, self.epoch + 1), 1, files)
+            self.harness.store.write(pack.path, pack.beginning)
+            handles = [pack.placed(handle) for handle in handles]
         self._append([delta for handle in handles for delta in backend.deltas(handle)], changes or {})
 
     def _append(self, deltas: Sequence[DeltaFile], changes: dict[str, list[Change]]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from epochal.contracts.catalog import EpochRange, Failure
 from epochal.contracts.identity import EpochKey
+from epochal.snapshots.immutable_cache import SizedCache
 
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane

@@ -11,6 +11,7 @@ from epochal.contracts.catalog import Failure
 from epochal.contracts.stream_kind import Kind, StreamKind
 from epochal.pipeline.description import GraphDescription, NodeDescription
 from epochal.service.commands.fork import _with_what_was_analysed
+from epochal.snapshots.immutable_cache import SizedCache
 from epochal.snapshots.manifest import Manifest
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from epochal.contracts.identity import EpochKey
 from epochal.errors import FileMissing, InvalidInput, InvalidKey, NotFound, SchemaError
 from epochal.snapshots import scan as scans
 from epochal.snapshots.difference import TableDifference, table_difference
+from epochal.snapshots.immutable_cache import SizedCache
 from epochal.snapshots.key_history import HistoryPosition, KeyChange, history_of_key
 from epochal.snapshots.lineage import find_route
 from epochal.snapshots.reader import SnapshotReader
