@@ -173,10 +173,9 @@ def _write_bundle(folder: Path, store: SnapshotStore, snapshot: ManifestReferenc
         ),
         branches=(BundleBranch(id=MAIN, application="app-1", kind="start", parent=None, message=None, **about),),
         epochs_sha256=hashlib.sha256(epochs).hexdigest(),
-        members=1 + len(files.manifests) + len(files.files),
-        bytes=sum(file.bytes for file in files.files)
-        + sum(store.size(reference.path) for reference in files.manifests)
-        + len(_CODE),
+        packs=files.checksums_of_packs,
+        members=1 + files.members,
+        bytes=files.size(store) + len(_CODE),
     )
     with (folder / BUNDLE).open("wb") as target:
         for _ in write_bundle(target, store, header, epochs, files, {sha256: artifact}):
