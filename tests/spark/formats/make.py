@@ -138,8 +138,10 @@ def _described(branch: Branch, snapshot: ManifestReference) -> dict[str, Any]:
     }
 
 
-def _write_bundle(folder: Path, store: SnapshotStore, snapshot: ManifestReference) -> None:
-    files = files_of(store, snapshot, None)
+def _write_bundle(
+    folder: Path, store: SnapshotStore, snapshot: ManifestReference, since: ManifestReference | None = None
+) -> None:
+    files = files_of(store, snapshot, since)
     manifests = [store.read_manifest(reference) for reference in files.manifests]
     epochs = encoded_epochs([_epoch(manifest) for manifest in manifests])
     artifact = folder / "flights.py"
@@ -157,7 +159,7 @@ def _write_bundle(folder: Path, store: SnapshotStore, snapshot: ManifestReferenc
             by="admin",
         ),
         snapshot=snapshot,
-        since=None,
+        since=since,
         version=1,
         applications={"app-1": "flights"},
         versions=(

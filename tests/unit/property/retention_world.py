@@ -13,6 +13,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 from epochal.contracts.catalog import Change, EpochCounts, EpochTerms, Failure, ManifestReference
+from epochal.contracts.conditions import Clock, EpochConditions, EpochQueries
 from epochal.contracts.identity import EpochKey
 from epochal.engine.compaction import Compaction
 from epochal.engine.position import PendingBases, Position
@@ -59,10 +60,17 @@ class Driver:
 
 
 class World:
-    """``is_small``: decides for each file whether it is in the pack of its epoch."""
+    """``is_small``: decides for each file whether it is in the pack of its epoch. ``has_new_queries``: decides for each
+    epoch whether it has new standing queries; otherwise it has those of its parent, if any."""
 
-    def __init__(self, settings: Settings, compact_after: int, is_small: Callable[[], bool] = lambda: False) -> None:
-        self._is_small = is_small
+    def __init__(
+        self,
+        settings: Settings,
+        compact_after: int,
+        is_small: Callable[[], bool] = lambda: False,
+        has_new_queries: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._is_small, self._has_new_queries = is_small, has_new_queries
         self.settings = settings
         settings.artifact_cache_directory.mkdir(parents=True)
         self.database = Database(new_sqlite_catalog(settings.data / "catalog.sqlite"))
@@ -244,6 +252,7 @@ class World:
                 deltas=write_changes(files, key, app.table, app.parallelism, changes),
                 bases=bases,
                 source_checkpoints={"in": {}} if bases else {},
+                conditions=EpochConditions(clock=Clock(epoch_time=0), queries=self._queries(files, key, position.head)),
             )
         )
         driver.catalog.prepare_epoch(key.epoch, parent, reference, EpochCounts(), terms)
@@ -253,6 +262,12 @@ class World:
         model = self.model
         model.references[key] = reference
         model.expected[key] = rows_after(app.table, model.expected[parent] if parent else {}, changes)
+
+    def _queries(self, files: EpochFiles, key: EpochKey, parent: ManifestReference | None) -> EpochQueries | None:
+        if self._has_new_queries():
+            written = files.write_file(layout.standing_queries(key), f"queries of {key}".encode(), 1)
+            return EpochQueries(**written.model_dump(), through=key.epoch)
+        return None if parent is None else self.store.read_manifest(parent).conditions.queries
 
     def _end_epoch(self, app: App, driver: Driver, commit: bool) -> None:
         if not commit:
