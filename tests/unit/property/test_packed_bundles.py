@@ -10,6 +10,7 @@ import random
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.service.catalog.projects import ProjectRepository
 from epochal.service.catalog.snapshots import SnapshotRepository
+from epochal.service.commands.bundles import unpacking
 from epochal.service.domain.settings import Settings
 from epochal.snapshots import layout
 from epochal.snapshots.reader import SnapshotReader
@@ -37,7 +39,12 @@ PROJECTS = ("default", "ads")
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 def test_imported_snapshots_equal_the_exported_ones(chance: random.Random) -> None:
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
+    """Bundles are read in the process of the test: a process for each takes most of the time."""
+    with (
+        tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(unpacking, "_in_a_process", unpacking._unpack)
         source = World(
             Settings(data=Path(folder) / "here"),
             chance.randint(2, 4),
