@@ -4,12 +4,18 @@
     epochs.jsonl           the catalog's rows of the epochs, newest first
     artifacts/{sha256}     code
     manifests/{sha256}     newest first: each is the parent of the previous one
+    packs/{sha256}         packs: small files of epochs
     files/{sha256}         deltas, bases, records in flight in loops, standing queries
     end.json               the header's checksum and the number of members          last
 
 Members are named by their checksums. The manifest that names a file has its path in the store. The checksum of a
-manifest is in its child, that of the first one in the header, so that the header covers all members. The same snapshot
-always has the same members in the same order.
+manifest is in its child, that of the first one and those of the packs in the header, so that the header covers all
+members. The same snapshot always has the same members in the same order.
+
+A pack is copied whole, as its store has it: also files that the snapshot does not need, and the manifest after them if
+there is one. The file at a path is thus the same in every store, whatever part of a lineage a bundle contains. The
+bundle has the pack of each file in it that it needs, and of each of its manifests in a pack; such a manifest is a
+member, too.
 """
 
 from __future__ import annotations
@@ -23,14 +29,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from epochal.contracts.catalog import Change, EpochCounts, ManifestReference, ShownDue, ShownWatermarks
 from epochal.contracts.conditions import Trigger
 from epochal.contracts.configuration import Parameters
-from epochal.contracts.identity import EpochKey
+from epochal.contracts.identity import EpochKey, StorePath
 from epochal.errors import InvalidInput
 from epochal.snapshots.layout import FORMAT
 
 KIND = "epochal-bundle"
 HEADER, EPOCHS, END = "bundle.json", "epochs.jsonl", "end.json"
-MANIFESTS, ARTIFACTS, FILES = "manifests/", "artifacts/", "files/"
-MEMBER = re.compile(r"bundle\.json|epochs\.jsonl|end\.json|(manifests|artifacts|files)/[0-9a-f]{64}")
+MANIFESTS, ARTIFACTS, PACKS, FILES = "manifests/", "artifacts/", "packs/", "files/"
+MEMBER = re.compile(r"bundle\.json|epochs\.jsonl|end\.json|(manifests|artifacts|packs|files)/[0-9a-f]{64}")
 BLOCK = 512
 
 
@@ -107,7 +113,7 @@ class BundleEpoch(_Model):
 class BundleHeader(_Model):
     """Header of a bundle. ``since``: snapshot that the importer must have; files that it needs are left out.
     ``version``: number of the version that created the snapshot, one of ``versions``. ``applications``: names by id;
-    they may repeat."""
+    they may repeat. ``packs``: checksums of the packs, by path in the store."""
 
     kind: Literal["epochal-bundle"] = "epochal-bundle"
     format: int = Field(default=FORMAT, ge=FORMAT, le=FORMAT)
@@ -119,10 +125,11 @@ class BundleHeader(_Model):
     applications: dict[str, str]
     versions: tuple[BundleVersion, ...]
     branches: tuple[BundleBranch, ...]
+    packs: dict[StorePath, str] = {}
     epochs_sha256: str
     members: int
     bytes: int
-    """Total size of manifests, artifacts and files."""
+    """Total size of manifests, artifacts, packs and files."""
 
     def name_of(self, application: str) -> str:
         """Name of an application, by its id. Raises ``BundleError``."""

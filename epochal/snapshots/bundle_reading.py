@@ -22,7 +22,9 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import NewerFormat
 from epochal.snapshots import bundle_format as form
+from epochal.snapshots import layout
 from epochal.snapshots.bundle_format import BundleEnd, BundleEpoch, BundleError, BundleHeader
+from epochal.snapshots.bundle_packs import PackChecks
 from epochal.snapshots.bundle_writing import named_files
 from epochal.snapshots.layout import FORMAT, newer_format
 from epochal.snapshots.manifest import FileReference, Manifest
@@ -43,7 +45,7 @@ Parsed = TypeVar("Parsed", bound=BaseModel)
 class BundleLimits:
     """Limits of a bundle, in bytes, except for ``members``, the maximum number of members, and ``ratio``, the maximum
     ratio of unpacked to packed size (``small`` is always allowed). A file must have the size in its manifest, at most
-    ``file``."""
+    ``file``, as must a pack."""
 
     header: int = 4 << 20
     epochs: int = 64 << 20
@@ -58,7 +60,8 @@ class BundleLimits:
 
 @dataclass(frozen=True)
 class Member:
-    """A checked member. ``file``: its content; ``paths``: its paths in a store, empty for an artifact."""
+    """A checked member. ``file``: its content; ``paths``: its paths in a store, empty for an artifact, and for a
+    manifest in a pack, which is at the end of the pack."""
 
     kind: str
     sha256: str
@@ -92,6 +95,7 @@ class BundleReader:
         self._epochs: set[EpochKey] = set()
         self._manifests: set[EpochKey] = set()
         self._artifacts = {version.artifact for version in self.header.versions}
+        self._packs = PackChecks(self.header.packs)
 
     def __enter__(self) -> BundleReader:
         return self
@@ -126,7 +130,8 @@ class BundleReader:
         return epoch
 
     def members(self) -> Iterator[Member]:
-        """Manifests, artifacts and files, each checked. After the last one the bundle is known to be complete."""
+        """Manifests, artifacts, packs and files, each checked. After the last one the bundle is known to be
+        complete."""
         count = 0
         while True:
             name, size = self._next()
@@ -143,6 +148,7 @@ class BundleReader:
             raise BundleError("The bundle names snapshots that it does not contain: it was altered.")
         if self._expected is not None and self._expected == self.header.snapshot:
             raise BundleError("The bundle does not contain the manifest of its snapshot: it was altered.")
+        self._packs.check_all_read()
 
     def _read_header(self) -> BundleHeader:
         data = self._named(form.HEADER, self._limits.header)
@@ -164,6 +170,9 @@ class BundleReader:
             if not _BRANCH.fullmatch(branch.id):
                 raise BundleError(f"{branch.id!r} is not the id of a branch: the bundle was altered.")
             header.name_of(branch.application)
+        branches = {branch.id: branch for branch in header.branches}
+        for path in header.packs:
+            _check_pack_path(path, branches)
         for version in header.versions:
             header.name_of(version.application)
         return header
@@ -176,6 +185,11 @@ class BundleReader:
             case form.ARTIFACTS if sha256 in self._artifacts:
                 _check_size(name, size, self._limits.artifact)
                 return Member(kind, sha256, size, self._kept(name, size, sha256))
+            case form.PACKS if paths := self._packs.paths(sha256):
+                kept = self._kept(name, size, sha256)
+                if not self._packs.matches(sha256, kept):
+                    raise _altered(name)
+                return Member(kind, sha256, size, kept, paths)
             case form.FILES if sha256 in self._files:
                 files = self._files.pop(sha256)
                 _check_size(name, size, self._limits.file)
@@ -195,10 +209,18 @@ class BundleReader:
         if manifest.key != reference.key:
             raise _altered(name)
         self._manifests.add(manifest.key)
+        in_pack = bool(layout.manifest_offset(reference.path))
+        if in_pack and not self._packs.add_manifest(reference):
+            raise BundleError(f"The bundle lacks the pack of manifest {sha256}: it was altered.")
         for file in named_files(manifest):
             if file.path.partition("/")[0] not in self._branches:
                 continue  # a file of another branch: the importer has it or does not need it
             _check_path(file.path, ("epochs", "bases", "loops", "queries"), self._branches)
+            if file.within is not None:
+                _check_pack_path(file.within.path, self._branches)
+                if not self._packs.add_file(file, file.within):
+                    raise _altered(name)
+                continue
             known = self._files.setdefault(file.sha256, [])
             if file.path not in {other.path for other in known}:
                 known.append(file)
@@ -208,7 +230,7 @@ class BundleReader:
             sha256,
             size,
             kept,
-            (reference.path,),
+            () if in_pack else (reference.path,),
             reference,
             bool(manifest.bases),
             bool(manifest.source_checkpoints),
@@ -301,6 +323,12 @@ def _check_path(path: str, allowed: tuple[str, ...], branches: Mapping[str, obje
         or (parts[1] in ("epochs", "loops") and not parts[2].isdigit())
     ):
         raise BundleError(f"The bundle names the file {path!r}, which is not a file of its branches: it was altered.")
+
+
+def _check_pack_path(path: str, branches: Mapping[str, object]) -> None:
+    _check_path(path, ("manifests",), branches)
+    if not layout.manifest_offset(path) or layout.place_of(path) is None:
+        raise BundleError(f"The bundle names the pack {path!r}, which is not a pack of its branches: it was altered.")
 
 
 def _check_name(found: str, name: str) -> None:

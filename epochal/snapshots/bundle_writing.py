@@ -15,6 +15,7 @@ import pyarrow as pa
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import FileCorrupt
 from epochal.snapshots import bundle_format as form
+from epochal.snapshots import layout
 from epochal.snapshots.bundle_format import BundleEnd, BundleEpoch, BundleHeader
 from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.references import References
@@ -25,18 +26,56 @@ _PIECE = 4 << 20
 
 @dataclass(frozen=True)
 class BundleFiles:
-    """Content of a bundle. ``manifests``: newest first; ``files``: in order, without duplicates of the same content."""
+    """Content of a bundle. ``manifests``: newest first; ``files``: in order, without duplicates of the same content,
+    and without those in packs; ``packs``: whole packs, by path."""
 
     manifests: tuple[ManifestReference, ...]
     files: tuple[FileReference, ...]
+    packs: Mapping[str, FileReference]
+
+    @property
+    def pack_members(self) -> tuple[FileReference, ...]:
+        """The packs, without duplicates of the same content."""
+        return tuple({pack.sha256: pack for pack in self.packs.values()}.values())
+
+    @property
+    def checksums_of_packs(self) -> dict[str, str]:
+        """For the header."""
+        return {path: pack.sha256 for path, pack in self.packs.items()}
+
+    @property
+    def members(self) -> int:
+        """Number of the members."""
+        return len(self.manifests) + len(self.pack_members) + len(self.files)
+
+    def size(self, store: SnapshotStore) -> int:
+        """Total size of the members, in bytes."""
+        manifests = sum(
+            store.size(reference.path) - layout.manifest_offset(reference.path) for reference in self.manifests
+        )
+        return manifests + sum(file.bytes for file in (*self.pack_members, *self.files))
 
 
 def files_of(store: SnapshotStore, snapshot: ManifestReference, since: ManifestReference | None) -> BundleFiles:
-    """Manifests and files that ``snapshot`` needs and ``since`` does not. Raises ``FileMissing``, ``FileCorrupt``."""
+    """Manifests, packs and files that ``snapshot`` needs and ``since`` does not. Raises ``FileMissing``,
+    ``FileCorrupt``."""
+    manifests, needed = needed_files(store, snapshot, since)
+    packs = [reference.path for reference in manifests if layout.manifest_offset(reference.path)]
+    packs += [file.within.path for file in needed if file.within is not None]
+    files = {file.sha256: file for file in reversed(needed) if file.within is None}
+    return BundleFiles(
+        tuple(manifests), tuple(reversed(files.values())), {path: _whole(store, path) for path in dict.fromkeys(packs)}
+    )
+
+
+def needed_files(
+    store: SnapshotStore, snapshot: ManifestReference, since: ManifestReference | None
+) -> tuple[list[ManifestReference], list[FileReference]]:
+    """Manifests, newest first, and the files that they name which ``snapshot`` needs and ``since`` does not."""
     references = References(store)
-    needed = references.needed(snapshot)
+    needed = set(references.files(snapshot))
     if since is not None:
-        needed -= references.needed(since)
+        needed -= references.files(since).keys()
     manifests: list[ManifestReference] = []
     files: dict[str, FileReference] = {}
     reference: ManifestReference | None = snapshot
@@ -45,9 +84,19 @@ def files_of(store: SnapshotStore, snapshot: ManifestReference, since: ManifestR
         manifests.append(reference)
         for file in named_files(manifest):
             if file.path in needed:
-                files.setdefault(file.sha256, file)
+                files.setdefault(file.path, file)
         reference = manifest.parent
-    return BundleFiles(tuple(manifests), tuple(files.values()))
+    return manifests, list(files.values())
+
+
+def _whole(store: SnapshotStore, pack: str) -> FileReference:
+    """A reference to a pack as a file, with its manifest."""
+    file = FileReference(path=pack, sha256="", bytes=store.size(pack, "a bundle"), rows=0)
+    digest = hashlib.sha256()
+    with store.open(file, "a bundle") as source:
+        while piece := source.read(_PIECE):
+            digest.update(piece)
+    return file.model_copy(update={"sha256": digest.hexdigest()})
 
 
 def named_files(manifest: Manifest) -> Iterator[FileReference]:
@@ -74,9 +123,9 @@ class BundleWriter:
         self._begin(name, len(data))
         self._write(data, len(data))
 
-    def file(self, store: SnapshotStore, file: FileReference) -> None:
-        """Raises ``FileCorrupt`` when the file in the store does not match its manifest."""
-        self._begin(form.FILES + file.sha256, file.bytes)
+    def file(self, store: SnapshotStore, kind: str, file: FileReference) -> None:
+        """``kind``: packs or files. Raises ``FileCorrupt`` when the file in the store does not match its checksum."""
+        self._begin(kind + file.sha256, file.bytes)
         digest = hashlib.sha256()
         with store.open(file, "a bundle") as source:
             while piece := source.read(_PIECE):
@@ -85,7 +134,7 @@ class BundleWriter:
                 self.progress += len(piece)
         self._pad(file.bytes)
         if digest.hexdigest() != file.sha256:
-            raise FileCorrupt(f"{store.location(file.path)} does not have the checksum in its manifest.")
+            raise FileCorrupt(f"{store.location(file.path)} does not have the checksum recorded for it.")
 
     def local_file(self, name: str, path: Path) -> None:
         self.member(name, path.read_bytes())
@@ -111,7 +160,7 @@ class BundleWriter:
 
 def _manifest(store: SnapshotStore, reference: ManifestReference) -> bytes:
     """The stored bytes of a manifest, which another version of Epochal may have encoded."""
-    data = store.read(reference.path, f"snapshot {reference.key}")
+    data = store.manifest_bytes(reference.path, f"snapshot {reference.key}")
     if hashlib.sha256(data).hexdigest() != reference.sha256:
         raise FileCorrupt(f"{store.location(reference.path)} does not have the checksum recorded for it.")
     return data
@@ -142,8 +191,11 @@ def write_bundle(
     for reference in files.manifests:
         writer.member(form.MANIFESTS + reference.sha256, _manifest(store, reference))
         yield writer.progress
+    for pack in files.pack_members:
+        writer.file(store, form.PACKS, pack)
+        yield writer.progress
     for file in files.files:
-        writer.file(store, file)
+        writer.file(store, form.FILES, file)
         yield writer.progress
     writer.close()
     yield writer.progress

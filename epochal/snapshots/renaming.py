@@ -4,6 +4,9 @@ Keys of snapshots and all paths contain the branch's name. Renaming rewrites it 
 in the manifests. A manifest has its parent's checksum, so that manifests are rewritten oldest first; each stores its
 origin in ``extras`` (:class:`Copied`).
 
+A rewritten manifest is a file of its own. A pack is copied without the manifest at its end, so that the places of files
+in it do not change.
+
 Data files do not change. Their metadata also has the name of the original branch, which is informational: the manifest
 that names a file's path and checksum defines its owner. Only a repair, which encodes a damaged base again with the same
 checksum, reads the original name from ``extras``.
@@ -21,7 +24,7 @@ from pydantic import BaseModel, ConfigDict
 from epochal.contracts.catalog import Change, ManifestReference
 from epochal.contracts.conditions import EpochConditions
 from epochal.contracts.handle import Handle
-from epochal.contracts.identity import EpochKey
+from epochal.contracts.identity import EpochKey, PackPlace
 from epochal.snapshots import layout
 from epochal.snapshots.bundle_format import BundleBranch, BundleEpoch, BundleHeader
 from epochal.snapshots.manifest import (
@@ -82,23 +85,30 @@ class Renaming:
         branch, slash, rest = path.partition("/")
         return f"{self.branch(branch)}{slash}{rest}"
 
+    def manifest_path(self, path: str) -> str:
+        """New path of a manifest, of one in a pack, too."""
+        size = layout.manifest_offset(path)
+        return self.path(path.removesuffix(f"-{size:010}.pack") + ".json" if size else path)
+
     def missing(self, reference: ManifestReference) -> ManifestReference:
         """Reference to a manifest that is not in the bundle and is not rewritten. Its checksum matches no manifest:
         with the original one, a process that has cached the original would return it."""
         return ManifestReference(
             branch=self.branch(reference.branch),
             epoch=reference.epoch,
-            path=self.path(reference.path),
+            path=self.manifest_path(reference.path),
             sha256=hashlib.sha256(f"not copied: {reference.sha256}".encode()).hexdigest(),
         )
 
     def header(self, header: BundleHeader, snapshot: ManifestReference) -> BundleHeader:
-        """The renamed header. ``snapshot``: the new snapshot. Origin and names of applications do not change."""
+        """The renamed header. ``snapshot``: the new snapshot. Origin and names of applications do not change. Packs,
+        whose checksums change, are left out: the bundle has been read."""
         return header.model_copy(
             update={
                 "snapshot": snapshot,
                 "since": self.since,
                 "branches": tuple(self._branch(branch) for branch in header.branches),
+                "packs": {},
             }
         )
 
@@ -144,7 +154,10 @@ class Renaming:
         return branch.model_copy(update={"id": self.branch(branch.id), "parent": self._key(branch.parent)})
 
     def _file(self, file: FileReference) -> FileReference:
-        return file.model_copy(update={"path": self.path(file.path)})
+        return file.model_copy(update={"path": self.path(file.path), "within": self._within(file.within)})
+
+    def _within(self, place: PackPlace | None) -> PackPlace | None:
+        return None if place is None else PackPlace(self.path(place.path), place.offset)
 
     def _delta(self, delta: DeltaFile) -> DeltaFile:
         return delta.model_copy(update={"file": self._file(delta.file)})
@@ -159,10 +172,11 @@ class Renaming:
         return part.model_copy(update={"file": self._file(part.file)})
 
     def _conditions(self, conditions: EpochConditions) -> EpochConditions:
-        """Conditions with the new path of the standing queries."""
+        """Conditions with the new place of the standing queries."""
         if conditions.queries is None:
             return conditions
-        queries = conditions.queries.model_copy(update={"path": self.path(conditions.queries.path)})
+        path, within = self.path(conditions.queries.path), self._within(conditions.queries.within)
+        queries = conditions.queries.model_copy(update={"path": path, "within": within})
         return conditions.model_copy(update={"queries": queries})
 
     def _sink(self, sink: SinkHandles) -> SinkHandles:

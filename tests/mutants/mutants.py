@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants import (
     authoring,
+    bundles,
     clock,
     engine,
     event_time,
@@ -40,6 +41,7 @@ SUBJECTS = (
     kafka,
     leases,
     restore,
+    bundles,
     object_stores,
     events,
     spares,

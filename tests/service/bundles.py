@@ -21,9 +21,10 @@ EXPORT = "/v1/applications/flights/export"
 NOWHERE: dict[str, Any] = {"origin": None, "destination": None, "flights": 7, "worst": None}
 
 
-def with_state(plane: Plane, epochs: int = 3, **more: Any) -> StateDriver:
+def with_state(plane: Plane, epochs: int = 3, packs: bool = False, **more: Any) -> StateDriver:
+    """``packs``: some deltas are in packs."""
     plane.application(**more)
-    driver = StateDriver(plane, tables=(DELAYS,))
+    driver = StateDriver(plane, tables=(DELAYS,), packs=packs)
     for number in range(1, epochs + 1):
         driver.epoch((DELAYS, [route("JFK", "LAX", number, 1.0), route("SFO", f"A{number}", number, 2.0), NOWHERE]))
     return driver

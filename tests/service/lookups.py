@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateKind, StateScope, StateTable
 from tests.kit.manifests import plain_manifest
+from tests.kit.packed_files import EpochFiles
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
@@ -72,6 +74,8 @@ class StateDriver:
     pending: list[int] = field(default_factory=list)
     conditions: EpochConditions | None = None
     """Conditions of the next epochs."""
+    packs: bool = False
+    """The deltas of every subtask 0 are in packs."""
 
     def __post_init__(self) -> None:
         self.driver = self.plane.driver(self.application)
@@ -84,6 +88,8 @@ class StateDriver:
         """Rows are puts; rows with only key columns are deletes. ``fields`` override fields of the manifest."""
         number, branch = self.next_epoch, self.driver.point.branch
         key, parent = EpochKey(branch, number), self.head.key if self.head else None
+        small = cycle((self.packs, False))
+        files = EpochFiles(self.store, lambda: next(small))
         self.driver.catalog.open_epoch(number, parent)
         usual: dict[str, Any] = {
             "application": self.application,
@@ -96,11 +102,11 @@ class StateDriver:
             "max_parallelism": MAX_PARALLELISM,
             "slices": {"flights": _slice(number)},
             "tables": self.tables,
-            "deltas": tuple(delta for change in changes for delta in self._deltas(key, *change)),
+            "deltas": tuple(delta for change in changes for delta in self._deltas(files, key, *change)),
             "conditions": self.conditions,
         }
         manifest = plain_manifest(number, **{**usual, **fields})
-        reference = self.store.write_manifest(manifest)
+        reference = files.write_manifest(manifest)
         self.driver.catalog.prepare_epoch(number, parent, reference, EpochCounts())
         self.head, self.next_epoch = reference, number + 1
         self.pending.append(number)
@@ -121,7 +127,9 @@ class StateDriver:
         for directive in self.driver.running():
             self.driver.catalog.complete(directive.id, self.head)
 
-    def _deltas(self, at: EpochKey, table: StateTable, rows: list[dict[str, Any]]) -> Iterator[DeltaFile]:
+    def _deltas(
+        self, files: EpochFiles, at: EpochKey, table: StateTable, rows: list[dict[str, Any]]
+    ) -> Iterator[DeltaFile]:
         names = [column.name for column in (*table.full_key, *table.value)]
         values = {name: [row.get(name) for row in rows] for name in names}
         keys = pa.table({column.name: values[column.name] for column in table.full_key}, schema=table.key_schema)
@@ -130,7 +138,7 @@ class StateDriver:
         operations = ["put" if put & row.keys() else "delete" for row in rows]
         changes = pa.table({"_kg": groups, "_op": operations, **values}, schema=table.delta_schema)
         for subtask in range(2):
-            yield write_delta(self.store, sort_changes(table, changes.filter(groups % 2 == subtask)), at, subtask, 2)
+            yield write_delta(files, sort_changes(table, changes.filter(groups % 2 == subtask)), at, subtask, 2)
 
 
 def _slice(epoch: int) -> Slice:

@@ -32,7 +32,7 @@ def control_plane(folder: Path) -> AbstractContextManager[Plane]:
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The bundle of an application with three epochs."""
     with control_plane(tmp_path_factory.mktemp("exporting")) as plane:
-        with_state(plane)
+        with_state(plane, packs=True)
         return exported(plane)
 
 
@@ -73,7 +73,7 @@ def test_altered_bundles_are_refused(parts: Members, refusing: Plane, tmp_path: 
             status, slug, detail = refused(refusing, packed(altered))
             assert (status, slug) == (422, "invalid-bundle"), about.name
             assert len(detail.splitlines()) == 1
-    assert kinds == {"bundle.json", "epochs.jsonl", "artifacts", "manifests", "files", "end.json"}
+    assert kinds == {"bundle.json", "epochs.jsonl", "artifacts", "manifests", "packs", "files", "end.json"}
 
 
 def check_unreadable(bundle: bytes, folder: Path) -> None:

@@ -46,8 +46,8 @@ def pricing(plane: Plane) -> Iterator[Project]:
         yield made
 
 
-def with_state(plane: Plane, application: str, epochs: int = 3) -> StateDriver:
-    driver = StateDriver(plane, application, tables=(DELAYS,))
+def with_state(plane: Plane, application: str, epochs: int = 3, packs: bool = False) -> StateDriver:
+    driver = StateDriver(plane, application, tables=(DELAYS,), packs=packs)
     for number in range(1, epochs + 1):
         driver.epoch((DELAYS, [route("JFK", "LAX", number, 1.0), route("SFO", f"A{number}", number, 2.0)]))
     return driver
@@ -175,7 +175,7 @@ def test_a_copy_back_into_the_source_project_has_its_own_branch(plane: Plane, ad
 
 def test_repeated_and_incremental_bundles_extend_a_copy(plane: Plane, ads: Project, pricing: Project) -> None:
     pricing.application("flights")
-    source = with_state(plane, "pricing.flights")
+    source = with_state(plane, "pricing.flights", packs=True)
     first = bundle_of(pricing, "flights")
     source.epoch((DELAYS, [route("JFK", "LAX", 50, 5.0)]))
     second = bundle_of(pricing, "flights", since=3)
@@ -235,7 +235,7 @@ def test_a_bundle_that_claims_branches_of_another_project_is_a_copy(
 def test_a_refused_copy_leaves_no_files(plane: Plane, ads: Project, point: str) -> None:
     """Killed at the same points: tests/service/fault/test_rollback_and_move_kills.py."""
     plane.application("flights")
-    with_state(plane, "flights", epochs=1)
+    with_state(plane, "flights", epochs=1, packs=True)
     bundle = exported(plane)
 
     def fail(at: FaultPoint, _epoch: int | None) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from epochal.contracts.catalog import Change, ManifestReference
 from epochal.contracts.conditions import Clock, EpochConditions, EpochQueries
 from epochal.contracts.handle import Handle
-from epochal.contracts.identity import EpochKey
+from epochal.contracts.identity import EpochKey, PackPlace
 from epochal.service.domain.identifiers import copied_branch_id, new_branch_id
 from epochal.snapshots import layout
 from epochal.snapshots.bundle_format import BundleBranch, BundleEpoch
@@ -46,19 +46,30 @@ def new_application(name: str) -> str:
 RENAMING = Renaming(new_name, new_application, "there", "5" * 64)
 
 
-def file(path: str) -> FileReference:
-    return FileReference(path=path, sha256="1" * 64, bytes=10, rows=3)
+PACK = layout.pack(KEY, 1, 40)
+
+
+def file(path: str, within: PackPlace | None = None) -> FileReference:
+    return FileReference(path=path, sha256="1" * 64, bytes=10, rows=3, within=within)
+
+
+def packed(path: str, offset: int, pack: str = PACK) -> FileReference:
+    return file(path, PackPlace(pack, offset))
 
 
 def handle(path: str) -> Handle:
-    payload = {"segments": [file(path).model_dump()], "note": f"{OLD} is a note and not a path"}
+    segments = [file(path).model_dump(mode="json"), packed(path, 20).model_dump(mode="json")]
+    payload = {"segments": segments, "note": f"{OLD} is a note and not a path"}
     return Handle(owner="out", subtask=0, rows=3, bytes=10, payload=payload)
 
 
 def full_manifest(**fields: Any) -> Manifest:
     """A manifest in which every field that can name a branch does."""
-    queries = EpochQueries(path=layout.standing_queries(PARENT), sha256="0" * 64, bytes=1, rows=1, through=3)
-    records = FileInFlight(file=file(layout.records_of_loop(KEY, "again", 0)), first=0, last=3)
+    before = PackPlace(layout.pack(PARENT, 1, 10), 9)
+    queries = EpochQueries(
+        path=layout.standing_queries(PARENT), sha256="0" * 64, bytes=1, rows=1, through=3, within=before
+    )
+    records = FileInFlight(file=packed(layout.records_of_loop(KEY, "again", 0), 10), first=0, last=3)
     base = BaseFile(
         table="counts", at=PARENT, first_group=0, last_group=7, file=file(layout.base(PARENT, "counts", 0, 7))
     )
@@ -66,7 +77,10 @@ def full_manifest(**fields: Any) -> Manifest:
         "application": "pricing.orders",
         "branch": OLD,
         "parent": ManifestReference(branch=OLD, epoch=7, path=layout.manifest(PARENT, 1), sha256="2" * 64),
-        "deltas": (DeltaFile(table="counts", subtask=0, parallelism=1, file=file(layout.delta(KEY, "counts", 0))),),
+        "deltas": (
+            DeltaFile(table="counts", subtask=0, parallelism=2, file=file(layout.delta(KEY, "counts", 0))),
+            DeltaFile(table="counts", subtask=1, parallelism=2, file=packed(layout.delta(KEY, "counts", 1), 0)),
+        ),
         "bases": (base,),
         "sinks": {"out": SinkHandles(kind="dbms", target="t", handles=(handle(layout.log_segment(KEY, 1, "out", 0)),))},
         "loops": {"again": RecordsInFlight(columns=(Column(name="n", type="int"),), files=(records,))},
@@ -96,6 +110,7 @@ def test_every_reference_to_a_branch_in_a_manifest_is_renamed() -> None:
     assert now.changes[0].detail == {"branch": new_name(BEFORE), "epoch": 3}
     segment = now.sinks["out"].handles[0].payload["segments"][0]["path"]
     assert segment.startswith(f"{new_name(OLD)}/logs/out/")
+    assert now.deltas[1].file.within == PackPlace(RENAMING.path(PACK), 0), "the place in a pack is the same"
     back = {new_name(OLD): OLD, new_name(BEFORE): BEFORE}
     again = Renaming(lambda name: back[name], lambda name: "pricing.orders", "there", "5" * 64).manifest(now, "", None)
     left = {"extras", "parent"}
@@ -114,6 +129,17 @@ def test_a_parent_that_was_not_copied_has_a_unique_checksum() -> None:
     here = ManifestReference(branch="ads.x", epoch=7, path="ads.x/manifests/7", sha256="9" * 64)
     assert RENAMING.manifest(was, "3" * 64, here).parent == here
     assert RENAMING.manifest(full_manifest(parent=None), "3" * 64, None).parent is None
+
+
+def test_a_manifest_in_a_pack_becomes_a_file_of_its_own() -> None:
+    moved = RENAMING.manifest_path(PACK)
+    place = layout.place_of(moved)
+    assert place is not None and (place.kind, place.branch, place.epoch) == ("manifest", new_name(OLD), 8)
+    assert layout.manifest_offset(moved) == 0 and moved == RENAMING.manifest_path(PACK), "repeated imports are equal"
+    assert RENAMING.manifest_path(plain := layout.manifest(KEY, 1)) == RENAMING.path(plain)
+    parent = ManifestReference(branch=OLD, epoch=7, path=layout.pack(PARENT, 1, 5), sha256="2" * 64)
+    now = RENAMING.manifest(full_manifest(parent=parent), "3" * 64, None)
+    assert now.parent is not None and now.parent.path == RENAMING.manifest_path(parent.path)
 
 
 def test_copies_of_copies_record_the_branch_that_wrote_the_files() -> None:

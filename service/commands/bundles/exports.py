@@ -126,8 +126,7 @@ class Exporting:
             before = None if since is None else snapshots.reference(since)
         files = files_of(self._store, snapshot, before)
         artifacts = self._artifacts(files)
-        size = sum(file.bytes for file in files.files) + sum(path.stat().st_size for path in artifacts.values())
-        size += sum(self._store.size(reference.path) for reference in files.manifests)
+        size = files.size(self._store) + sum(path.stat().st_size for path in artifacts.values())
         with self._database.reading() as session:
             rows = ExportedRows(session)
             epochs = [rows.epoch(reference.key) for reference in files.manifests]
@@ -191,8 +190,9 @@ class Exporting:
             applications=rows.names({branch.application for branch in branches}),
             versions=tuple(versions),
             branches=branches,
+            packs=files.checksums_of_packs,
             epochs_sha256=hashlib.sha256(encoded).hexdigest(),
-            members=artifacts + len(files.manifests) + len(files.files),
+            members=artifacts + files.members,
             bytes=size,
         )
 
@@ -219,7 +219,8 @@ class Exporting:
 def _branches(files: BundleFiles) -> Iterable[str]:
     """Branches of the manifests, and branches that contain the files."""
     ids = dict.fromkeys(reference.branch for reference in files.manifests)
-    return ids | dict.fromkeys(file.path.partition("/")[0] for file in files.files)
+    paths = (*files.packs, *(file.path for file in files.files))
+    return ids | dict.fromkeys(path.partition("/")[0] for path in paths)
 
 
 def _text(moment: datetime) -> str:

@@ -43,9 +43,9 @@ from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots import layout
 from epochal.snapshots.bundle_format import BundleEpoch, BundleError, BundleHeader
 from epochal.snapshots.bundle_reading import BundleLimits, Member
+from epochal.snapshots.bundle_writing import needed_files
 from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.snapshots.manifest import FileReference
-from epochal.snapshots.references import References
 from epochal.wire.bundles import ImportArguments, ImportResult
 from epochal.wire.projects import local_name, project_of
 
@@ -192,7 +192,9 @@ class Importing:
     def _check_complete(self, contents: Contents) -> None:
         """I2: all files that the snapshot needs are present and belong to it."""
         begin_at = {branch.id: branch.parent for branch in contents.header.branches}
-        needed = References(self._store.with_branches(begin_at)).needed(contents.header.snapshot)
+        store = self._store.with_branches(begin_at)
+        manifests, files = needed_files(store, contents.header.snapshot, None)
+        needed = {reference.path for reference in manifests} | {file.stored_in for file in files}
         for path in sorted(needed):
             try:
                 self._store.size(path)

@@ -7,7 +7,10 @@ and no bundle can depend on another project's files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +23,7 @@ from epochal.service.catalog.bundles import imported_at, since_is_not_here
 from epochal.service.catalog.database import Database
 from epochal.service.commands.bundles.unpacking import EPOCHS, HEADER, MEMBERS, UnpackedBundle, member_form
 from epochal.service.domain.identifiers import copied_branch_id, copied_branch_name
+from epochal.snapshots import layout
 from epochal.snapshots.bundle_format import BundleError, BundleHeader
 from epochal.snapshots.bundle_reading import Member
 from epochal.snapshots.lineage_bounds import LineageStore
@@ -194,8 +198,8 @@ def _renaming(header: BundleHeader, project: str, snapshot: str, since: Manifest
 
 
 def renamed(bundle: UnpackedBundle, renaming: Renaming, check: Callable[[], None]) -> UnpackedBundle:
-    """Write the renamed bundle to a subfolder; data files stay where they are. ``check`` is called before each
-    manifest, and may raise. Raises ``BundleError``, ``StorageFull``."""
+    """Write the renamed bundle to a subfolder; data files stay where they are, packs lose their manifests. ``check`` is
+    called before each manifest and pack, and may raise. Raises ``BundleError``, ``StorageFull``."""
     folder = bundle.folder / _FOLDER
     manifests, snapshot = _manifests(bundle, renaming, check)
     header = renaming.header(bundle.header, snapshot)
@@ -207,11 +211,37 @@ def renamed(bundle: UnpackedBundle, renaming: Renaming, check: Callable[[], None
                 epochs.write(renaming.epoch(epoch).model_dump_json().encode() + b"\n")
         with (folder / MEMBERS).open("wb") as members:
             for was in bundle.members():
-                member = manifests.get(was.sha256) or replace(was, paths=tuple(map(renaming.path, was.paths)))
-                members.write(member_form.dump_json(member) + b"\n")
-                size += member.bytes
+                for member in _renamed(was, renaming, manifests, check):
+                    members.write(member_form.dump_json(member) + b"\n")
+                    size += member.bytes
         (folder / HEADER).write_text(header.model_copy(update={"bytes": size}).model_dump_json())
     return UnpackedBundle(folder)
+
+
+def _renamed(
+    member: Member, renaming: Renaming, manifests: Mapping[str, Member], check: Callable[[], None]
+) -> Iterator[Member]:
+    match member.kind:
+        case "manifests":
+            yield manifests[member.sha256]
+        case "packs":
+            check()
+            yield from _without_manifests(member, renaming)
+        case _:
+            yield replace(member, paths=tuple(map(renaming.path, member.paths)))
+
+
+def _without_manifests(member: Member, renaming: Renaming) -> Iterator[Member]:
+    """Packs without the manifests at their ends, with new paths."""
+    for path in member.paths:
+        size = layout.manifest_offset(path)
+        file = member.file.with_name(f"{member.sha256}-{size}")
+        with storage_errors(str(file)):
+            shutil.copyfile(member.file, file)
+            os.truncate(file, size)
+        with file.open("rb") as content:
+            sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+        yield replace(member, sha256=sha256, bytes=size, file=file, paths=(renaming.path(path),))
 
 
 def _manifests(
@@ -223,10 +253,12 @@ def _manifests(
     known = {} if since is None or renaming.since is None else {since.sha256: renaming.since}
     for member in reversed([member for member in bundle.members() if member.manifest is not None]):
         check()
-        was = Manifest.decode(member.file.read_bytes(), member.paths[0])
+        assert member.manifest is not None
+        path = member.manifest.path
+        was = Manifest.decode(member.file.read_bytes(), path)
         parent = None if was.parent is None else known.get(was.parent.sha256)
         manifest = renaming.manifest(was, member.sha256, parent)
-        reference = manifest.reference(renaming.path(member.paths[0]))
+        reference = manifest.reference(renaming.manifest_path(path))
         found[member.sha256] = _written(member, manifest.encode(), reference)
         known = {member.sha256: reference}  # they are one line, oldest first
     snapshot = known.get(bundle.header.snapshot.sha256)

@@ -138,8 +138,10 @@ def _described(branch: Branch, snapshot: ManifestReference) -> dict[str, Any]:
     }
 
 
-def _write_bundle(folder: Path, store: SnapshotStore, snapshot: ManifestReference) -> None:
-    files = files_of(store, snapshot, None)
+def _write_bundle(
+    folder: Path, store: SnapshotStore, snapshot: ManifestReference, since: ManifestReference | None = None
+) -> None:
+    files = files_of(store, snapshot, since)
     manifests = [store.read_manifest(reference) for reference in files.manifests]
     epochs = encoded_epochs([_epoch(manifest) for manifest in manifests])
     artifact = folder / "flights.py"
@@ -157,7 +159,7 @@ def _write_bundle(folder: Path, store: SnapshotStore, snapshot: ManifestReferenc
             by="admin",
         ),
         snapshot=snapshot,
-        since=None,
+        since=since,
         version=1,
         applications={"app-1": "flights"},
         versions=(
@@ -173,10 +175,9 @@ def _write_bundle(folder: Path, store: SnapshotStore, snapshot: ManifestReferenc
         ),
         branches=(BundleBranch(id=MAIN, application="app-1", kind="start", parent=None, message=None, **about),),
         epochs_sha256=hashlib.sha256(epochs).hexdigest(),
-        members=1 + len(files.manifests) + len(files.files),
-        bytes=sum(file.bytes for file in files.files)
-        + sum(store.size(reference.path) for reference in files.manifests)
-        + len(_CODE),
+        packs=files.checksums_of_packs,
+        members=1 + files.members,
+        bytes=files.size(store) + len(_CODE),
     )
     with (folder / BUNDLE).open("wb") as target:
         for _ in write_bundle(target, store, header, epochs, files, {sha256: artifact}):

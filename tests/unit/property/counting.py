@@ -5,9 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from epochal.contracts.identity import EpochKey
-from epochal.snapshots.delta import sort_changes, write_delta
+from epochal.snapshots.delta import FileWriter, sort_changes, write_delta
 from epochal.snapshots.manifest import DeltaFile
-from epochal.snapshots.store import SnapshotStore
 from epochal.state.keygroups import key_groups, subtask_of
 from epochal.state.table import Column, StateKind, StateTable
 
@@ -40,7 +39,7 @@ def rows_after(table: StateTable, before: Rows, changes: Changes) -> Rows:
 
 
 def write_changes(
-    store: SnapshotStore, at: EpochKey, table: StateTable, parallelism: int, changes: Changes
+    files: FileWriter, at: EpochKey, table: StateTable, parallelism: int, changes: Changes
 ) -> tuple[DeltaFile, ...]:
     """Writes one delta for each subtask with changes, as the tasks of an epoch do."""
     numbers = sorted(changes)
@@ -55,7 +54,7 @@ def write_changes(
     for subtask in range(parallelism):
         own_rows = rows.filter(pa.array(subtask_of(groups, parallelism) == subtask))
         if own_rows.num_rows:
-            written.append(write_delta(store, sort_changes(table, own_rows), at, subtask, parallelism))
+            written.append(write_delta(files, sort_changes(table, own_rows), at, subtask, parallelism))
     return tuple(written)
 
 

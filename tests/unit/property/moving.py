@@ -58,24 +58,24 @@ class Mover:
 
     def bundle(self, export: OperationAnswer) -> Path:
         """The bundle of a completed export."""
-        assert self._result(export)
+        assert self.result(export)
         parts = self.world.files.parts("export", export.id)
         file = self.world.settings.data / f"{export.id}.epochal"
         file.write_bytes(b"".join(parts.read(0, parts.bytes)))
         return file
 
-    def request_import(self, bundle: Path, name: str) -> OperationAnswer:
+    def request_import(self, bundle: Path, name: str, project: str = "default") -> OperationAnswer:
         """Raises ``Conflict`` if the name is taken by another branch, or the base of an increment is missing."""
         data = bundle.read_bytes()
         upload = self._imports.create(
-            CreateImport(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data)), "default", "me"
+            CreateImport(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data)), project, "me"
         )
-        self._imports.append(upload.id, "default", upload.received, data[upload.received :])
-        return self._imports.make(upload.id, "default", ImportApplication(name=name), "me")
+        self._imports.append(upload.id, project, upload.received, data[upload.received :])
+        return self._imports.make(upload.id, project, ImportApplication(name=name), "me")
 
     def imported(self, operation: OperationAnswer, bundle: Path, source: World) -> App:
         """Updates the model after a completed import."""
-        model, result = self.world.model, self._result(operation)
+        model, result = self.world.model, self.result(operation)
         with tempfile.TemporaryDirectory() as folder, BundleReader(bundle, Path(folder), LIMITS) as reader:
             header, epochs = reader.header, list(reader.epochs())
         for branch in header.branches:
@@ -92,7 +92,7 @@ class Mover:
         table = source.store.read_manifest(header.snapshot).tables[0]
         return model.add(App(str(result["application"]), retained, [branch_id], table), header.snapshot.key)
 
-    def _result(self, operation: OperationAnswer) -> Mapping[str, Any]:
+    def result(self, operation: OperationAnswer) -> Mapping[str, Any]:
         with self.world.database.reading() as session:
             row = session.get_one(Operation, operation.id)
             assert row.state == "succeeded", row.error

@@ -7,12 +7,13 @@ the place of drivers.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import uuid4
 
 from epochal.contracts.catalog import Change, EpochCounts, EpochTerms, Failure, ManifestReference
+from epochal.contracts.conditions import Clock, EpochConditions, EpochQueries
 from epochal.contracts.identity import EpochKey
 from epochal.engine.compaction import Compaction
 from epochal.engine.position import PendingBases, Position
@@ -38,6 +39,7 @@ from epochal.state.table import StateTable
 from epochal.wire.configuration import ApplicationConfiguration
 from tests.kit.catalogs import new_sqlite_catalog
 from tests.kit.manifests import plain_manifest
+from tests.kit.packed_files import EpochFiles
 from tests.kit.programs import current_program
 from tests.unit.property.counting import COUNTS, GROUPS, Changes, rows_after, write_changes
 from tests.unit.property.retention_model import App, Model
@@ -58,7 +60,17 @@ class Driver:
 
 
 class World:
-    def __init__(self, settings: Settings, compact_after: int) -> None:
+    """``is_small``: decides for each file whether it is in the pack of its epoch. ``has_new_queries``: decides for each
+    epoch whether it has new standing queries; otherwise it has those of its parent, if any."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        compact_after: int,
+        is_small: Callable[[], bool] = lambda: False,
+        has_new_queries: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._is_small, self._has_new_queries = is_small, has_new_queries
         self.settings = settings
         settings.artifact_cache_directory.mkdir(parents=True)
         self.database = Database(new_sqlite_catalog(settings.data / "catalog.sqlite"))
@@ -223,8 +235,9 @@ class World:
 
     def _prepare(self, app: App, driver: Driver, key: EpochKey, changes: Changes, terms: EpochTerms) -> None:
         write_changes(self.store, key, app.table, app.parallelism, changes)
+        files = EpochFiles(self.store, self._is_small)
         position, parent, bases = driver.position, driver.position.parent, driver.bases.take()
-        reference = self.store.write_manifest(
+        reference = files.write_manifest(
             plain_manifest(
                 key.epoch,
                 application=app.name,
@@ -236,9 +249,10 @@ class World:
                 parallelism=app.parallelism,
                 max_parallelism=GROUPS,
                 tables=(app.table,),
-                deltas=write_changes(self.store, key, app.table, app.parallelism, changes),
+                deltas=write_changes(files, key, app.table, app.parallelism, changes),
                 bases=bases,
                 source_checkpoints={"in": {}} if bases else {},
+                conditions=EpochConditions(clock=Clock(epoch_time=0), queries=self._queries(files, key, position.head)),
             )
         )
         driver.catalog.prepare_epoch(key.epoch, parent, reference, EpochCounts(), terms)
@@ -248,6 +262,12 @@ class World:
         model = self.model
         model.references[key] = reference
         model.expected[key] = rows_after(app.table, model.expected[parent] if parent else {}, changes)
+
+    def _queries(self, files: EpochFiles, key: EpochKey, parent: ManifestReference | None) -> EpochQueries | None:
+        if self._has_new_queries():
+            written = files.write_file(layout.standing_queries(key), f"queries of {key}".encode(), 1)
+            return EpochQueries(**written.model_dump(), through=key.epoch)
+        return None if parent is None else self.store.read_manifest(parent).conditions.queries
 
     def _end_epoch(self, app: App, driver: Driver, commit: bool) -> None:
         if not commit:
@@ -280,7 +300,7 @@ class World:
         reference = self.model.references[key]
         chain = read_chains(self.store, reference, [COUNTS.id])[COUNTS.id]
         yield from (base.file.path for base in chain.bases)
-        yield from (delta.file.path for link in chain.links for delta in link.deltas)
+        yield from (delta.file.stored_in for link in chain.links for delta in link.deltas)
         current: ManifestReference | None = reference
         for manifest in history(self.store, reference):
             assert current is not None
