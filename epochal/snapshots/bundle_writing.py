@@ -73,9 +73,9 @@ def needed_files(
 ) -> tuple[list[ManifestReference], list[FileReference]]:
     """Manifests, newest first, and the files that they name which ``snapshot`` needs and ``since`` does not."""
     references = References(store)
-    needed = set(references.files(snapshot))
+    needed = references.names(snapshot)
     if since is not None:
-        needed -= references.files(since).keys()
+        needed -= references.names(since)
     manifests: list[ManifestReference] = []
     files: dict[str, FileReference] = {}
     reference: ManifestReference | None = snapshot

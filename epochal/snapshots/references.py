@@ -90,6 +90,11 @@ class References:
                 parts[path].append(NeededPart(offset, None, sha256))
         return files | {path: NeededFile(path, None, None, tuple(found)) for path, found in parts.items()}
 
+    def names(self, snapshot: ManifestReference) -> set[str]:
+        """Paths of the needed manifests, and the names of the other needed files, which may lie in packs."""
+        manifests, files = self.named(snapshot)
+        return manifests.keys() | files.keys()
+
     def named(self, snapshot: ManifestReference) -> tuple[dict[str, str], dict[str, FileReference]]:
         """The needed manifests, by path with the checksum, and the other needed files, by name."""
         own = self._summary(snapshot)

@@ -10,7 +10,6 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from epochal.contracts.handle import Handle
 from epochal.contracts.measurements import TaskStep, Work
@@ -31,6 +30,8 @@ class TaskRun(NamedTuple):
     @classmethod
     def current(cls) -> TaskRun | None:
         """The run in which this code runs; ``None`` outside Spark."""
+        from pyspark import TaskContext  # a pipeline is described without pyspark
+
         context = TaskContext.get()
         return None if context is None else cls(context.stageId(), context.attemptNumber())
 

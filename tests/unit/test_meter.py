@@ -75,15 +75,21 @@ def test_a_step_that_fails_is_not_counted() -> None:
 
 
 def test_task_answers_carry_step_durations_with_their_handles() -> None:
-    handle = Handle(owner="out", subtask=0, rows=1, bytes=2, payload={"text": "one\ntwo"})
+    files = {"b.parquet": b"1\n2\n", "a.parquet": b"", "c.arrow": b"\n3"}
+    handle = Handle(owner="out", subtask=0, rows=1, bytes=2, payload={"text": "one\ntwo"}, carried=files)
     clock = StepClock()
     for step in ("T1", "T2", "T3"):
         clock.ended(step)
     answer = TaskAnswer.decode(clock.answer(handle))
-    assert answer.handle == handle == Handle.decode(clock.answer(handle))
+    assert answer.handle == handle and Handle.decode(clock.answer(handle)) == handle.model_copy(update={"carried": {}})
     assert list(answer.seconds) == ["T1", "T2", "T3"] and min(answer.seconds.values()) >= 0
     assert answer.work is None and TaskAnswer.decode(clock.answer(handle, Work(7, 0.5))).work == Work(7, 0.5)
-    assert TaskAnswer.decode(handle.encode()) == (handle, {}, None)  # a task without measurements
+    assert TaskAnswer.decode(handle.encode()) == (
+        handle.model_copy(update={"carried": {}}),
+        {},
+        None,
+        None,
+    )  # a task without measurements
     meter = Meter()
     meter.tasks_took([{"T1": 0.02, "T2": 3.0}, {"T2": 4.0}, {}])
     first = meter.report().totals

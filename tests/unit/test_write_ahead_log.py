@@ -13,6 +13,8 @@ from epochal.contracts.backend import SinkPlace
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import FileCorrupt, FileMissing, SinkError
+from epochal.snapshots import task_files
+from epochal.snapshots.packs import Pack, carried_by
 from epochal.snapshots.store import SnapshotStore
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
@@ -23,6 +25,12 @@ def log(tmp_path: Path) -> WriteAheadLog:
     return WriteAheadLog(SinkPlace("out", SnapshotStore(str(tmp_path))))
 
 
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every segment is too large for a handle."""
+    monkeypatch.setattr(task_files, "TASK_BYTES", 0)
+
+
 def scope(epoch: int = 1, attempt: int = 1) -> EpochScope:
     return EpochScope("application", EpochKey("main", epoch), attempt, None)
 
@@ -31,19 +39,38 @@ def written(log: WriteAheadLog, *numbers: int, subtask: int = 0, at: EpochScope 
     writer = log.open(TaskScope(at or scope(), "out", subtask), SCHEMA)
     for number in numbers:
         writer.write(pa.RecordBatch.from_pylist([{"n": number, "text": f"row {number}"}], schema=SCHEMA))
-    return Handle.decode(writer.finish().encode())
+    handle = writer.finish()
+    return Handle.decode(handle.encode()).model_copy(update={"carried": handle.carried})
 
 
 def numbers(log: WriteAheadLog, *handles: Handle) -> list[int]:
     return [number for batch in log.read(scope(), handles) for number in batch.column("n").to_pylist()]
 
 
+@pytest.mark.usefixtures("large")
 def test_batches_are_read_by_subtask_and_in_order(log: WriteAheadLog) -> None:
     second, first = written(log, 30, 10, 20, subtask=1), written(log, 3, 1, 2)
     assert numbers(log, second, first) == [3, 1, 2, 30, 10, 20]
     assert (first.rows, first.subtask) == (3, 0)
 
 
+def test_a_small_log_is_read_from_the_pack_and_leaves_no_file(log: WriteAheadLog) -> None:
+    first, second = written(log, 1, 2), written(log, 3, subtask=1)
+    assert log.leftovers() == []
+    pack = Pack.of(scope().key, 1, carried_by([first, second]))
+    log.store.write(pack.path, pack.beginning)
+    handles = [Handle.decode(pack.placed(handle).encode()) for handle in (second, first)]
+    assert numbers(log, *handles) == [1, 2, 3]
+    log.remove(scope(), [first, *handles])
+    assert numbers(log, *handles) == [1, 2, 3]  # a pack is no part of the log
+    data = bytearray(log.store.read(pack.path))
+    data[len(pack.files[next(iter(pack.files))]) + 5] ^= 1
+    log.store.write(pack.path, bytes(data))
+    with pytest.raises(FileCorrupt, match=r"\.arrow in .*\.pack, of the log of sink 'out', epoch main/1"):
+        numbers(log, handles[0])
+
+
+@pytest.mark.usefixtures("large")
 def test_a_large_log_keeps_its_order_over_segments(log: WriteAheadLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_ahead_log, "SEGMENT_BYTES", 1)
     handle = written(log, *range(20))
@@ -57,6 +84,7 @@ def test_a_task_without_rows_stores_nothing(log: WriteAheadLog) -> None:
     assert numbers(log, handle) == []
 
 
+@pytest.mark.usefixtures("large")
 def test_a_damaged_segment_is_reported_before_any_row_is_read(log: WriteAheadLog, tmp_path: Path) -> None:
     handle = written(log, 1, 2, 3)
     (path,) = log.leftovers()
@@ -67,6 +95,7 @@ def test_a_damaged_segment_is_reported_before_any_row_is_read(log: WriteAheadLog
         numbers(log, handle)
 
 
+@pytest.mark.usefixtures("large")
 def test_a_missing_segment_is_named(log: WriteAheadLog, tmp_path: Path) -> None:
     handle = written(log, 1)
     (path,) = log.leftovers()
@@ -75,6 +104,7 @@ def test_a_missing_segment_is_named(log: WriteAheadLog, tmp_path: Path) -> None:
         numbers(log, handle)
 
 
+@pytest.mark.usefixtures("large")
 def test_remove_is_idempotent(log: WriteAheadLog) -> None:
     handle = written(log, 1, 2)
     log.remove(scope(), [handle])
@@ -82,6 +112,7 @@ def test_remove_is_idempotent(log: WriteAheadLog) -> None:
     assert log.leftovers() == []
 
 
+@pytest.mark.usefixtures("large")
 def test_sweep_keeps_given_handles_other_epochs_and_later_attempts(log: WriteAheadLog) -> None:
     kept, _lost = written(log, 1), written(log, 2)
     other, later = written(log, 3, at=scope(epoch=2)), written(log, 4, at=scope(attempt=2))

@@ -21,11 +21,13 @@ from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.state import StateBackend
 from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.delta import read_delta
+from epochal.snapshots.packs import Pack, carried_by
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.expiry import StateClock
 from epochal.state.keygroups import key_groups
 from epochal.state.table import Column, StateTable
 from epochal.tasks.operator import OperatorTask, Work
+from epochal.tasks.steps import TaskAnswer
 
 BACKENDS = {"heap": HeapBackend, "lmdb": LmdbBackend}
 
@@ -135,18 +137,23 @@ class Operator:
                     if handle is None:
                         outputs.append(row)
                     else:
-                        handles.append(Handle.decode(handle))
+                        handles.append(TaskAnswer.decode(handle).handle)
                         assert handles[-1].subtask == subtask
         return outputs, handles
 
     def commit(self, handles: Sequence[Handle]) -> None:
-        """E4: publish a manifest with exactly these handles."""
+        """E4: publish a manifest with exactly these handles, and the pack of their files."""
         assert sorted(handle.subtask for handle in handles) == list(range(self.parallelism))
         self.epoch += 1
         self.clock = StateClock(self.watermarks.fire, self.now)
         self.dues = [handle.due for handle in handles if handle.due is not None]
         self.dropped_timers = sum(handle.dropped_timers for handle in handles)
         self.parent = EpochKey("main", self.epoch)
+        files = carried_by(handles)
+        if files:
+            pack = Pack.of(self.parent, 1, files)
+            self.store.write(pack.path, pack.beginning)
+            handles = [pack.placed(handle) for handle in handles]
         deltas = [delta for handle in handles for delta in self.backend.deltas(handle)]
         for table in self.tables:
             mine = tuple(delta for delta in deltas if delta.table == table.id)
