@@ -12,8 +12,9 @@ from epochal.engine import points
 from epochal.engine.trial import _Trial
 from epochal.engine.trial_comparison import compare_states
 from epochal.errors import EpochAborted, Fenced, IncompatibleState
-from epochal.snapshots import layout
+from epochal.snapshots import layout, task_files
 from epochal.snapshots.bundle_writing import files_of
+from epochal.snapshots.packs import TASK_BYTES
 from epochal.snapshots.references import References
 from epochal.snapshots.verification import Trouble, Verification
 from epochal.tasks import steps as task_points
@@ -81,10 +82,10 @@ def run_with_fault(point: str, error: Exception, aligned: bool) -> tuple[dict[in
         life.restart(3)
         life.settle()
         life.finish()
-        in_flight = {part.file.path for manifest in life.manifests for part in manifest.loops["messages"].files}
-        assert {path for path in life.store.list("") if "/loops/" in path} == in_flight, (
-            "the files are those of the snapshots"
-        )
+        files = [part.file for manifest in life.manifests for part in manifest.loops["messages"].files]
+        assert {path for path in life.store.list("") if "/loops/" in path} == {
+            file.path for file in files if file.within is None
+        }, "the files are those of the snapshots"
         return labels(life), bool(fired)
 
 
@@ -135,16 +136,25 @@ def test_records_in_flight_belong_to_the_files_of_a_snapshot() -> None:
         second, records = life.decided[1], life.manifests[1].loops["messages"].files
         written_before = life.manifests[0].loops["messages"].files[0].file.path
         assert records[0].first > 0 or records[0].file.path != written_before, "the loop has consumed a part"
-        needed = References(life.store).needed(second)
-        assert {path for path in needed if "/loops/" in path} == {part.file.path for part in records}
-        assert {file.path for file in files_of(life.store, second, None).files} >= {part.file.path for part in records}
+        assert {part.file.stored_in for part in records} <= References(life.store).needed(second)
+        exported = files_of(life.store, second, None)
+        assert {part.file.stored_in for part in records} <= {
+            file.path for file in exported.files
+        } | exported.packs.keys()
         places = [layout.place_of(part.file.path) for part in records]
         assert all(place and (place.kind, place.finished) == ("loop", True) for place in places)
         report = Verification(life.store, life.decided).run()
-        assert report.is_sound and not [file for file in report.unreferenced if "/loops/" in file.path]
-        life.store.delete(records[-1].file.path)
-        (finding,) = Verification(life.store, life.decided).run().findings
+        assert report.is_sound and not report.unreferenced
+        life.store.delete(records[-1].file.stored_in)
+        found = {finding.path: finding for finding in Verification(life.store, life.decided).run().findings}
+        finding = found[records[-1].file.path]
         assert finding.trouble is Trouble.MISSING and second.key in finding.harms
+
+
+@pytest.fixture(autouse=True, params=[0, TASK_BYTES], ids=["files", "packs"])
+def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records lie in files of their own, or in packs."""
+    monkeypatch.setattr(task_files, "TASK_BYTES", request.param)
 
 
 def test_aligned_loop_takes_no_input_until_it_has_converged() -> None:
