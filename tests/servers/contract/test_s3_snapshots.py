@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
@@ -20,16 +21,18 @@ from epochal import Pipeline
 from epochal.connectors import files
 from epochal.contracts.catalog import Directive, DriverStatus
 from epochal.contracts.configuration import Configuration, ExecutionOrders
+from epochal.contracts.identity import EpochKey
 from epochal.engine.execution import Hooks, run
 from epochal.errors import EnvironmentProblem, FileCorrupt, FileMissing, StoreRefuses, StoreUnavailable
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.runtime.store_claim import check_writable
 from epochal.snapshots import object_store
-from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.object_store import ObjectStoreFiles
+from epochal.snapshots.packs import Pack
 from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
-from epochal.testing.servers.s3 import SeaweedServer
+from epochal.testing.servers.s3 import S3Server, SeaweedServer
 from epochal.testing.servers.s3_proxy import S3Proxy
 
 if TYPE_CHECKING:
@@ -55,11 +58,35 @@ def store(s3_proxy: S3Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Sn
     return SnapshotStore(f"s3://{bucket}/a/prefix")
 
 
-def test_written_files_are_read_back(store: SnapshotStore) -> None:
+@pytest.fixture(params=["s3_server", pytest.param("versitygw_server", marks=pytest.mark.long)])
+def any_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SnapshotStore:
+    """A store in an empty bucket of each kind of server."""
+    server: S3Server = request.getfixturevalue(request.param)
+    in_environment(monkeypatch, server.environment())
+    return SnapshotStore(f"s3://{server.create_bucket()}/a/prefix")
+
+
+@pytest.mark.parametrize("size", [100, 300_000], ids=["small", "large"])
+def test_files_of_packs_and_their_manifests_are_read_by_range(any_store: SnapshotStore, size: int) -> None:
+    contents = {f"main/epochs/0000000001/t-0000{number}": os.urandom(size) for number in range(2)}
+    pack = Pack.of(EpochKey("main", 1), 1, contents)
+    any_store.write(pack.path, pack.beginning + b"{}")
+    assert any_store.manifest_bytes(pack.path) == b"{}"
+    for path, content in contents.items():
+        place = pack.places[path]
+        file = FileReference(path=path, sha256=hashlib.sha256(content).hexdigest(), bytes=size, rows=1, within=place)
+        assert any_store.read_file(file, "main/1") == content
+        assert any_store.read_ranges(file, [(5, 10), (size - 1, 1)], "main/1") == [content[5:15], content[-1:]]
+    empty = Pack.of(EpochKey("main", 2), 1, {"main/loops/0000000002/l-00000": b"x" * size})
+    any_store.write(empty.path, empty.beginning)
+    assert any_store.manifest_bytes(empty.path) == b""
+
+
+def test_written_files_are_read_back(any_store: SnapshotStore) -> None:
     content = bytes(range(256)) * 100_000  # uploaded in parts
-    file = store.write_file("main/epochs/1/x=1 é.parquet", content, rows=3)
-    copy: SnapshotStore = pickle.loads(pickle.dumps(store))
-    assert copy == store and not copy.is_near
+    file = any_store.write_file("main/epochs/1/x=1 é.parquet", content, rows=3)
+    copy: SnapshotStore = pickle.loads(pickle.dumps(any_store))
+    assert copy == any_store and not copy.is_near
     assert copy.read_file(file, "main/1") == content
     with copy.open(file, "main/1") as source:
         source.seek(-5, os.SEEK_END)
@@ -68,38 +95,38 @@ def test_written_files_are_read_back(store: SnapshotStore) -> None:
         assert source.read(5) == content[1_000_000:1_000_005]
     ranges = [(0, 4), (5_000_000, 300), (len(content) - 1, 1), (7, 0)]
     assert copy.read_ranges(file, ranges, "main/1") == [content[offset : offset + size] for offset, size in ranges]
-    store.write(file.path, b"")
-    assert store.size(file.path) == 0 and store.read(file.path) == b""
+    any_store.write(file.path, b"")
+    assert any_store.size(file.path) == 0 and any_store.read(file.path) == b""
     with pytest.raises(FileCorrupt, match=f"does not have the {len(content)} bytes"):
         copy.read_ranges(file, ranges, "main/1")
 
 
-def test_parquet_is_read_in_parts(store: SnapshotStore) -> None:
+def test_parquet_is_read_in_parts(any_store: SnapshotStore) -> None:
     rows = pa.table({"k": range(200_000)})
     target = pa.BufferOutputStream()
     pq.write_table(rows, target, row_group_size=50_000)
-    file = store.write_file("main/bases/a.parquet", target.getvalue(), rows.num_rows)
-    with store.open(file, "main/1") as source:
+    file = any_store.write_file("main/bases/a.parquet", target.getvalue(), rows.num_rows)
+    with any_store.open(file, "main/1") as source:
         assert pq.ParquetFile(source).read_row_group(2).column("k").to_pylist() == list(range(100_000, 150_000))
 
 
-def test_files_are_listed_and_deleted(store: SnapshotStore) -> None:
-    assert store.list("main") == [] == store.list("")
+def test_files_are_listed_and_deleted(any_store: SnapshotStore) -> None:
+    assert any_store.list("main") == [] == any_store.list("")
     for path in ("main/b/2", "main/a/1", "other/3", "mainly/4"):
-        store.write(path, b"xy")
-    assert store.list("main") == ["main/a/1", "main/b/2"]
-    assert store.list("") == ["main/a/1", "main/b/2", "mainly/4", "other/3"]
-    entries = store.entries("main/a")
+        any_store.write(path, b"xy")
+    assert any_store.list("main") == ["main/a/1", "main/b/2"]
+    assert any_store.list("") == ["main/a/1", "main/b/2", "mainly/4", "other/3"]
+    entries = any_store.entries("main/a")
     assert [(entry.path, entry.bytes) for entry in entries] == [("main/a/1", 2)]
     assert entries[0].written_at is not None and entries[0].written_at.timestamp() == pytest.approx(time.time(), abs=60)
-    store.delete("main/a/1")
-    store.delete("main/a/1")
-    store.remove_empty_folder("main/a")
-    assert store.list("main") == ["main/b/2"]
+    any_store.delete("main/a/1")
+    any_store.delete("main/a/1")
+    any_store.remove_empty_folder("main/a")
+    assert any_store.list("main") == ["main/b/2"]
     with pytest.raises(FileMissing, match="main/a/1, of main/1, is missing"):
-        store.read("main/a/1", "main/1")
+        any_store.read("main/a/1", "main/1")
     with pytest.raises(FileMissing):
-        store.size("main/a/1")
+        any_store.size("main/a/1")
 
 
 def test_files_of_another_process_are_listed_immediately(
@@ -111,12 +138,12 @@ def test_files_of_another_process_are_listed_immediately(
     assert store.list("main") == ["main/new"] and store.read("main/new") == b"x"
 
 
-def test_one_of_several_creators_wins(store: SnapshotStore) -> None:
+def test_one_of_several_creators_wins(any_store: SnapshotStore) -> None:
     with ThreadPoolExecutor(8) as pool:
-        won = list(pool.map(lambda number: store.create("owner", b"%d" % number), range(8)))
+        won = list(pool.map(lambda number: any_store.create("owner", b"%d" % number), range(8)))
     assert won.count(True) == 1
-    assert store.read("owner") == b"%d" % won.index(True)
-    assert store.create("owner", b"%d" % won.index(True))
+    assert any_store.read("owner") == b"%d" % won.index(True)
+    assert any_store.create("owner", b"%d" % won.index(True))
 
 
 class TestFaults:
