@@ -106,14 +106,15 @@ class WriteAheadLog:
         return LogWriter(self.store, task, schema)
 
     def read(self, epoch: EpochScope, handles: Sequence[Handle]) -> Iterator[pa.RecordBatch]:
-        """The epoch's batches: by subtask, each subtask's in the order it wrote them.
+        """The epoch's batches: by subtask, each subtask's in the order it wrote them. Segments that a handle still
+        carries are read from it.
 
         Raises ``FileMissing`` or ``FileCorrupt`` naming the segment, before yielding any of its rows.
         """
         of = f"the log of sink {self._place.sink!r}, epoch {epoch.key}"
         for handle in sorted(handles, key=lambda handle: handle.subtask):
             for segment in _segments(handle):
-                data = self.store.read_file(segment, of)
+                data = handle.carried.get(segment.path) or self.store.read_file(segment, of)
                 with pa.ipc.open_stream(data) as stream:
                     rows = 0
                     for batch in stream:
