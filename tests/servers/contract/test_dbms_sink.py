@@ -253,7 +253,8 @@ def write(
     transaction = backend.start(TaskScope(scope, "out", subtask))
     for first in range(0, len(given), size):
         transaction.write(pa.RecordBatch.from_pylist(list(given[first : first + size]), schema=schema))
-    return Handle.decode(transaction.pre_commit().encode())
+    handle = transaction.pre_commit()
+    return Handle.decode(handle.encode()).model_copy(update={"carried": handle.carried})
 
 
 def written(backend: DbmsBackend, scope: EpochScope, given: Sequence[tuple[int, str | None]], **how: Any) -> Handle:
