@@ -58,11 +58,13 @@ def start(backend: SinkBackend, scope: EpochScope, subtask: int = 0) -> SinkTran
 
 
 def pre_commit(backend: SinkBackend, scope: EpochScope, rows: Iterable[Row], subtask: int = 0) -> Handle:
-    """Run one task attempt from start to handle in an executor's copy of the backend; the handle travels as JSON."""
+    """Run one task attempt from start to handle in an executor's copy of the backend; the handle travels as JSON, with
+    its files."""
     transaction = start(backend, scope, subtask)
     for row in rows:
         transaction.write(batch([row]))
-    return Handle.decode(transaction.pre_commit().encode())
+    handle = transaction.pre_commit()
+    return Handle.decode(handle.encode()).model_copy(update={"carried": handle.carried})
 
 
 def batch(rows: list[Row]) -> pa.RecordBatch:
