@@ -17,14 +17,14 @@ from epochal.client.applications import ApplicationHandle
 from epochal.testing.servers.control_plane import ControlPlane, control_plane
 from epochal.testing.servers.s3 import s3
 from epochal.testing.servers.s3_proxy import S3Proxy, s3_proxy
-from epochal.testing.servers.s3_requests import Request
+from epochal.testing.servers.s3_requests import Kind, Request
 
 ROWS, KEYS = 1_000, 500
 """Rows of a small epoch, and keys of the application."""
 PARALLELISM = 2
 QUIET_SECONDS = 1.0
 """Without a request for this time, the processes are idle."""
-_KINDS = ("PUT", "GET", "LIST", "HEAD", "DELETE", "POST")
+KINDS: tuple[Kind, ...] = ("PUT", "GET", "LIST", "HEAD", "DELETE", "POST")
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def wait_until_idle(proxy: S3Proxy) -> None:
 def counted(requests: Sequence[Request]) -> str:
     """Number of requests by kind, as text: ``1 PUT, 2 GET``."""
     kinds = Counter(request.kind for request in requests)
-    return ", ".join(f"{kinds[kind]} {kind}" for kind in _KINDS if kinds[kind]) or "none"
+    return ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kinds[kind]) or "none"
 
 
 def purposes(requests: Sequence[Request]) -> Counter[str]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.object_store.places import PARALLELISM, ROWS, counted, feed, place_in_s3, purposes, submit
+from benchmarks.object_store.places import KINDS, PARALLELISM, ROWS, counted, feed, place_in_s3, purposes, submit
 from benchmarks.result import Result, at_most, number
 from benchmarks.running import head, wait_for
 from epochal.testing.servers.s3_requests import Request
@@ -15,7 +15,6 @@ EPOCHS, FIRST = 100, 10
 """Counted epochs, after the first ones. With bases every 50 epochs, two compactions are counted."""
 COMPACT_AFTER, RETAINED = 50, 25
 INTERVAL_SECONDS, IDLE_SECONDS = 0.5, 10
-KINDS = ("PUT", "GET", "LIST", "HEAD", "DELETE")
 
 
 def run(folder: Path, epochs: int = EPOCHS) -> list[Result]:
