@@ -70,14 +70,14 @@ def local_place(folder: Path) -> Iterator[Place]:
 
 
 def submit(
-    client: Client, name: str, source: Path, output: Path, configuration: Mapping[str, object]
+    client: Client, name: str, source: Path, output: Path | None, configuration: Mapping[str, object]
 ) -> ApplicationHandle:
     """Create an application over the files of a folder, and wait for its first committed epoch."""
     artifact = client.artifacts.upload(Path(application.__file__))
     client.applications.create(
         name,
         artifact.sha256,
-        parameters={"folder": str(source), "output": str(output)},
+        parameters={"folder": str(source), "output": None if output is None else str(output)},
         configuration={"parallelism": PARALLELISM, **configuration},
     )
     created = client.application(name)
@@ -86,7 +86,7 @@ def submit(
 
 
 def feed(folder: Path, files: int) -> Path:
-    """Write the input of so many small epochs. Returns the folder."""
+    """Write the input of small epochs, a file each. Returns the folder."""
     return inputs.write_files(folder, files, ROWS, KEYS)
 
 

@@ -89,7 +89,7 @@ def _create_applications(place: Place, folder: Path) -> None:
     with place.plane.client() as client:
         for name, epochs in ((MEASURED, EPOCHS), (OTHER, OTHER_EPOCHS)):
             source = feed(folder / f"input-{name}", epochs)
-            application = submit(client, name, source, folder / f"output-{name}", settings)
+            application = submit(client, name, source, None, settings)
             wait_for(lambda application=application, epochs=epochs: head(application) >= epochs, "all epochs")  # type: ignore[misc]
             client.operations.wait(client.applications.stop(name), timeout_seconds=120)
 
