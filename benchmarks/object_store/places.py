@@ -85,9 +85,9 @@ def submit(
     return created
 
 
-def feed(folder: Path, files: int) -> Path:
+def feed(folder: Path, files: int, keys: int = KEYS) -> Path:
     """Write the input of small epochs, a file each. Returns the folder."""
-    return inputs.write_files(folder, files, ROWS, KEYS)
+    return inputs.write_files(folder, files, ROWS, keys)
 
 
 def wait_until_idle(proxy: S3Proxy) -> None:

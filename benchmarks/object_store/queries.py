@@ -14,8 +14,9 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 
+import pyarrow.parquet as pq
+
 from benchmarks.object_store.places import (
-    KEYS,
     ROWS,
     Place,
     counted,
@@ -35,7 +36,7 @@ TURNS, WARM = 3, 5
 DELAY_MS = 30
 EPOCHS, OTHER_EPOCHS, OLD, COMPACT_AFTER = 60, 3, 50, 40
 """The old epoch has bases and ten deltas."""
-KEY = 7
+KEYS = 20_000
 MEASURED, OTHER = "measured", "other"
 FORK = "fork"
 _numbers = count()
@@ -43,10 +44,11 @@ _numbers = count()
 
 @dataclass(frozen=True)
 class Subject:
-    """An application, which is stopped. ``old`` and ``last``: committed epochs."""
+    """A stopped application. ``key`` changed in its first epoch only. ``old`` and ``last``: committed epochs."""
 
     client: Client
     name: str
+    key: int
     old: int
     last: int
 
@@ -88,19 +90,20 @@ def _create_applications(place: Place, folder: Path) -> None:
     settings = {"epoch_interval_seconds": 0.1, "compact_after_epochs": COMPACT_AFTER}
     with place.plane.client() as client:
         for name, epochs in ((MEASURED, EPOCHS), (OTHER, OTHER_EPOCHS)):
-            source = feed(folder / f"input-{name}", epochs)
+            source = feed(folder / f"input-{name}", epochs, KEYS)
             application = submit(client, name, source, None, settings)
             wait_for(lambda application=application, epochs=epochs: head(application) >= epochs, "all epochs")  # type: ignore[misc]
             client.operations.wait(client.applications.stop(name), timeout_seconds=120)
 
 
 def _take_turn(place: Place, operation: Operation, taken: Taken) -> None:
+    folder = place.plane.home.parent
     place.plane.restart()
     with place.plane.client() as client:
-        other = Subject(client, OTHER, 2, OTHER_EPOCHS)
+        other = Subject(client, OTHER, _key(folder / f"input-{OTHER}"), 2, OTHER_EPOCHS)
         for _ in range(2):  # a rollback ends at the head
             operation(other)
-        measured = Subject(client, MEASURED, OLD, EPOCHS)
+        measured = Subject(client, MEASURED, _key(folder / f"input-{MEASURED}"), OLD, EPOCHS)
         place.wait_until_idle()
         for time_of_operation in range(1 + WARM):
             mark = place.mark
@@ -119,17 +122,24 @@ def _take_turn(place: Place, operation: Operation, taken: Taken) -> None:
                 taken.of_warm.append(requests)
 
 
+def _key(source: Path) -> int:
+    """A key of the first file that no later one has: its look-up reads the whole chain."""
+    first, *later = sorted(source.iterdir())
+    keys: set[int] = set(pq.read_table(first)["key"].to_pylist())
+    return min(keys.difference(*(pq.read_table(file)["key"].to_pylist() for file in later)))
+
+
 def _look_up(subject: Subject) -> None:
-    assert subject.client.application(subject.name).state("counts").get(KEY).value
+    assert subject.client.application(subject.name).state("counts").get(subject.key).value
 
 
 def _look_up_old(subject: Subject) -> None:
-    found = subject.client.application(subject.name).state("counts").get(KEY, epoch=subject.old)
+    found = subject.client.application(subject.name).state("counts").get(subject.key, epoch=subject.old)
     assert found.epoch == subject.old
 
 
 def _history(subject: Subject) -> None:
-    found = subject.client.application(subject.name).state("counts").history(KEY, limit=None)
+    found = subject.client.application(subject.name).state("counts").history(subject.key, limit=None)
     assert found.items
 
 
@@ -168,8 +178,8 @@ def _results(name: str, local: Taken, remote: Taken) -> list[Result]:
     how = ""
     if name == next(iter(OPERATIONS)):
         how = (
-            f"; {EPOCHS} epochs of {ROWS:,} rows, {KEYS:,} keys; bases after {COMPACT_AFTER} epochs, the old epoch is "
-            f"{OLD}; median of {len(local.cold)} turns"
+            f"; {EPOCHS} epochs of {ROWS:,} rows, {KEYS:,} keys, the key changed in the first epoch only; bases after "
+            f"{COMPACT_AFTER} epochs, the old epoch is {OLD}; median of {len(local.cold)} turns"
         )
     elif name == FORK:
         how = "; without a start of the fork"
