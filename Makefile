@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit coverage test-kubernetes test-sample test-all lengths chaos availability mutants lint format bench bench-nexmark bench-kubernetes bench-compare figures scale pictures kubernetes-tools lock audit clean
+.PHONY: help demo test test-unit coverage test-kubernetes test-sample test-all lengths chaos availability mutants lint format bench bench-object-store bench-nexmark bench-kubernetes bench-compare figures scale pictures kubernetes-tools lock audit clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,8 +79,12 @@ format: $(READY) ## Put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(FIGURES) ## Measure, and write benchmarks/RESULTS.md (about half an hour)
+bench: $(FIGURES) ## Measure, and write benchmarks/RESULTS.md (about three quarters of an hour)
 	@$(BIN)/python -m benchmarks.run
+	@$(BIN)/python -m benchmarks.object_store
+
+bench-object-store: $(READY) ## Requests and waits of an application with its snapshots in S3, into benchmarks/RESULTS.md (a quarter of an hour)
+	@$(BIN)/python -m benchmarks.object_store
 
 bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into benchmarks/RESULTS.md (about half an hour)
 	@$(BIN)/python -m benchmarks.nexmark

@@ -14,6 +14,7 @@ from benchmarks.sessions import CORES, DRIVER_MEMORY
 from epochal.contracts.catalog import EpochRecord
 from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.engine.execution import Hooks, run
+from epochal.engine.meter import Meter
 from epochal.engine.session import create_session
 from epochal.pipeline.pipeline import Pipeline
 from epochal.service.catalog.standalone import standalone_catalog
@@ -54,10 +55,19 @@ def engine_session(configuration: Configuration) -> Iterator[SparkSession]:
 
 
 def run_epochs(
-    pipeline: Pipeline, spark: SparkSession, folder: Path, configuration: Configuration, epochs: int
+    pipeline: Pipeline,
+    spark: SparkSession,
+    folder: Path,
+    configuration: Configuration,
+    epochs: int,
+    store: str | None = None,
+    meter: Meter | None = None,
 ) -> list[EpochTime]:
-    """Run ``epochs`` epochs, beginning where the last call with this ``folder`` stopped."""
-    records = _run(pipeline, spark, folder, configuration, Hooks(epochs_limit=epochs))
+    """Run ``epochs`` epochs, beginning where the last call with this ``folder`` stopped.
+
+    ``store``: URL of the snapshot store; by default a folder in ``folder``.
+    """
+    records = _run(pipeline, spark, folder, configuration, Hooks(epochs_limit=epochs, meter=meter), store=store)
     return [_time(record) for record in records]
 
 
@@ -88,6 +98,7 @@ def _run(
     configuration: Configuration,
     hooks: Hooks,
     available_now: bool = False,
+    store: str | None = None,
 ) -> list[EpochRecord]:
     folder.mkdir(parents=True, exist_ok=True)
     settings = configuration.model_dump(mode="json")
@@ -101,7 +112,7 @@ def _run(
         attempt=catalog.attempt,
         artifact=ARTIFACT,
         configuration=configuration,
-        store=str(folder / "store"),
+        store=store or str(folder / "store"),
         cache_directory=str(folder / "cache"),
         available_now=available_now,
     )
