@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -28,7 +27,9 @@ from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.applications import Lifecycle, announce_begun
 from epochal.service.commands.proposals import Proposals, check_goes_on
 from epochal.service.domain.rollback_rules import explanation, rule_of
+from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.references import References
+from epochal.snapshots.row_groups import concurrently
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.applications import ApplicationState
 from epochal.wire.operations import OperationAnswer
@@ -101,15 +102,21 @@ class RollbackService:
         count: they may be the reason for the rollback."""
         counted = 0
         rows: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-        for reference in references:
-            with suppress(SnapshotError):
-                manifest = self._store.read_manifest(reference)
-                counted += 1
-                for sink, part in manifest.sinks.items():
-                    written = sum(handle.rows for handle in part.handles)
-                    if written:
-                        rows[(sink, part.kind, part.target)].append(written)
+        for manifest in concurrently(self._read, references):
+            if manifest is None:
+                continue
+            counted += 1
+            for sink, part in manifest.sinks.items():
+                written = sum(handle.rows for handle in part.handles)
+                if written:
+                    rows[(sink, part.kind, part.target)].append(written)
         return counted, rows
+
+    def _read(self, reference: ManifestReference) -> Manifest | None:
+        try:
+            return self._store.read_manifest(reference)
+        except SnapshotError:
+            return None
 
     def _beyond(self, name: str) -> list[_Beyond]:
         """Epochs that sinks show and that a restore has lost."""
@@ -147,8 +154,9 @@ class RollbackService:
 
     def _check_whole(self, snapshot: ManifestReference) -> None:
         """Raise ``FileMissing`` or ``FileCorrupt`` with the missing file of the snapshot."""
-        for path in References(self._store).needed(snapshot):
-            self._store.size(path, f"snapshot {snapshot.key}")
+        paths = sorted(References(self._store).needed(snapshot))
+        for _ in concurrently(lambda path: self._store.size(path, f"snapshot {snapshot.key}"), paths):
+            pass
 
     def roll_back(self, name: str, request: RollBack, by: str, revisions: Revisions = None) -> OperationAnswer:
         """Raises ``NotConfirmed``, ``Conflict`` during another operation, and the errors of :meth:`plan`."""
