@@ -27,7 +27,9 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 SEGMENT_DURABLE = declare("T3.log.segment-durable", "a segment of a task's log is complete; no handle names it yet")
-LOG_REMOVED = declare("E5.log.removed", "the epoch is applied; a segment of its log has been deleted, unless it is in a pack")
+LOG_REMOVED = declare(
+    "E5.log.removed", "the epoch is applied; a segment of its log has been deleted, unless it is in a pack"
+)
 
 
 class LogWriter:
@@ -59,7 +61,8 @@ class LogWriter:
             self._end_segment()
 
     def finish(self) -> Handle:
-        """Complete the log: large segments are durable, small ones in the handle. The handle's payload is ``{"segments": [..]}``, empty for a task without rows."""
+        """Complete the log: large segments are durable, small ones in the handle. Its payload is
+        ``{"segments": [..]}``, empty for a task without rows."""
         self._end_segment()
         return Handle(
             owner=self._task.owner,

@@ -19,10 +19,10 @@ from epochal.service.domain.snapshots import SnapshotOrigin, Snapshots, expiring
 from epochal.service.queries.state.readers import key_object, value_object
 from epochal.service.queries.state.window_lookups import pane_note
 from epochal.snapshots.difference import TableDifference, table_difference
+from epochal.snapshots.immutable_cache import SizedCache
 from epochal.snapshots.lineage import Route, find_route
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.reader import SnapshotReader
-from epochal.snapshots.immutable_cache import SizedCache
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
