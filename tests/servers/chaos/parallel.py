@@ -33,15 +33,14 @@ def live(seeds: Sequence[int], lives: int, keep: bool = False, place: Place | No
             folder = Path(tempfile.mkdtemp(prefix=f"epochal-chaos-{seed}-"))
             report = History(seed, folder, servers, place).live(lives)
             reports.append(report)
+            counts = f"{report.lives} runs, {report.fired.total()} faults, {len(report.violations)} violations"
             lines = [
-                f"seed {seed}, store in {report.place}: {report.lives} runs, {report.fired.total()} faults, "
-                f"{len(report.violations)} violations",
+                f"seed {seed}, store in {report.place}: {counts}",
                 *(f"  {violation}" for violation in report.violations),
             ]
             if report.violations or keep:
-                lines.append(
-                    f"  logs and store: {folder}; again: python -m tests.servers.chaos --seed {seed} --store {report.place}"
-                )
+                again = f"python -m tests.servers.chaos --seed {seed} --store {report.place}"
+                lines.append(f"  logs and store: {folder}; again: {again}")
             else:
                 shutil.rmtree(folder)
             print("\n".join(lines), flush=True)
