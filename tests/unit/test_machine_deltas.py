@@ -89,6 +89,11 @@ def replaced_by_folder(path: Path) -> None:
     path.mkdir()
 
 
+def linked_to_itself(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)
+
+
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "a flipped bit": flipped,
     "a shorter file": lambda path: path.write_bytes(path.read_bytes()[:-1]),
@@ -97,7 +102,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "a foreign file": lambda path: path.write_bytes(b"of another program"),
     "a missing file": Path.unlink,
     "a folder": replaced_by_folder,
-    "a link to itself": lambda path: (path.unlink(), path.symlink_to(path)),
+    "a link to itself": linked_to_itself,
 }
 
 
