@@ -120,7 +120,6 @@ def _late_list_wins() -> None:
 @mutant("object stores: the latest manifest in the store is the head, not that of the catalog", SIMULATION)
 def _late_manifest_wins() -> None:
     import hashlib
-    from dataclasses import replace
 
     from epochal.contracts.catalog import ManifestReference
     from epochal.engine.recovery import Recovery
@@ -134,7 +133,7 @@ def _late_manifest_wins() -> None:
                 path = written[epoch][0]
                 sha256 = hashlib.sha256(self.store.manifest_bytes(path)).hexdigest()
                 head = ManifestReference(branch=point.branch, epoch=epoch, path=path, sha256=sha256)
-                point = replace(point, head=head)
+                point = point.model_copy(update={"head": head})
             return find(self, point)
 
         return wrong
