@@ -1,4 +1,4 @@
-"""What Spark itself reports about repeated tasks and stages: only then are an epoch's files listed."""
+"""Repeated tasks and stages, as Spark reports them: only then are an epoch's files listed."""
 
 from __future__ import annotations
 

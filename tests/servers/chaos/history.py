@@ -176,17 +176,22 @@ class History:
         """Disturb the store while the driver works; it waits, and no attempt fails."""
         store, chance = self.servers.store, self.store_chance
         driver = self.start()
-        time.sleep(chance.uniform(2, 8))
+        driver.wait_until(lambda: "R1 take over" in driver.log_end(100_000), PATIENCE_SECONDS)
+        time.sleep(chance.uniform(0, 4))
+
+        def works() -> bool:
+            return driver.running
+
         if what == "writes of a dead driver land late":
             self._land()
-            self.report.fired[what] += store.hold(chance)
+            self.report.fired[what] += store.hold(chance, works)
             driver.kill()
             if chance.random() < 0.7:  # while the next driver runs
                 self.landing = store.release_after(chance.uniform(0, 12))
             else:
                 self._land()
             return
-        store.disturb(what, chance)
+        store.disturb(what, chance, works)
         self.report.fired[what] += 1
         if driver.wait(PATIENCE_SECONDS) != 0:
             self.report.violations.append(f"{what}: wrong exit code of the driver: {driver.log_end(600)}")
@@ -309,7 +314,7 @@ class History:
         return [*found, *self._wrong_topic(topic), *self._wrong_table(table), *self._left_behind()]
 
     def _orphans(self, history: EngineHistory) -> list[str]:
-        """Files that nobody needs, except for those that landed after the sweep: collection removes them."""
+        """Files that no snapshot needs, except for those that landed after the sweep: collection removes them."""
         late = {path.removeprefix("store/") for path in self.servers.store.landed_late(self.bucket)}
         return [found for found in orphans(history) if found.partition(" ")[0] not in late]
 

@@ -6,15 +6,13 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from epochal.testing.servers.s3 import SeaweedServer, s3
 from epochal.testing.servers.s3_proxy import WRITES, S3Proxy, s3_proxy
 
-HELD_SECONDS = 20
-"""Maximum time for the first write of a life to be held."""
 LONGER_THAN_REQUESTS_ARE_REPEATED = 25.0
 
 DISTURBANCES = (
@@ -38,8 +36,8 @@ class ObjectStore:
     server: SeaweedServer
     proxy: S3Proxy
 
-    def disturb(self, what: str, chance: random.Random) -> None:
-        """Disturb the store; it is available again on return, or answers the rest of a limited number of faults."""
+    def disturb(self, what: str, chance: random.Random, works: Callable[[], bool]) -> None:
+        """Disturb the store; it is available again on return. ``works``: whether the driver still runs."""
         match what:
             case "store killed":
                 self.server.restart(kill=True)
@@ -67,17 +65,17 @@ class ObjectStore:
                 self.proxy.refuse(403, code="AccessDenied")
                 time.sleep(chance.uniform(1, 5))
             case "writes land late":
-                self.hold(chance)
+                self.hold(chance, works)
                 time.sleep(chance.uniform(0, 14))  # in some cases later than a repetition of the same write
             case _:
                 raise ValueError(f"unknown disturbance {what!r}")
         self.proxy.heal()
 
-    def hold(self, chance: random.Random) -> bool:
-        """Keep the next writes. Returns whether there were any."""
+    def hold(self, chance: random.Random, works: Callable[[], bool]) -> bool:
+        """Keep the next writes, and wait for the first of them. Returns whether there was one."""
         self.proxy.hold(times=chance.randint(1, 3), kinds=WRITES)
-        with suppress(AssertionError):
-            self.proxy.wait_for_held(1, HELD_SECONDS)
+        while not self.proxy.held() and works():
+            time.sleep(0.02)
         return self.proxy.held() > 0
 
     def release_after(self, seconds: float) -> threading.Timer:
