@@ -41,9 +41,6 @@ def command_of(program: str) -> list[str]:
     return [sys.executable, "-c", f"from {program} import main; main()"]
 
 
-COMMAND = tuple(command_of(__name__))
-
-
 def main() -> None:
     """The command ``epochal`` with the log of the engine, for the output of failed tests."""
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
