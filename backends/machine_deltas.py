@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from epochal.backends.boot_folders import boot_folder
+from epochal.errors import SnapshotError
 from epochal.snapshots import layout
 from epochal.snapshots.local_files import write_whole
 from epochal.snapshots.manifest import FileReference
@@ -31,15 +32,15 @@ class MachineDeltas(SnapshotStore):
         self._folder = Path(cache_directory) / "deltas"
 
     def leave(self, file: FileReference, data: bytes) -> None:
-        """Store a delta for later tasks. Does nothing if the folder cannot be written."""
-        with suppress(OSError):
+        """Store a delta for later tasks. Does nothing if the folder cannot be written, or is another user's."""
+        with suppress(OSError, SnapshotError):
             place = self._place(file)
             place.parent.mkdir(exist_ok=True)
             write_whole(place, memoryview(data))
 
     def bytes_of(self, file: FileReference, of: str) -> bytes:
         if file.within is not None:
-            with suppress(OSError):
+            with suppress(OSError, SnapshotError):
                 data = self._place(file).read_bytes()
                 if hashlib.sha256(data).hexdigest() == file.sha256:
                     return data

@@ -34,7 +34,11 @@ COMMAND_LINE = "epochal.cli.main"
 IMPORTED = (COMMAND_LINE, "epochal.cli.local_run", "pyspark.sql.session", "pyspark.sql.streaming.query")
 TASK_THREADS = "Executor task launch worker"
 TASKS_END_SECONDS = 30.0
-COMMAND = (sys.executable, "-c", f"from {__name__} import main; main()")
+
+
+def command_of(program: str) -> list[str]:
+    """Command that runs ``main()`` of a module."""
+    return [sys.executable, "-c", f"from {program} import main; main()"]
 
 
 def main() -> None:
@@ -127,6 +131,10 @@ class DriverPlan:
     epochs: int | None = None
     faults: Sequence[Fault] = ()
     task_faults: Sequence[Fault] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Further environment variables of the driver."""
+    program: str = __name__
+    """Module whose ``main()`` runs; its arguments are those of ``epochal``."""
 
     def arguments(self) -> list[str]:
         settings = dict(self.configuration)
@@ -218,14 +226,14 @@ class DriverProcess(WatchedProcess):
     ) -> None:
         environment = without_faults(os.environ) | {"EPOCHAL_DEBUG": "1"}
         environment |= jvm.environment if jvm is not None else {}
-        environment |= planned(plan.faults)
+        environment |= planned(plan.faults) | dict(plan.variables)
         command = ["run", *plan.arguments()]
         if server is not None:
-            super().__init__(server.start(__name__, command, environment, log), log)
+            super().__init__(server.start(plan.program, command, environment, log), log)
             return
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [*COMMAND, *command],
+                [*command_of(plan.program), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -10,6 +10,8 @@ STORY = "tests/servers/end_to_end/test_s3_store.py::test_"
 CONTRACT = "tests/servers/contract/test_s3_snapshots.py"
 WAITING = "tests/unit/test_store_waiting.py"
 MOVING = "tests/service/test_store_copy.py"
+LATE = "tests/servers/contract/test_s3_sink.py -k late_list"
+SIMULATION = "tests/simulation/test_simulation.py"
 
 
 @mutant("object stores: a store that is away has no files", f"{STORY}operations_wait_for_a_store_that_is_away")
@@ -78,6 +80,65 @@ def _unknown_is_failure() -> None:
         return True
 
     change(SnapshotStore, "create", lambda _: hasty)
+
+
+@mutant("object stores: a listing is remembered", f"{CONTRACT}::test_files_of_another_process_are_listed_immediately")
+def _stale_listing() -> None:
+    from epochal.snapshots.store import SnapshotStore
+
+    def remembering(list: Any) -> Any:
+        found: dict[Any, Any] = {}
+
+        def wrong(self: Any, folder: str) -> Any:
+            if (self.url, folder) not in found:
+                found[self.url, folder] = list(self, folder)
+            return found[self.url, folder]
+
+        return wrong
+
+    change(SnapshotStore, "list", remembering)
+
+
+@mutant("object stores: a conditional put is not conditional", f"{CONTRACT}::test_one_of_several_creators_wins")
+def _unconditional_create() -> None:
+    from epochal.snapshots.object_store import ObjectStoreFiles
+
+    change(ObjectStoreFiles, "create", lambda _: ObjectStoreFiles.write)
+
+
+@mutant("object stores: a late list of a dead driver wins", LATE)
+def _late_list_wins() -> None:
+    from epochal.snapshots.object_store import ObjectStoreFiles
+
+    def overwriting(self: Any, path: str, data: bytes, version: str) -> None:
+        self.write(path, data)
+
+    change(ObjectStoreFiles, "create", lambda _: ObjectStoreFiles.write)
+    change(ObjectStoreFiles, "replace", lambda _: overwriting)
+
+
+@mutant("object stores: the latest manifest in the store is the head, not that of the catalog", SIMULATION)
+def _late_manifest_wins() -> None:
+    import hashlib
+
+    from epochal.contracts.catalog import ManifestReference
+    from epochal.engine.recovery import Recovery
+    from epochal.snapshots import layout
+
+    def newest(find: Any) -> Any:
+        def wrong(self: Any, point: Any) -> Any:
+            written = layout.by_epoch(self.store.list(layout.manifests(point.branch)))
+            epoch = max(written, default=0)
+            if epoch > (point.head.epoch if point.head is not None else 0):
+                path = written[epoch][0]
+                sha256 = hashlib.sha256(self.store.manifest_bytes(path)).hexdigest()
+                head = ManifestReference(branch=point.branch, epoch=epoch, path=path, sha256=sha256)
+                point = point.model_copy(update={"head": head})
+            return find(self, point)
+
+        return wrong
+
+    change(Recovery, "_find", newest)
 
 
 @mutant(

@@ -32,6 +32,7 @@ from epochal.engine.triggers import Step, decide
 from epochal.errors import EpochAborted, Fenced, OutcomeUnknown
 from epochal.faults import FaultPoint, injected
 from epochal.pipeline.graph import Graph
+from epochal.snapshots import store as store_module
 from epochal.snapshots.lineage import history
 from epochal.state.watermarks import behind
 from epochal.testing.harness_engine import situation_of
@@ -93,11 +94,18 @@ def run(seed: int, events: int = 12, faults: int = 4) -> tuple[World, Plan]:
 
 def _attempt(world: World, plan: Plan) -> bool:
     """Run one attempt. Returns true if it reached the end of the log with every epoch committed."""
+    _forget_files()
     with injected(lambda point, epoch: _fault(world, plan, point)):
         try:
             return _epochs(world, plan)
         except (Crash, Fenced):
             return False
+
+
+def _forget_files() -> None:
+    """Remove the caches of manifests and packs, which a new process does not have: they would hide deleted files."""
+    store_module._manifests.clear()
+    store_module._packs.clear()
 
 
 def _fault(world: World, plan: Plan, point: FaultPoint) -> None:
@@ -220,6 +228,7 @@ def _retry(call: Callable[[], None]) -> None:
 
 def violations(world: World) -> list[str]:
     """Return the violations of a world whose log was run to its end; empty if every guarantee held."""
+    _forget_files()
     found: list[str] = []
     totals: Totals = {}
     reminders: Reminders = {}

@@ -5,10 +5,16 @@ Runs as an artifact, so it does not import the tests.
 
 from __future__ import annotations
 
+import os
+
 from pydantic import BaseModel
 
 from epochal import KeyedProcess, Pipeline, ValueState, secret
 from epochal.connectors import dbms, files, hdfs, kafka
+from epochal.snapshots import task_files
+
+# Files of this application are small: with a lower limit, tasks write some of them.
+task_files.TASK_BYTES = int(os.environ.get("CHAOS_TASK_BYTES", task_files.TASK_BYTES))
 
 
 class Parameters(BaseModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 from confluent_kafka import Producer
@@ -38,6 +39,8 @@ from epochal.testing.invariants import (
 )
 from epochal.testing.kafka_reading import Watcher, open_transactions, read_topic
 from epochal.testing.oracle import Expectation, Row, Rows, expectations, multiset
+from tests.servers.chaos import driver as chaos_driver
+from tests.servers.chaos import store as chaos_store
 from tests.servers.chaos.servers import DISTURBANCES, Servers
 from tests.service.fault.faulty_application import ORACLES
 from tests.service.fault.points import covered_in
@@ -60,6 +63,10 @@ UNREACHED_POINTS = (
     "G",
     "V",
 )
+TASK_BYTES = (None, 0, 4000)
+"""Limits of the files that a task passes to the driver: with 0 it writes all, with 4,000 bytes some. ``None``: the
+usual limit, so that all files are in packs."""
+Place = Literal["folder", "s3"]
 CONFIGURATION: dict[str, Any] = {
     "parallelism": 2,
     "max_parallelism": 8,
@@ -80,10 +87,16 @@ def all_points() -> list[str]:
     return [name for name in here if not name.startswith(UNREACHED_POINTS)]
 
 
+def place_of_seed(seed: int) -> Place:
+    """Store of a history: a folder of this machine, or a bucket."""
+    return random.Random(f"place of {seed}").choice(("folder", "s3"))
+
+
 @dataclass
 class Report:
     """Results of one history."""
 
+    place: Place = "folder"
     lives: int = 0
     fired: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
@@ -92,9 +105,14 @@ class Report:
 class History:
     """The application of one seed, with its own local folder, topics, database and HDFS folder."""
 
-    def __init__(self, seed: int, folder: Path, servers: Servers) -> None:
-        self.chance = random.Random(seed)
-        self.folder, self.servers, self.report = folder, servers, Report()
+    def __init__(self, seed: int, folder: Path, servers: Servers, place: Place | None = None) -> None:
+        """``place``: of the store; ``None``: chosen by the seed."""
+        self.chance, self.store_chance = random.Random(seed), random.Random(f"store of {seed}")
+        self.place = place or place_of_seed(seed)
+        self.folder, self.servers, self.report = folder, servers, Report(self.place)
+        self.bucket = servers.store.server.create_bucket() if self.place == "s3" else ""
+        self.store_url = str(folder / "run" / "store") if self.place == "folder" else f"s3://{self.bucket}/store"
+        self.landing: threading.Timer | None = None
         self.configuration = dict(CONFIGURATION)
         for name in ("run", "flags"):
             (folder / name).mkdir(parents=True)
@@ -118,14 +136,18 @@ class History:
                 self._life()
             self.feed(ROWS_AN_EPOCH)
             self.finish()
+            self._land()
             self.report.violations += self.violations()
         finally:
             self.watcher.stop()
         return self.report
 
     def _life(self) -> None:
-        kind = self.chance.choice(["point", "point", "point", "task", "moment", "server", "server"])
-        if kind == "server":
+        kinds = ["point", "point", "point", "task", "moment", "server", "server"]
+        kind = self.chance.choice([*kinds, *["store"] * (8 if self.place == "s3" else 0)])
+        if kind == "store":
+            self._disturb_store(self.chance.choice(chaos_store.DISTURBANCES))
+        elif kind == "server":
             self._disturb_servers(self.chance.choice(DISTURBANCES))
         elif kind == "moment":
             driver = self.start()
@@ -149,6 +171,37 @@ class History:
         self.servers.disturb(what)
         self.report.fired[what] += 1
         driver.wait(PATIENCE_SECONDS)
+
+    def _disturb_store(self, what: str) -> None:
+        """Disturb the store while the driver works; it waits, and no attempt fails."""
+        store, chance = self.servers.store, self.store_chance
+        driver = self.start()
+        driver.wait_until(lambda: "R1 take over" in driver.log_end(100_000), PATIENCE_SECONDS)
+        time.sleep(chance.uniform(0, 4))
+
+        def works() -> bool:
+            return driver.running
+
+        if what == "writes of a dead driver land late":
+            self._land()
+            self.report.fired[what] += store.hold(chance, works)
+            driver.kill()
+            if chance.random() < 0.7:  # while the next driver runs
+                self.landing = store.release_after(chance.uniform(0, 12))
+            else:
+                self._land()
+            return
+        store.disturb(what, chance, works)
+        self.report.fired[what] += 1
+        if driver.wait(PATIENCE_SECONDS) != 0:
+            self.report.violations.append(f"{what}: wrong exit code of the driver: {driver.log_end(600)}")
+
+    def _land(self) -> None:
+        """Wait for the writes of dead drivers that have not landed."""
+        if self.landing is not None:
+            self.landing.join()
+            self.landing = None
+        self.servers.store.wait_until_landed()
 
     def finish(self) -> None:
         """Run the driver to the end of the input and stop it gracefully."""
@@ -182,20 +235,28 @@ class History:
                 "input": self.input,
                 "topic": self.topic,
                 "database": self.database,
-                "password": self.password,
+                "password": str(self.password),
                 "name_node": self.servers.name_node,
                 "user": self.servers.hdfs.user,
                 "hdfs": self.hdfs,
-                "folder": self.folder / "streaks",
+                "folder": str(self.folder / "streaks"),
             },
-            configuration=self.configuration,
+            configuration=self.configuration | self._task_bytes,
             epochs=epochs or None,
             faults=faults,
             task_faults=task_faults,
+            variables={chaos_driver.STORE: self.store_url},
+            program=chaos_driver.__name__,
         )
         return DriverProcess(
             plan, self.folder / f"driver-{self.report.lives}.log", self.servers.jvm, self.servers.drivers
         )
+
+    @property
+    def _task_bytes(self) -> dict[str, str]:
+        """The limit of this life."""
+        limit = self.store_chance.choice(TASK_BYTES)
+        return {} if limit is None else {"spark.executorEnv.CHAOS_TASK_BYTES": str(limit)}
 
     def fault(self, point: str) -> Fault:
         return Fault(point, "kill", once=str(self.folder / "flags" / f"{self.report.lives}-{point}"))
@@ -217,7 +278,7 @@ class History:
 
     @property
     def _history(self) -> EngineHistory:
-        store = SnapshotStore(str(self.folder / "run" / "store"))
+        store = SnapshotStore(self.store_url)
         url = f"sqlite:///{self.folder / 'run' / 'catalog.sqlite'}"
         epochs: list[EpochRecord] = standalone_epochs(url, NAME)
         return EngineHistory(store, epochs, {"streaks": self.folder / "streaks"})
@@ -236,7 +297,8 @@ class History:
 
     def violations(self) -> list[str]:
         history = self._history
-        found = [*unfinished_epochs(history), *broken_lineage(history), *wrongly_visible(history), *orphans(history)]
+        found = [*unfinished_epochs(history), *broken_lineage(history), *wrongly_visible(history)]
+        found += self._orphans(history)
         read = 0
         topic: Rows = Counter()
         table: dict[str, Row] = {}
@@ -250,6 +312,11 @@ class History:
         if read != sum(map(len, self.log.values())):
             found.append(f"{read} of {sum(map(len, self.log.values()))} records were processed")
         return [*found, *self._wrong_topic(topic), *self._wrong_table(table), *self._left_behind()]
+
+    def _orphans(self, history: EngineHistory) -> list[str]:
+        """Files that no snapshot needs, except for those that landed after the sweep: collection removes them."""
+        late = {path.removeprefix("store/") for path in self.servers.store.landed_late(self.bucket)}
+        return [found for found in orphans(history) if found.partition(" ")[0] not in late]
 
     def _wrong_folders(self, epoch: int, expected: Expectation) -> list[str]:
         found = []

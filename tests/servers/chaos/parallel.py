@@ -10,34 +10,37 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-from tests.servers.chaos.history import History, Report
+from tests.servers.chaos.history import History, Place, Report
 from tests.servers.chaos.servers import running_servers
 
 
-def live_in_parallel(seeds: Sequence[int], lives: int, workers: int) -> list[Report]:
+def live_in_parallel(seeds: Sequence[int], lives: int, workers: int, place: Place | None = None) -> list[Report]:
     """Distribute the seeds to worker processes, round robin. Raises the exception of a failed worker."""
     shares = [share for first in range(workers) if (share := seeds[first::workers])]
     with ProcessPoolExecutor(len(shares), multiprocessing.get_context("spawn")) as processes:
-        futures = [processes.submit(live, share, lives) for share in shares]
+        futures = [processes.submit(live, share, lives, False, place) for share in shares]
         return [report for future in as_completed(futures) for report in future.result()]
 
 
-def live(seeds: Sequence[int], lives: int, keep: bool = False) -> list[Report]:
-    """Run histories one after the other on new servers. ``keep``: keep the folders of correct histories, too."""
+def live(seeds: Sequence[int], lives: int, keep: bool = False, place: Place | None = None) -> list[Report]:
+    """Run histories one after the other on new servers. ``keep``: keep the folders of correct histories, too.
+    ``place``: of the store; ``None``: chosen by the seed."""
     # As in the other tests: short-lived JVMs do not benefit from the optimizing compiler and parallel collectors.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     reports = []
     with running_servers() as servers:
         for seed in seeds:
             folder = Path(tempfile.mkdtemp(prefix=f"epochal-chaos-{seed}-"))
-            report = History(seed, folder, servers).live(lives)
+            report = History(seed, folder, servers, place).live(lives)
             reports.append(report)
+            counts = f"{report.lives} runs, {report.fired.total()} faults, {len(report.violations)} violations"
             lines = [
-                f"seed {seed}: {report.lives} runs, {report.fired.total()} faults, {len(report.violations)} violations",
+                f"seed {seed}, store in {report.place}: {counts}",
                 *(f"  {violation}" for violation in report.violations),
             ]
             if report.violations or keep:
-                lines.append(f"  logs and store: {folder}; again: python -m tests.servers.chaos --seed {seed}")
+                again = f"python -m tests.servers.chaos --seed {seed} --store {report.place}"
+                lines.append(f"  logs and store: {folder}; again: {again}")
             else:
                 shutil.rmtree(folder)
             print("\n".join(lines), flush=True)

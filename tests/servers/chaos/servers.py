@@ -14,6 +14,8 @@ from epochal.testing.servers.kafka import KafkaServer, kafka
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
 from epochal.testing.servers.process import LOOPBACK
 from epochal.testing.servers.proxy import TcpProxy, proxy
+from epochal.testing.servers.s3 import SeaweedServer
+from tests.servers.chaos.store import ObjectStore, object_store, with_proxy
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Servers:
     jvm: SparkJvm
     postgresql_proxy: TcpProxy
     hdfs_proxy: TcpProxy
+    store: ObjectStore
     drivers: ForkServer | None = None
 
     @property
@@ -93,16 +96,28 @@ def running_servers() -> Iterator[Servers]:
         postgresql() as database,
         hdfs() as folders,
         kafka() as broker,
-        with_proxies(database, folders, broker) as servers,
+        object_store() as store,
+        _with_proxies(database, folders, broker, store) as servers,
     ):
         yield servers
 
 
 @contextmanager
-def with_proxies(database: PostgresqlServer, folders: HdfsServer, broker: KafkaServer) -> Iterator[Servers]:
+def with_proxies(
+    database: PostgresqlServer, folders: HdfsServer, broker: KafkaServer, objects: SeaweedServer
+) -> Iterator[Servers]:
     """Put proxies before running servers, and start the JVM and the fork server for drivers."""
+    with with_proxy(objects) as store, _with_proxies(database, folders, broker, store) as servers:
+        yield servers
+
+
+@contextmanager
+def _with_proxies(
+    database: PostgresqlServer, folders: HdfsServer, broker: KafkaServer, store: ObjectStore
+) -> Iterator[Servers]:
+    """The JVM, whose Python workers have the credentials of the store, starts after the store."""
     with ExitStack() as stack:
-        drivers = driver_server()
+        drivers = driver_server("tests.servers.chaos.driver")
         yield Servers(
             kafka=broker,
             postgresql=database,
@@ -110,5 +125,6 @@ def with_proxies(database: PostgresqlServer, folders: HdfsServer, broker: KafkaS
             jvm=stack.enter_context(SparkJvm()),
             postgresql_proxy=stack.enter_context(proxy(database.port)),
             hdfs_proxy=stack.enter_context(proxy(int(folders.url.rpartition(":")[2]))),
+            store=store,
             drivers=None if drivers is None else stack.enter_context(drivers),
         )

@@ -13,6 +13,7 @@ from epochal.faults import Fault
 from epochal.testing.servers.hdfs import HdfsServer
 from epochal.testing.servers.kafka import KafkaServer
 from epochal.testing.servers.postgresql import PostgresqlServer
+from epochal.testing.servers.s3 import SeaweedServer
 from epochal.testing.servers.spark_standalone import StandaloneCluster
 from tests.servers.chaos.history import ROWS_AN_EPOCH, History
 from tests.servers.chaos.servers import Servers, with_proxies
@@ -26,15 +27,18 @@ EXECUTORS = {"spark.executor.cores": "2", "spark.executor.memory": "512m", "spar
 
 @pytest.fixture
 def servers(
-    kafka_server: KafkaServer, postgresql_server: PostgresqlServer, hdfs_server: HdfsServer
+    kafka_server: KafkaServer,
+    postgresql_server: PostgresqlServer,
+    hdfs_server: HdfsServer,
+    s3_server: SeaweedServer,
 ) -> Iterator[Servers]:
-    with with_proxies(postgresql_server, hdfs_server, kafka_server) as servers:
+    with with_proxies(postgresql_server, hdfs_server, kafka_server, s3_server) as servers:
         yield servers
 
 
 def test_killed_worker_and_executor_lose_no_rows(cluster: StandaloneCluster, servers: Servers, tmp_path: Path) -> None:
     """A worker dies after its sink task has written; in a later epoch an executor dies while its tasks run."""
-    history = History(1, tmp_path, servers)
+    history = History(1, tmp_path, servers, "folder")
     history.configuration |= {"master": cluster.master_url, **EXECUTORS}
     history.feed(EPOCHS * ROWS_AN_EPOCH)
     worker = Fault("T3.pre-committed", "kill", epoch=2, once=str(tmp_path / "flags" / "worker"))
