@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.contracts.catalog import EpochRecord
+from epochal.snapshots import layout
 from epochal.testing.invariants import violations
 
 if TYPE_CHECKING:
@@ -66,24 +68,24 @@ class TestFullDisk:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
     def test_full_file_system_is_reported(self, new_tiered_application: NewApplication, small_disk: Path) -> None:
-        """The disk is full for the manifest, then for the deltas of the next epoch; then there is space again."""
+        """The disk is full for the packs of two epochs; then there is space again."""
         application = new_tiered_application()
         (application.folder / "run" / "store").symlink_to(small_disk)
         application.feed(4)
-        full_for_the_manifest = application.fault("E4.before-manifest", "stop", 2)
-        full_for_deltas = application.fault("abort.swept", "stop", 2)
+        full = application.fault("E4.before-manifest", "stop", 2)
+        still_full = application.fault("abort.swept", "stop", 2)
         freed = application.fault("abort.swept", "stop", 3)
         ballast = small_disk / "ballast"
-        driver = application.start(faults=[full_for_the_manifest, full_for_deltas, freed], epochs=4)
-        for stop, action in ((full_for_the_manifest, fill), (full_for_deltas, fill), (freed, Path.unlink)):
-            driver.wait_until(lambda stop=stop: application.fired(stop))
+        driver = application.start(faults=[full, still_full, freed], epochs=4)
+        for stop, action in ((full, fill), (still_full, fill), (freed, Path.unlink)):
+            driver.wait_until(partial(application.fired, stop))
             driver.wait_until_stopped()
             action(ballast)
             driver.send(signal.SIGCONT)
         assert driver.wait() == 0, driver.log_end()
-        manifest, delta = aborted(application)
-        assert re.search(r"/manifests/0000000002-", message(manifest))
-        assert re.search(r"/epochs/0000000003/", message(delta))
+        second, third = aborted(application)
+        assert re.search(r"/manifests/0000000002-.*\.pack", message(second))
+        assert re.search(r"/manifests/0000000003-.*\.pack", message(third))
         assert application.files_left == 0
         assert violations(application.history, application.oracles) == []
 
@@ -139,17 +141,17 @@ def check_damage_is_named(application: FaultyApplication, file_kind: str, damage
     application.finish()
     application.feed(1)
     shutil.rmtree(application.folder / "run" / "cache", ignore_errors=True)
-    victim = newest(application, file_kind)
+    victim, place = newest(application, file_kind)
     copy = victim.read_bytes()
     decided = len(application.history.decided)
     if damage == "missing":
         victim.unlink()
     else:
-        victim.write_bytes(copy[:-20] + bytes([copy[-20] ^ 1]) + copy[-19:])
+        victim.write_bytes(copy[:place] + bytes([copy[place] ^ 1]) + copy[place + 1 :])
     driver = application.start(epochs=1)
     assert driver.wait() == 1
     assert str(victim) in driver.log_end()
-    if file_kind == "manifest":
+    if file_kind == "manifest" or (file_kind, damage) == ("delta", "missing"):  # they are in one pack
         assert f"File{damage.capitalize()}: {victim}" in driver.log_end()
     else:
         failure = application.epochs[-1].failure
@@ -163,13 +165,15 @@ def check_damage_is_named(application: FaultyApplication, file_kind: str, damage
     assert violations(application.history, application.oracles) == []
 
 
-def newest(application: FaultyApplication, file_kind: str) -> Path:
+def newest(application: FaultyApplication, file_kind: str) -> tuple[Path, int]:
+    """The file that has the newest manifest, delta or base, and an offset in it."""
     snapshots = application.history.snapshots
     reference, manifest = snapshots[-1]
     if file_kind == "manifest":
-        path = reference.path
-    elif file_kind == "delta":
-        path = manifest.deltas[-1].file.path
-    else:
-        path = next(manifest for _, manifest in reversed(snapshots) if manifest.bases).bases[0].file.path
-    return Path(application.store.location(path))
+        return Path(application.store.location(reference.path)), layout.manifest_offset(reference.path) + 20
+    if file_kind == "delta":
+        file = manifest.deltas[-1].file
+        assert file.within is not None, "small deltas are in packs"
+        return Path(application.store.location(file.stored_in)), file.within.offset + 20
+    base = next(manifest for _, manifest in reversed(snapshots) if manifest.bases).bases[0].file
+    return Path(application.store.location(base.path)), base.bytes - 20
