@@ -40,8 +40,8 @@ test: $(READY) ## Tests of what changed and a sample of the others, eight minute
 test-unit: $(READY) ## Tests without processes and without a Spark session, in less than two minutes
 	@$(PYTEST) tests/unit -m "not long" $(TESTS)
 
-# Each worker has a cluster of its own, which takes a core.
-test-kubernetes: WORKERS = logical
+# Each worker has a cluster of its own, which takes two cores.
+test-kubernetes: WORKERS = $(shell cores=$$(nproc); echo $$((cores > 3 ? cores / 2 : 1)))
 test-kubernetes: $(READY) ## The chart installed on a real Kubernetes API, every kind of pod killed, upgraded (after make kubernetes-tools)
 	@tools/in-own-network $(PYTEST) tests/kubernetes $(TESTS)
 
