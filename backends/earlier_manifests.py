@@ -9,12 +9,13 @@ from epochal.snapshots.store import SnapshotStore
 
 
 def manifest_paths(store: SnapshotStore, key: EpochKey) -> list[str]:
-    """References to the complete manifests of an epoch, decided or not."""
+    """Paths of the complete manifests of an epoch, decided or not, and of its packs without a manifest."""
     paths = layout.by_epoch(store.list(layout.manifests(key.branch))).get(key.epoch, [])
     return [path for path in paths if not path.endswith(layout.TEMPORARY)]
 
 
 def manifests_of(store: SnapshotStore, key: EpochKey) -> list[Manifest]:
-    """The manifests of :func:`references`. Raises ``SnapshotError``, or ``ValueError`` for an invalid manifest."""
-    found = [(store.read(path, f"snapshot {key}"), store.location(path)) for path in manifest_paths(store, key)]
-    return [Manifest.decode(data, path) for data, path in found]
+    """The manifests of :func:`manifest_paths`. Raises ``SnapshotError``, or ``ValueError`` for an invalid manifest."""
+    paths = manifest_paths(store, key)
+    found = [(store.manifest_bytes(path, f"snapshot {key}"), store.location(path)) for path in paths]
+    return [Manifest.decode(data, path) for data, path in found if data]

@@ -156,11 +156,13 @@ class Recovery:
         points.R4_ABORTED.hit()
 
     def _named(self, decided: ManifestReference | None) -> set[str]:
-        """Paths of a decided epoch's manifest and of its standing queries."""
+        """Paths of a decided epoch's manifest, and of the files that it names: an imported one names packs of its own
+        epoch, which lie beside it."""
         if decided is None:
             return set()
-        queries = self.store.read_manifest(decided).queries
-        return {decided.path} | ({queries.stored_in} if queries is not None else set())
+        manifest = self.store.read_manifest(decided)
+        files = (*(delta.file for delta in manifest.deltas), *manifest.in_force)
+        return {decided.path, *(file.stored_in for file in files)}
 
     def _decided_since_bases(self, point: RecoveryPoint) -> dict[int, ManifestReference]:
         """Decided epochs of this branch back to the last bases; R2 has just read their manifests."""

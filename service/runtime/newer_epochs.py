@@ -50,11 +50,14 @@ def unknown_branches(store: SnapshotStore, known: set[str], paths: Sequence[str]
             continue
         if place.branch in known or place.branch in seen:
             continue
-        seen.add(place.branch)
         try:
-            yield place.branch, Manifest.decode(store.manifest_bytes(path), path).application
+            data = store.manifest_bytes(path)
+            if not data:
+                continue  # a pack without a manifest
+            seen.add(place.branch)
+            yield place.branch, Manifest.decode(data, path).application
         except (SnapshotError, ValueError):
-            continue
+            seen.add(place.branch)
 
 
 def _manifests(store: SnapshotStore, branch: str, above: int) -> Iterator[tuple[ManifestReference, Manifest]]:
