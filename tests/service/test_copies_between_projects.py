@@ -206,6 +206,23 @@ def test_repeated_and_incremental_bundles_extend_a_copy(plane: Plane, ads: Proje
     check_alone(ads, "at-5")
 
 
+def test_an_upload_is_not_resumed_once_its_import_has_finished(plane: Plane, ads: Project, pricing: Project) -> None:
+    """The import removes the upload: a client that resumed it would lose the bundle."""
+    pricing.application("flights")
+    with_state(plane, "pricing.flights")
+    bundle = bundle_of(pricing, "flights")
+    received: list[int] = []
+
+    def begin_again(point: FaultPoint, epoch: int | None) -> None:
+        if point.name == "import.registered":
+            upload = ads.post("imports", 201, sha256=hashlib.sha256(bundle).hexdigest(), bytes=len(bundle))
+            received.append(upload["received"])
+
+    with injected(begin_again):
+        import_into(ads, bundle, "copy")
+        eventually(lambda: received == [0])
+
+
 def test_a_bundle_that_claims_branches_of_another_project_is_a_copy(
     plane: Plane, ads: Project, pricing: Project
 ) -> None:

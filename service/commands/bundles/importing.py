@@ -112,6 +112,8 @@ class Importing:
                     result = self._register(session, row, arguments, contents, code)
                     WRITTEN.hit()
                     written.stays(session)
+                    # Otherwise a client could resume this upload before it is removed.
+                    self._uploads.give_up(session, arguments.upload)
                     finish(session, row, result)
         except (CatalogUnavailable, OutcomeUnknown, Interrupted):
             raise  # Either committed, or retried with the files that are already in the store.

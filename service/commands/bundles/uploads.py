@@ -152,6 +152,10 @@ class Uploads:
         """Paths that an import has written to the store."""
         return Written(self._database, self._files, operation)
 
+    def give_up(self, session: Session, id: str) -> None:
+        """Remove the upload from the catalog; :meth:`remove` then deletes its files."""
+        UploadRepository(session, KEPT).remove(id)
+
     def remove(self, id: str) -> None:
         """Remove the upload; no effect if it does not exist."""
         if _ID.fullmatch(id):
