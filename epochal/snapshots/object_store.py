@@ -132,13 +132,7 @@ class ObjectStoreFiles(RemoteFiles):
         return [self._read_range(path, offset, size) for offset, size in ranges]
 
     def _read_range(self, path: str, offset: int, size: int) -> bytes:
-        if not size:
-            return b""
-        try:
-            with self._system_errors(path):
-                return bytes(obstore.get_range(self._store, path, start=offset, length=size))
-        except _BeyondTheEnd:
-            return b""
+        return self._read_part(path, {"range": (offset, offset + size)}) if size else b""
 
     def read_from(self, path: str, offset: int) -> bytes:
         return self._read_part(path, {"range": {"offset": offset}})

@@ -53,7 +53,6 @@ def test_small_epochs_are_one_request_each_and_none_is_made_without_input(
         epochs, requests = head(client) - first, s3_proxy.requests(mark)
         shown = [f"{request.kind} {request.path.rpartition('/installation/')[2]}" for request in requests]
         counts = Counter(request.kind for request in requests)
-        print(counts, epochs)
         assert counts["PUT"] == epochs >= EPOCHS and all(map(is_pack, requests)), shown
         assert set(counts) <= {"PUT", "GET"}, shown
         assert counts["GET"] <= 2 * epochs, shown
