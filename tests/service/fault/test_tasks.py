@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,9 +25,7 @@ def test_spark_retries_a_task_that_had_pre_committed(new_application: NewApplica
     assert driver.wait() == 0, driver.log_end()
     assert all(application.fired(fault) for fault in faults)
     assert {record.state for record in application.epochs} == {"committed"}
-    swept = re.findall(r"E7 retain: epoch \S+/(\d+): [1-9]\d* files of lost tasks removed", driver.log.read_text())
-    assert {"3", "4"} <= set(swept)
-    assert violations(application.history, application.oracles) == []
+    assert violations(application.history, application.oracles) == [], "lost runs leave no files, among other things"
 
 
 def test_epoch_is_aborted_when_a_pre_committed_task_fails(
