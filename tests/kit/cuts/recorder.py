@@ -342,7 +342,17 @@ class RecordedSink(SinkBackend):
 
 
 def _name_of(handle: Handle) -> str:
-    return handle.encode().decode()
+    """The handle's JSON without the places of its files, which the driver adds."""
+    return handle.model_copy(update={"payload": _unplaced(handle.payload)}).encode().decode()
+
+
+def _unplaced(value: Any) -> Any:
+    match value:
+        case list():
+            return [_unplaced(each) for each in value]
+        case dict():
+            return {name: _unplaced(each) for name, each in value.items() if name != "within"}
+    return value
 
 
 def _named_by(manifest: Manifest) -> set[str]:

@@ -15,9 +15,8 @@ from pyspark.sql import SparkSession
 
 from epochal import KeyedProcess, Pipeline, ValueState
 from epochal.connectors import console, generator
-from epochal.contracts.configuration import Configuration, ExecutionOrders
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.source import Slice
-from epochal.engine.program import Program
 from epochal.errors import EpochAborted
 from epochal.snapshots.manifest import Manifest
 from epochal.testing import Harness
@@ -109,13 +108,13 @@ class RecordedHarness(Harness):
         self.recorder = recorder
         configuration = Configuration(parallelism=2, max_parallelism=12, epoch_interval_seconds=0)
         super().__init__(pipeline(), spark, configuration)
-
-    def _program(self, orders: ExecutionOrders) -> Program:
-        return self.recorder.recorded(super()._program(orders))
+        plain = self._engine._program
+        self._engine._program = lambda *of: self.recorder.recorded(plain(*of))  # type: ignore[method-assign]
+        self._engine.begin(self._engine.current)  # again, recorded
 
     @property
     def manifests(self) -> list[Manifest]:
-        return [self._store.read_manifest(record.manifest) for record in self._catalog.decided if record.manifest]
+        return [self._engine.store.read_manifest(each.manifest) for each in self._engine.decided if each.manifest]
 
 
 @pytest.mark.slow
