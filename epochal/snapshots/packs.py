@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final
 
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, PackPlace
 from epochal.snapshots import layout
+from epochal.snapshots.manifest import FileReference
 
 TASK_BYTES: Final = 64 << 10
 """Maximum size of the files that one task passes in its handle."""
@@ -36,7 +38,7 @@ class Pack:
         """A new pack of an epoch. ``files``: at least one."""
         return cls(layout.pack(key, attempt, sum(map(len, files.values()))), files)
 
-    @property
+    @cached_property
     def places(self) -> dict[str, PackPlace]:
         """Place of each file, by its path."""
         offsets = accumulate(map(len, self.files.values()), initial=0)
@@ -65,6 +67,11 @@ def _placed(value: Any, places: Mapping[str, PackPlace]) -> Any:
                 found["within"] = {"path": places[path].path, "offset": places[path].offset}
             return found
     return value
+
+
+def is_apart(file: FileReference, handle: Handle) -> bool:
+    """True if a file that ``handle`` names is a file of the store: neither in a pack nor carried by the handle."""
+    return file.within is None and file.path not in handle.carried
 
 
 def carried_by(handles: Iterable[Handle]) -> dict[str, bytes]:

@@ -16,6 +16,7 @@ from epochal.faults import declare
 from epochal.snapshots import layout
 from epochal.snapshots.in_flight import files_of, payload_of
 from epochal.snapshots.manifest import FileInFlight, FileReference
+from epochal.snapshots.packs import is_apart
 from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.task_files import TaskFiles
 from epochal.state.types import with_spark_types
@@ -56,7 +57,7 @@ class LoopTail(SinkBackend):
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         for handle in handles:
             for part in files_of(handle):
-                if part.file.within is None and part.file.path not in handle.carried:
+                if is_apart(part.file, handle):
                     self.store.delete(part.file.path)
 
     def recover(self, epoch: EpochScope) -> None:

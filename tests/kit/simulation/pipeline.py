@@ -34,6 +34,7 @@ from epochal.pipeline.event_time import Partitions
 from epochal.snapshots import layout
 from epochal.snapshots.in_flight import InternalSource
 from epochal.snapshots.manifest import DeltaFile, Manifest
+from epochal.snapshots.packs import is_apart
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.state.watermarks import Declaration, TimedOperator, TimeGraph
@@ -240,7 +241,7 @@ class SimulatedState(StateBackend):
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         for handle in handles:
             for delta in self.deltas(handle):
-                if delta.file.path not in handle.carried:
+                if is_apart(delta.file, handle):
                     self._store.delete(delta.file.path)
 
     def recover(self, epoch: EpochScope) -> None:
