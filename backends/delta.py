@@ -27,6 +27,7 @@ from epochal.faults import declare
 from epochal.snapshots import layout
 from epochal.snapshots.delta import SortedChanges, select_changes, sort_changes, write_delta
 from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.packs import is_apart
 from epochal.snapshots.storage_errors import storage_errors
 from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.task_files import TaskFiles
@@ -209,10 +210,7 @@ class DeltaBackend(StateBackend):
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         self._delete(
-            delta.file.path
-            for handle in handles
-            for delta in self.deltas(handle)
-            if delta.file.within is None and delta.file.path not in handle.carried
+            delta.file.path for handle in handles for delta in self.deltas(handle) if is_apart(delta.file, handle)
         )
 
     def recover(self, epoch: EpochScope) -> None:

@@ -20,6 +20,7 @@ from epochal.errors import FileCorrupt, SinkError
 from epochal.faults import declare
 from epochal.snapshots import layout
 from epochal.snapshots.manifest import FileReference
+from epochal.snapshots.packs import is_apart
 from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.task_files import TaskFiles
 
@@ -130,7 +131,7 @@ class WriteAheadLog:
         """Delete the handles' logs: the epoch has been applied, or never will be. Missing files are ignored."""
         for handle in handles:
             for segment in _segments(handle):
-                if segment.within is None and segment.path not in handle.carried:
+                if is_apart(segment, handle):
                     self.store.delete(segment.path)
                 LOG_REMOVED.hit(epoch.epoch)
         self.store.remove_empty_folder(layout.logs(epoch.key, self._place.sink))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from epochal.client import Client
-from epochal.testing.servers.control_plane import ControlPlane, control_plane, process_id
+from epochal.testing.servers.control_plane import ControlPlane, process_id
 from epochal.testing.servers.s3_proxy import S3Proxy
 from epochal.testing.servers.spark_standalone import standalone_cluster
 from tests.kit.servers import or_skipped
@@ -93,13 +93,6 @@ def running_driver(client: Client) -> int:
     return process_id(process)
 
 
-@pytest.fixture
-def plane(s3_proxy: S3Proxy, bucket: str, tmp_path: Path) -> Iterator[ControlPlane]:
-    variables = {**s3_proxy.environment(), "EPOCHAL_STORE": f"s3://{bucket}/installation"}
-    with control_plane(tmp_path / "plane", variables) as running:
-        yield running
-
-
 @pytest.fixture(params=["local[2]", "standalone"])
 def master(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param != "standalone":
@@ -110,14 +103,14 @@ def master(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_installation_in_s3_survives_an_outage_and_a_killed_driver(
-    plane: ControlPlane, s3_proxy: S3Proxy, master: str, tmp_path: Path
+    s3_installation: ControlPlane, s3_proxy: S3Proxy, master: str, tmp_path: Path
 ) -> None:
     events = Input(tmp_path / "in")
     (tmp_path / "totals.py").write_text(CODE)
     configuration = {"epoch_interval_seconds": 0.2, "parallelism": 2, "master": master, "tolerable_failed_epochs": 0}
     if master.startswith("spark://"):
         configuration["spark"] = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2"}
-    with plane.client() as client:
+    with s3_installation.client() as client:
         events.feed(3)
         artifact = client.artifacts.upload(tmp_path / "totals.py")
         parameters = {"folder": str(tmp_path / "in"), "output": str(tmp_path / "out")}
@@ -129,7 +122,7 @@ def test_installation_in_s3_survives_an_outage_and_a_killed_driver(
 
         s3_proxy.down()
         events.feed(2)
-        wait_until_shown(plane, "waiting for the store since")
+        wait_until_shown(s3_installation, "waiting for the store since")
         assert totals_of(client) == before  # look-ups continue
         os.kill(running_driver(client), signal.SIGKILL)
         time.sleep(5)
@@ -156,7 +149,7 @@ def test_installation_in_s3_survives_an_outage_and_a_killed_driver(
         wait_for_totals(client, events.totals)
         client.operations.wait(client.applications.stop(NAME), timeout_seconds=TIMEOUT_SECONDS)
 
-    collected = plane.run("gc", "--grace", "0")
+    collected = s3_installation.run("gc", "--grace", "0")
     assert collected.returncode == 0, collected.stdout
-    verified = plane.run("verify")
+    verified = s3_installation.run("verify")
     assert verified.returncode == 0 and "intact" in verified.stdout, verified.stdout

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from epochal.client import Client
-from epochal.testing.servers.control_plane import ControlPlane, control_plane
+from epochal.testing.servers.control_plane import ControlPlane
 from epochal.testing.servers.s3_proxy import S3Proxy
 from epochal.testing.servers.s3_requests import Request
 from tests.servers.end_to_end.test_s3_installation import CODE, NAME, TIMEOUT_SECONDS, Input, wait_for_totals
@@ -21,24 +20,17 @@ EPOCHS = 12
 IDLE_SECONDS = 8
 
 
-@pytest.fixture
-def plane(s3_proxy: S3Proxy, bucket: str, tmp_path: Path) -> Iterator[ControlPlane]:
-    variables = {**s3_proxy.environment(), "EPOCHAL_STORE": f"s3://{bucket}/installation"}
-    with control_plane(tmp_path / "plane", variables) as running:
-        yield running
-
-
 def head(client: Client) -> int:
     return max(epoch.epoch for epoch in client.application(NAME).epochs.list(state="committed"))
 
 
 def test_small_epochs_are_one_request_each_and_none_is_made_without_input(
-    plane: ControlPlane, s3_proxy: S3Proxy, tmp_path: Path
+    s3_installation: ControlPlane, s3_proxy: S3Proxy, tmp_path: Path
 ) -> None:
     events = Input(tmp_path / "in")
     (tmp_path / "totals.py").write_text(CODE)
     configuration = {"epoch_interval_seconds": 0.05, "parallelism": 2, "compact_after_epochs": 1_000}
-    with plane.client() as client:
+    with s3_installation.client() as client:
         events.feed(3)
         artifact = client.artifacts.upload(tmp_path / "totals.py")
         parameters = {"folder": str(tmp_path / "in"), "output": str(tmp_path / "out")}
