@@ -4,6 +4,8 @@ Each cloud's own chain reads them: keys, profiles, service account files, and wh
 identity (IRSA and Pod Identity of EKS, workload identity of Azure). GKE and instance roles use no variable. A control
 plane passes the variables of its store's cloud to drivers and builders, and a driver to the executors of a standalone
 cluster.
+
+The value of a variable can be a reference, ``secret(file:/path)`` or ``secret(env:NAME)``, which each process resolves.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ SECRET_ENDINGS: Final = (
 """Endings of the names of variables with secret values. Names of files, roles and key ids have other endings."""
 _SECRET: Final = re.compile(rf"(?:{'|'.join(SECRET_ENDINGS)})\Z")
 
+_REFERENCE: Final = re.compile(r"secret\(\s*(?P<reference>(?:env|file):[^)]+?)\s*\)\Z")
+
 REDACTED_BY_SPARK: Final = "(?i)secret|password|token|access[.]?key|credential"
 """Spark's default of ``spark.redaction.regex``, which misses names such as ``AZURE_STORAGE_ACCOUNT_KEY``."""
 _EXECUTORS_SECRETS: Final = (
@@ -78,6 +82,18 @@ def executor_variables(environment: Mapping[str, str], master: str, store: str) 
     return {name: value for name, value in passed.items() if name not in _OF_ONE_MACHINE}
 
 
+def references_in(environment: Mapping[str, str], store: str) -> dict[str, str]:
+    """The references to secrets among the variables of the cloud of ``store``, a URL, such as ``file:/path``."""
+    found = {name: reference_in(value) for name, value in variables_for_store(environment, store).items()}
+    return {name: reference for name, reference in found.items() if reference and name not in _CONNECTION}
+
+
+def reference_in(value: str) -> str | None:
+    """The reference of a value such as ``secret(file:/path)``; ``None`` for any other value."""
+    found = _REFERENCE.match(value.strip())
+    return found["reference"] if found else None
+
+
 def is_secret_variable(name: str) -> bool:
     """Return whether the value of a variable of an object store is a secret."""
     return _is_selected(name, (*_AWS, *_GOOGLE, *_AZURE)) and _SECRET.search(name) is not None
@@ -86,7 +102,7 @@ def is_secret_variable(name: str) -> bool:
 def secret_values(environment: Mapping[str, str]) -> Iterator[str]:
     """Secret values among the variables, and passwords of proxies."""
     for name, value in environment.items():
-        if is_secret_variable(name):
+        if is_secret_variable(name) and reference_in(value) is None:
             yield value
         elif name in _PROXIES and "@" in value and (password := urlsplit(value).password):
             yield password

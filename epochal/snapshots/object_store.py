@@ -1,15 +1,13 @@
 """Files of an object store: S3 and compatible stores, Google Cloud Storage and Azure Blob Storage, through ``obstore``.
 
-An object becomes visible as a whole with one request, so files need no temporary names. Credentials and endpoint come
-from the environment, by each cloud's own chain, which the library follows: variables, web identity, container,
-instance. For S3 this module adds the static keys of a profile (``AWS_PROFILE``).
+An object becomes visible as a whole with one request, so files need no temporary names. Credentials and endpoint:
+:mod:`epochal.snapshots.store_credentials`.
 
 Requests that fail with a server error, or whose connection breaks, are repeated for :data:`PATIENCE_SECONDS`.
 """
 
 from __future__ import annotations
 
-import configparser
 import errno
 import io
 import os
@@ -18,8 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
-from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
@@ -28,6 +24,7 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from epochal.snapshots.remote_files import Data, RemoteFiles
+from epochal.snapshots.store_credentials import connection_settings, endpoint_of
 
 PATIENCE_SECONDS: Final = 20.0
 """Time in which a failing request is repeated."""
@@ -39,8 +36,6 @@ _PART_BYTES = 16 << 20
 """Larger files are uploaded in parts."""
 _BUFFER_BYTES = 1 << 20
 _PAGE = 1000
-_KEYS = ("access_key_id", "secret_access_key", "session_token")
-_S3 = frozenset({"s3", "s3a"})
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([^<]+)</Code>")
 _SERVERS_MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
@@ -281,84 +276,26 @@ def _quoted(version: str) -> str:
 
 
 def _connected(bucket: Bucket, patience_seconds: float, stalled_seconds: float, settings: Mapping[str, Any]) -> Any:
-    endpoint = str(settings.get("endpoint") or _endpoint(bucket.scheme, os.environ))
-    has_keys = "access_key_id" in settings
     client = {
         "connect_timeout": min(_CONNECT_SECONDS, stalled_seconds),
         "read_timeout": stalled_seconds,
         "timeout": _REQUEST_SECONDS,
     }
     options: Any = {
-        "config": {
-            **(_profile(os.environ) or {} if bucket.scheme in _S3 and not has_keys else {}),
-            **_without(settings),
-        },
+        **connection_settings(bucket.scheme, settings),
         "client_options": {name: timedelta(seconds=seconds) for name, seconds in client.items()}
-        | {"allow_http": endpoint.startswith("http://")},
+        | {"allow_http": endpoint_of(bucket.scheme, settings).startswith("http://")},
         "retry_config": {
             "max_retries": 1000,
             "retry_timeout": timedelta(seconds=patience_seconds),
             "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2},
         },
     }
-    if has_keys:  # so that no session token of the environment is combined with the given key
-        options["credential_provider"] = partial(_keys, settings)
     scheme = "gs" if bucket.scheme == "gcs" else bucket.scheme
     try:
         return from_url(f"{scheme}://{bucket.name}/{bucket.prefix}", **options)
     except (exceptions.BaseError, ValueError) as error:
         raise PermissionError(errno.EACCES, _first_line(str(error)), bucket.name) from error
-
-
-def _without(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name not in _KEYS}
-
-
-def _keys(settings: Mapping[str, Any]) -> dict[str, Any]:
-    key, secret, token = (settings.get(name) for name in _KEYS)
-    return {"access_key_id": key, "secret_access_key": secret or "", "token": token, "expires_at": None}
-
-
-def _endpoint(scheme: str, environment: Mapping[str, str]) -> str:
-    names = (
-        ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT") if scheme in _S3 else ("AZURE_STORAGE_ENDPOINT",)
-    )
-    return next((environment[name] for name in names if environment.get(name)), "")
-
-
-def _profile(environment: Mapping[str, str]) -> Any:
-    """Static keys and the region of the profile ``AWS_PROFILE``, or ``default``, of S3's credentials and configuration
-    files; ``None`` if the environment has credentials, or there is no such profile."""
-    chain = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
-    if any(environment.get(name) for name in (*chain, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")):
-        return None
-    home = Path(environment.get("HOME", "/")) / ".aws"
-    files = configparser.ConfigParser(interpolation=None)
-    try:
-        files.read(
-            [
-                environment.get("AWS_CONFIG_FILE") or home / "config",
-                environment.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials",
-            ]
-        )
-    except configparser.Error as error:
-        raise PermissionError(errno.EACCES, f"the files of AWS profiles are invalid: {error}") from None
-    name = environment.get("AWS_PROFILE") or "default"
-    sections = [section for section in (f"profile {name}", name) if files.has_section(section)]
-    found = {key: value for section in sections for key, value in files.items(section)}
-    if "aws_access_key_id" not in found:
-        if environment.get("AWS_PROFILE"):
-            raise PermissionError(
-                errno.EACCES,
-                f"the profile {name} has no aws_access_key_id; profiles of roles and SSO are not supported",
-            )
-        return None
-    config = {"access_key_id": found["aws_access_key_id"], "secret_access_key": found.get("aws_secret_access_key", "")}
-    if "aws_session_token" in found:
-        config["session_token"] = found["aws_session_token"]
-    if "region" in found and not (environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")):
-        config["region"] = found["region"]
-    return config
 
 
 def _translated(text: str, path: str, is_missing: bool) -> OSError:

@@ -151,6 +151,7 @@ def test_an_application_overrides_a_variable_of_the_store() -> None:
 def test_a_secret_among_the_settings_is_refused() -> None:
     with pytest.raises(ValidationError, match="AWS_SECRET_ACCESS_KEY is a secret; put it into the Secret"):
         KubernetesSettings(image="a", store_variables={"AWS_SECRET_ACCESS_KEY": "k"})
+    KubernetesSettings(image="a", store_variables={"AWS_SECRET_ACCESS_KEY": "secret(file:/run/secrets/key)"})
 
 
 def test_only_a_driver_with_executor_pods_may_call_the_cluster_api() -> None:

@@ -14,6 +14,9 @@ from epochal.store_variables import (
     is_object_store,
     is_secret_variable,
     object_store_variables,
+    reference_in,
+    references_in,
+    secret_values,
     spark_redaction,
     variables_for_store,
 )
@@ -80,6 +83,28 @@ def test_executors_of_a_standalone_cluster_receive_no_identity_of_the_drivers_ma
 def test_executors_elsewhere_receive_none(master: str) -> None:
     """Spark would write them into the manifests of executor pods, and into the files of YARN."""
     assert executor_variables(ENVIRONMENT, master, "s3://bucket") == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "reference"),
+    [
+        ("secret(file:/run/secrets/key)", "file:/run/secrets/key"),
+        (" secret( env:EPOCHAL_SECRET_KEY )\n", "env:EPOCHAL_SECRET_KEY"),
+        ("secret(vault:/key)", None),
+        ("secret(file:)", None),
+        ("secret(file:/key)x", None),
+        ("file:/run/secrets/key", None),
+        ("wJalrXUtnFEMI/K7MDENG", None),
+    ],
+)
+def test_a_value_can_refer_to_a_secret(value: str, reference: str | None) -> None:
+    assert reference_in(value) == reference
+    expected = {} if reference is None else {"AWS_SECRET_ACCESS_KEY": reference}
+    environment = AWS | CONNECTION | {"AWS_SECRET_ACCESS_KEY": value}
+    assert references_in(environment, "s3://bucket") == expected
+    assert references_in(environment, "gs://bucket") == references_in(environment, "/data") == {}
+    hidden = set(secret_values(environment))
+    assert (value in hidden) == (reference is None)
 
 
 SECRET_NAMES = [

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from epochal.errors import OptionError
 from epochal.service.domain.addresses import check_encrypted
-from epochal.store_variables import is_secret_variable
+from epochal.store_variables import is_secret_variable, reference_in
 from epochal.wire.projects import DEFAULT_PROJECT
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
@@ -138,8 +138,11 @@ class KubernetesSettings(_Section):
     def _check_no_secret(cls, variables: dict[str, str]) -> dict[str, str]:
         """Users that can read pods can read their variables."""
         for name in sorted(variables):
-            if is_secret_variable(name):
-                raise ValueError(f"{name} is a secret; put it into the Secret that `store_secret` names")
+            if is_secret_variable(name) and reference_in(variables[name]) is None:
+                raise ValueError(
+                    f"{name} is a secret; put it into the Secret that `store_secret` names, or set it to a reference "
+                    "such as secret(file:/path)"
+                )
         return variables
 
     def namespace(self, project: str) -> str:

@@ -6,10 +6,12 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,7 @@ from epochal.engine.execution import Hooks, run
 from epochal.errors import EnvironmentProblem, FileCorrupt, FileMissing, StoreRefuses, StoreUnavailable
 from epochal.service.catalog.standalone import standalone_catalog
 from epochal.service.runtime.store_claim import check_writable
-from epochal.snapshots import object_store
+from epochal.snapshots import object_store, store_credentials
 from epochal.snapshots.manifest import FileReference, Manifest
 from epochal.snapshots.object_store import ObjectStoreFiles
 from epochal.snapshots.packs import Pack
@@ -275,6 +277,41 @@ class TestRefusals:
         monkeypatch.setenv("AWS_PROFILE", "other")
         with pytest.raises(StoreRefuses, match="the profile other has no aws_access_key_id"):
             SnapshotStore(f"s3://{bucket}/x").write("main/y", b"content")
+
+    def test_keys_by_reference_are_read_again(
+        self, s3_server: SeaweedServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(store_credentials, "_KEPT", timedelta(0))
+        files = _keys_in_files(s3_server.environment(), tmp_path)
+        in_environment(monkeypatch, files)
+        store = SnapshotStore(f"s3://{bucket}/x")
+        store.write("main/y", b"content")
+        _keys_in_files(s3_server.read_only_environment(), tmp_path)
+        time.sleep(0.2)  # the library asks for keys at most ten times a second
+        with pytest.raises(StoreRefuses, match="Grant the credentials"):
+            store.write("main/z", b"content")
+        assert store.read("main/y") == b"content"
+        (tmp_path / "AWS_SECRET_ACCESS_KEY").unlink()
+        named = "AWS_SECRET_ACCESS_KEY: Secret file:.* cannot be read: No such file"
+        assert re.search(named, self.refusal(f"s3://{bucket}/other"))
+
+    def test_variables_by_reference(
+        self, s3_server: SeaweedServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        region = tmp_path / "region"
+        region.write_text("eu-north-1\n")
+        in_environment(monkeypatch, s3_server.environment() | {"AWS_REGION": f"secret(file:{region})"})
+        SnapshotStore(f"s3://{bucket}/x").write("main/y", b"content")
+        region.unlink()
+        assert "AWS_REGION: Secret file:" in self.refusal(f"s3://{bucket}/other")
+
+
+def _keys_in_files(variables: dict[str, str], folder: Path) -> dict[str, str]:
+    """The variables, with the values of the keys in files."""
+    keys = [name for name in variables if name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")]
+    for name in keys:
+        (folder / name).write_text(f"{variables[name]}\n")
+    return variables | {name: f"secret(file:{folder / name})" for name in keys}
 
 
 def _write_input(folder: Path, number: int) -> dict[str, int]:
