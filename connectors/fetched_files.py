@@ -13,11 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 from epochal.connectors.file_listing import FileRecord
-from epochal.errors import SourceError
-
-
-class FilesAway(SourceError):
-    """The server of the files does not respond."""
 
 
 class FetchedFiles(ABC):
@@ -67,7 +62,7 @@ class FetchedFiles(ABC):
 
     @abstractmethod
     def translated(self, what: str, subject: str | None = None) -> AbstractContextManager[None]:
-        """Convert the server's errors in the block into ``SourceError``; :class:`FilesAway` if it does not respond.
+        """Convert the server's errors in the block into ``SourceError``; ``SourceUnavailable`` if it does not answer.
 
         ``what``: the action, such as ``be listed``. ``subject``: what could not; default: the source.
         """

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from epochal.connectors.dropped_records import DroppedRecords
-from epochal.connectors.fetched_files import FetchedFiles, FilesAway
+from epochal.connectors.fetched_files import FetchedFiles
 from epochal.connectors.fetched_frames import frame_of, headers_of
 from epochal.connectors.fetched_parquet import parquet_rows, parquet_schema
 from epochal.connectors.file_listing import FileRecord, check_not_elsewhere
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _SAMPLE = 64 * 1024
-_log = logging.getLogger(__name__)
 
 
 class FetchedSource(Source):
@@ -37,7 +35,6 @@ class FetchedSource(Source):
         self._schema: StructType | None = None
         self._dropped = DroppedRecords(files.location)
         self._headers = headers_of(files, reader)
-        self._answered: bool | None = None
 
     @property
     def kind(self) -> str:
@@ -71,20 +68,6 @@ class FetchedSource(Source):
             self._taken.limit_to(self._list())
 
     def plan(self, limits: SliceLimits) -> Slice | None:
-        """The next slice; ``None`` while the server is away. Raises ``FilesAway`` at the start of an attempt."""
-        try:
-            slice = self._plan(limits)
-        except FilesAway as error:
-            if self._answered is None:
-                raise
-            if self._answered:
-                _log.warning("%s No new files are read until it responds.", error.message)
-            self._answered = False
-            return None
-        self._answered = True
-        return slice
-
-    def _plan(self, limits: SliceLimits) -> Slice | None:
         with self._files.translated("be listed"):
             taking = self._taking
             new = self._taken.new_among(self._list())[: taking.max_files]
@@ -105,7 +88,7 @@ class FetchedSource(Source):
         self._taken.accept(slice)
 
     def backlog(self) -> Backlog:
-        return Backlog(files=self._taken.left, skipped=self._taken.skipped, reachable=self._answered is not False)
+        return Backlog(files=self._taken.left, skipped=self._taken.skipped)
 
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
         records = records_of(slice)

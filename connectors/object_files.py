@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from epochal.backends.object_files.address import ObjectLocation, translated
 from epochal.backends.object_files.lists import DATA, LISTS, CommitList, CommittedFiles
-from epochal.connectors.fetched_files import FetchedFiles, FilesAway
+from epochal.connectors.fetched_files import FetchedFiles
 from epochal.connectors.file_listing import FileRecord
 from epochal.connectors.file_partitions import fixed_part, is_read, is_visible
 from epochal.connectors.file_slices import changed
-from epochal.errors import SourceError
+from epochal.errors import SourceError, SourceUnavailable
 from epochal.snapshots.object_store import ObjectStatus, ObjectStoreFiles
 
 _MAGIC: Final = frozenset("*?[")
@@ -100,9 +100,7 @@ class ObjectFiles(FetchedFiles):
         """Nothing: each request names the version."""
 
     def translated(self, what: str, subject: str | None = None) -> AbstractContextManager[None]:
-        # A task has no later listing to wait for.
-        away = FilesAway if subject is None else SourceError
-        return translated(subject or self.subject, what, SourceError, away)
+        return translated(subject or self.subject, what, SourceError, SourceUnavailable)
 
     def _list(self, recursive: bool, after: str | None, is_taken: Callable[[str], bool]) -> list[FileRecord]:
         location, store = self._place.path, self._store

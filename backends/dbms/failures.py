@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from sqlalchemy import exc
 
 from epochal.backends.dbms.address import DatabaseAddress
-from epochal.errors import EpochalError, OutcomeUnknown, RowRefused, SinkError
+from epochal.errors import EpochalError, OutcomeUnknown, RowRefused, SinkError, SourceError, SourceUnavailable
 from epochal.secrets import without_secrets
 
 LONGEST = 400
@@ -168,7 +168,7 @@ def _translation(
             f"{what}: no space is left on the database's disk: {said}. Free some space; the step is retried."
         )
     if code.startswith(_UNREACHABLE):
-        return problem(
+        return (SourceUnavailable if problem is SourceError else problem)(
             f"{what}: the database cannot be reached: {said}. Start it, or correct the URL; the step is retried."
         )
     if code.startswith("42501"):

@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from epochal.addresses import check_servers
-from epochal.errors import EpochalError, OptionError, SinkError, SinkUnavailable, SourceError
+from epochal.errors import EpochalError, OptionError, SinkError, SinkUnavailable, SourceError, SourceUnavailable
 from epochal.pipeline.definitions import check_options
 from epochal.secrets import Secret, revealed, without_secrets
 
@@ -142,7 +142,7 @@ class Connection:
             fix = "See the broker's log for the reason."
         kind = self.error
         if code in PASSING:
-            kind = SinkUnavailable if self.error is SinkError else BrokersAway
+            kind = SinkUnavailable if self.error is SinkError else SourceUnavailable
         prefix = f"{self.subject}: " if self.subject else ""
         return kind(f"{prefix}Kafka at {self.servers}: could not {what}: {text}. {fix}")
 
@@ -153,10 +153,6 @@ class Connection:
             yield
         except KafkaException as error:
             raise self.translate(kafka_error(error), what, complaints.last if complaints else None) from error
-
-
-class BrokersAway(SourceError):
-    """No broker answers a source. The cause is not the application, and waiting loses no data."""
 
 
 class Complaints:

@@ -9,14 +9,14 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from epochal.backends.hdfs.client import FileStatus, WebHdfs, translated
-from epochal.connectors.fetched_files import FetchedFiles, FilesAway
+from epochal.connectors.fetched_files import FetchedFiles
 from epochal.connectors.fetched_source import FetchedSource
 from epochal.connectors.fetched_source import read_table as read_fetched
 from epochal.connectors.file_listing import FileRecord
 from epochal.connectors.file_partitions import is_read, is_visible
 from epochal.connectors.file_reading import Reader
 from epochal.connectors.file_slices import Taking, changed
-from epochal.errors import SourceError
+from epochal.errors import SourceError, SourceUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,9 +55,7 @@ class HdfsFiles(FetchedFiles):
             raise changed(record, now)
 
     def translated(self, what: str, subject: str | None = None) -> AbstractContextManager[None]:
-        # A task has no later listing to wait for.
-        away = FilesAway if subject is None else SourceError
-        return translated(subject or self.subject, what, SourceError, away)
+        return translated(subject or self.subject, what, SourceError, SourceUnavailable)
 
 
 class HdfsSource(FetchedSource):

@@ -10,11 +10,11 @@ from datetime import datetime
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from epochal.backends.kafka.connection import ANSWER_SECONDS, PASSING, BrokersAway, Connection, kafka_error
+from epochal.backends.kafka.connection import ANSWER_SECONDS, PASSING, Connection, kafka_error
 from epochal.backends.kafka.topics import Topic, Topics
 from epochal.background.retries import attempts
 from epochal.connectors.kafka.offsets import Offsets
-from epochal.errors import SourceError
+from epochal.errors import SourceError, SourceUnavailable
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Cluster:
             if selection.pattern is not None:
                 names = [name for name in self._asked.names() if selection.includes(name)]
             return self._asked.find(names)
-        except BrokersAway:
+        except SourceUnavailable:
             self._topics = None  # a new connection has no memory of the outage
             raise
 

@@ -19,7 +19,7 @@ from epochal.connectors.kafka.decoding import Columns
 from epochal.connectors.kafka.library import CONSUMER, library
 from epochal.connectors.kafka.offsets import OffsetRange
 from epochal.connectors.kafka.records import Event, Fetched, Place, Records
-from epochal.errors import EpochalError, SourceChanged, SourceError
+from epochal.errors import EpochalError, SourceChanged, SourceUnavailable
 from epochal.tasks.reporting import as_failure, encode, translated
 
 BATCH = 10_000
@@ -63,8 +63,8 @@ class RangeReader:
 
     Reads a range until the consumer returns a record or end of partition at or after the range's end, as commit markers
     and aborted records use offsets but are not returned. ``parts``: parts to read in addition to values, as in
-    :meth:`Fetched.records`. Raises ``SourceChanged`` if the broker has lost records, ``SourceError`` if it does not
-    respond.
+    :meth:`Fetched.records`. Raises ``SourceChanged`` if the broker has lost records, ``SourceUnavailable`` if it
+    does not respond.
     """
 
     def __init__(self, connection: Connection, ranges: Sequence[OffsetRange], parts: Collection[str]) -> None:
@@ -94,7 +94,7 @@ class RangeReader:
                 self._notice(events)  # after the records, as an end of partition may arrive together with the last ones
             elif time.monotonic() - heard > SILENCE_SECONDS:
                 waiting = next(iter(self._open.values()))
-                raise SourceError(
+                raise SourceUnavailable(
                     f"Kafka at {self._connection.servers} returned no data for {SILENCE_SECONDS:g} s, while {waiting} "
                     "was being read. Check that its brokers run; the epoch is rerun."
                 )

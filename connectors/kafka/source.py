@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from epochal.backends.kafka.connection import CONSUMER_OPTIONS, BrokersAway, Connection, connection
+from epochal.backends.kafka.connection import CONSUMER_OPTIONS, Connection, connection
 from epochal.backends.kafka.topics import Topic
 from epochal.background.task import BackgroundTask
 from epochal.connectors.kafka.cluster import Cluster, Selection, missing
@@ -132,7 +132,6 @@ class KafkaSource(Source):
         self._available: Offsets | None = None
         self._seen: Offsets | None = None
         self._beginnings_checked = False
-        self._answered: bool | None = None
         self._planned: Slice | None = None
         self._dropped: list[Observation] = []
 
@@ -174,20 +173,6 @@ class KafkaSource(Source):
         self._available = self._ends()
 
     def plan(self, limits: SliceLimits) -> Slice | None:
-        """The next slice; ``None`` while no broker responds. Raises ``BrokersAway`` at the start of an attempt."""
-        try:
-            slice = self._plan(limits)
-        except BrokersAway as error:
-            if self._answered is None:
-                raise
-            if self._answered:
-                _log.warning("Source of %s waits: %s", self._selection, error)
-            self._answered = False
-            return None
-        self._answered = True
-        return slice
-
-    def _plan(self, limits: SliceLimits) -> Slice | None:
         ends = self._ends()
         if self._available is not None:
             ends = self._available
@@ -216,9 +201,9 @@ class KafkaSource(Source):
 
     def backlog(self) -> Backlog:
         if self._seen is None:
-            return Backlog(reachable=self._answered is not False)
+            return Backlog()
         left = sum(range.end - range.start for range in ranges_between(self._positions, self._seen))
-        return Backlog(records=left, reachable=self._answered is not False)
+        return Backlog(records=left)
 
     @property
     def partitioned(self) -> bool:

@@ -51,12 +51,11 @@ class SliceLimits:
 
 @dataclass(frozen=True)
 class Backlog:
-    """Input beyond the accepted slices, as of the last ``plan``: records or files; ``None`` if the source cannot tell.
-    ``reachable`` is false while the external system does not answer."""
+    """Input beyond the accepted slices, as of the last ``plan`` that the external system answered: records or files;
+    ``None`` if the source cannot tell."""
 
     records: int | None = None
     files: int | None = None
-    reachable: bool = True
     skipped: int = 0
     """Number of missing files that accepted slices record."""
 
@@ -94,12 +93,16 @@ class Source(ABC):
     def limit_to_available(self) -> None:
         """Limit ``plan`` to the input that exists now; ``ended`` becomes true when it has been planned.
 
-        Raises ``SourceError`` when the external system does not answer, ``OptionError`` for endless input.
+        Raises ``SourceUnavailable`` when the external system does not answer, ``OptionError`` for endless input.
         """
 
     @abstractmethod
     def plan(self, limits: SliceLimits) -> Slice | None:
-        """E1. The next slice after the accepted ones, or ``None`` without new input. Does not accept it."""
+        """E1. The next slice after the accepted ones, or ``None`` without new input. Does not accept it.
+
+        Raises ``SourceUnavailable`` while the external system does not answer: epochs continue without the source, and
+        the engine plans again.
+        """
 
     @abstractmethod
     def accept(self, slice: Slice) -> None:
@@ -112,7 +115,7 @@ class Source(ABC):
     @abstractmethod
     def read(self, spark: SparkSession, slice: Slice) -> DataFrame:
         """E2. The rows of exactly this slice; the same rows each time. Raises ``SourceChanged`` when this is
-        impossible."""
+        impossible, here or in a task, and ``SourceUnavailable`` when the external system does not answer."""
 
     def unreadable(self, slice: Slice) -> EpochalError | None:
         """E2 failed while sources were read: the error to report instead, if this slice can no longer be read.
@@ -134,7 +137,7 @@ class Source(ABC):
     def limit_to_bounds(self) -> None:
         """Fix the end of a ``bounded`` source to the input that exists now. Called instead of ``limit_to_available``.
 
-        Raises ``SourceError`` when the external system does not answer.
+        Raises ``SourceUnavailable`` when the external system does not answer.
         """
         if self.bounded:
             self.limit_to_available()

@@ -36,6 +36,7 @@ from epochal.engine.manifests import manifest_of
 from epochal.engine.meter import Meter
 from epochal.engine.position import PendingBases, Position
 from epochal.engine.program import CurrentProgram, Program
+from epochal.engine.source_wait import SourceWait
 from epochal.engine.standing_queries import Chosen, StandingQueries
 from epochal.engine.triggers import NextDue, Situation, left_over, next_due
 from epochal.engine.undecided import Undecided
@@ -69,6 +70,7 @@ class Coordinator:
     aborted: list[EpochScope] = field(default_factory=list)
     """Aborted epochs, which E7 sweeps again because late tasks may have written files after the first sweep."""
     meter: Meter = field(default_factory=Meter)
+    source_wait: SourceWait = field(default_factory=SourceWait)
     queries: StandingQueries = field(init=False)
     _planned_in: float = field(default=0.0, init=False)
     _next_due: tuple[Manifest, Program, frozenset[str], NextDue | None] | None = field(default=None, init=False)
@@ -174,11 +176,11 @@ class Coordinator:
         outside = {} if self.drained else every
         sources = {} if input_held_back(every, parent) else outside
         began = self.meter.clock()
-        planned = {name: source.plan(limits) for name, source in sources.items()}
+        planned = self.source_wait.plan(sources, limits)
         self._planned_in = self.meter.clock() - began
-        self.meter.looked({name: source for name, source in outside.items() if not isinstance(source, InternalSource)})
-        found = {name: slice for name, slice in planned.items() if slice is not None}
-        found = punctuated_together(sources, found)
+        external = {name: source for name, source in outside.items() if not isinstance(source, InternalSource)}
+        self.meter.looked(external, self.source_wait.names)
+        found = punctuated_together(sources, planned)
         return found | slices_in_flight(every, parent, limits)
 
     def has_input(self, slices: Mapping[str, Slice]) -> bool:

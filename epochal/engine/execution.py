@@ -33,7 +33,8 @@ from epochal.engine.program import CurrentProgram, Program, changes_since, going
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.recovery import Recovery, decided_scope, take_over
 from epochal.engine.retention import Retention
-from epochal.engine.store_wait import StoreAway, StoreWait
+from epochal.engine.source_wait import SourceAway
+from epochal.engine.store_wait import StoreAway, until_answered
 from epochal.errors import Conflict, Fenced
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.compaction import bytes_of_bases, bytes_of_deltas, rows_of
@@ -91,8 +92,16 @@ def run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Cat
 
 def _run(orders: ExecutionOrders, graph: Graph, spark: SparkSession, catalog: Catalog, hooks: Hooks) -> None:
     attempt = _Attempt(orders, graph, spark, catalog, hooks, SnapshotStore(orders.store), hooks.meter or Meter())
-    # Every step of the beginning can be repeated, so that it waits for the store as epochs do.
-    attempt.run_epochs(StoreWait(attempt.store).repeat(attempt.begin, time.sleep, attempt.note_store))
+    try:
+        # Every step of the beginning can be repeated, so that it waits for the store and sources as epochs do.
+        begun = until_answered(attempt.begin, attempt.store, time.sleep, attempt.note_waiting)
+    except _StoppedWhileWaiting:
+        return
+    attempt.run_epochs(begun)
+
+
+class _StoppedWhileWaiting(Exception):
+    """A stop was requested while the beginning of the attempt waited, and no decided epoch has to be committed."""
 
 
 @dataclass(frozen=True)
@@ -118,10 +127,20 @@ class _Attempt:
     store: SnapshotStore
     meter: Meter
 
-    def note_store(self, away: StoreAway | None) -> None:
-        self.meter.store_away(None if away is None else away.since)
-        phase: Literal["recovering", "waiting"] = "recovering" if away is None else "waiting"
-        self.catalog.heartbeat(DriverStatus(phase=phase, detail=None if away is None else str(away)))
+    def note_waiting(self, away: Sequence[StoreAway | SourceAway]) -> None:
+        """Report what the beginning waits for. Raises ``_StoppedWhileWaiting`` for a stop."""
+        self.meter.store_away(next((each.since for each in away if isinstance(each, StoreAway)), None))
+        phase: Literal["recovering", "waiting"] = "waiting" if away else "recovering"
+        status = DriverStatus(phase=phase, detail="; ".join(map(str, away)) or None)
+        stops = [directive for directive in self.catalog.heartbeat(status) if directive.kind == "stop"]
+        if not away or not (stops or self.hooks.stop_requested()):
+            return
+        point = self.catalog.begin_attempt()
+        if point.prepared:
+            return  # like any stop, this one waits until all decided epochs are committed
+        for directive in stops:
+            self.catalog.complete(directive.id, point.head)
+        raise _StoppedWhileWaiting
 
     def begin(self) -> _Begun:
         """Assemble the program, recover, and find what the first epoch records."""

@@ -1,8 +1,8 @@
 """The epoch loop: directives, decisions and tolerated failures, without Spark and HTTP.
 
 :mod:`epochal.engine.triggers` decides the next step. While ``max_uncommitted_epochs`` epochs are prepared and
-uncommitted, the loop waits and reports the sinks that it waits for. While the snapshot store does not answer, it waits
-for the store (:class:`StoreWait`), and no epoch counts as failed.
+uncommitted, the loop waits and reports the sinks that it waits for. While the snapshot store or a source does not
+answer, it waits (:class:`StoreWait`, :class:`SourceWait`), and no epoch counts as failed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class EpochLoop:
                 return
             if self._stops():
                 break
-            if self._waits_for_store():
+            if self._waits():
                 continue
             decision, slices = self._next()
             if decision.step is Step.END:
@@ -84,14 +84,14 @@ class EpochLoop:
         self._settle()
         self.commits.queue.check_refused()
 
-    def _waits_for_store(self) -> bool:
-        """Pause while the store is away. Returns false when work can continue."""
-        if self.store_wait.away is None:
-            return False
-        if seconds := self.store_wait.seconds():
+    def _waits(self) -> bool:
+        """Pause while the store is away, or a source that tasks cannot read. Returns false when work can continue."""
+        store_was_away = self.store_wait.away is not None
+        if seconds := self.store_wait.seconds() or self.coordinator.source_wait.seconds():
             self.sleep(seconds)
             return True
-        self.commits.queue.hurry()  # sinks that read the store
+        if store_was_away:
+            self.commits.queue.hurry()  # sinks that read the store
         return False
 
     def _next(self, hurried: bool = False, commanded: bool = False) -> tuple[Decision, dict[str, Slice]]:
@@ -112,7 +112,8 @@ class EpochLoop:
             failed = failure_of(error).type
             if failed == SliceOutdated.slug:  # the next plan leaves the missing file out
                 return
-            if self.store_wait.explains(failure_of(error.__cause__ or error)):
+            cause = failure_of(error.__cause__ or error)
+            if self.store_wait.explains(cause) or self.coordinator.source_wait.explains(cause, slices):
                 return
             self._failed_in_a_row += 1
             if ends_attempt(failed):
@@ -133,6 +134,7 @@ class EpochLoop:
     def _ran(self, manifest: Manifest) -> None:
         self._failed_in_a_row = 0
         self.store_wait.worked()
+        self.coordinator.source_wait.worked()
         self._epochs_run += 1
         self.pace.prepared(self.clock(), manifest.counts.rows_in)
         self.on_epoch(manifest)
@@ -241,7 +243,8 @@ class EpochLoop:
         away = self.store_wait.away
         self.coordinator.meter.store_away(None if away is None else away.since)
         epoch = self.coordinator.position.head.epoch if self.coordinator.position.head else None
-        said = [*([] if away is None else [str(away)]), *map(str, blocked)]
+        sources = self.coordinator.source_wait.away
+        said = [*([] if away is None else [str(away)]), *map(str, sources), *map(str, blocked)]
         waits = bool(said)
         if (warning := self.clock_warning()) is not None:
             said.append(warning)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -58,11 +58,11 @@ class _Reading:
     apart: timedelta = timedelta(0)
     report: SourceReport = field(default_factory=SourceReport)
 
-    def looked(self, source: Source, now: datetime) -> None:
+    def looked(self, source: Source, reachable: bool, now: datetime) -> None:
         backlog = source.backlog()
         self.behind = backlog.amount
         read_until = self.report.read_until
-        if backlog.reachable and self.behind is not None:
+        if reachable and self.behind is not None:
             there = self.accepted + self.behind
             if self.behind == 0:
                 self.marks.clear()
@@ -75,7 +75,7 @@ class _Reading:
             records=backlog.records,
             files=backlog.files,
             read_until=read_until,
-            reachable=backlog.reachable,
+            reachable=reachable,
             skipped_files=backlog.skipped,
         )
 
@@ -185,13 +185,14 @@ class Meter:
             else:
                 self._compactions.observe(seconds)
 
-    def looked(self, sources: Mapping[str, Source]) -> None:
-        """Update the lags after all sources have looked for input, between epochs."""
+    def looked(self, sources: Mapping[str, Source], away: Collection[str] = ()) -> None:
+        """Update the lags after all sources have looked for input, between epochs. ``away``: those that do not
+        answer."""
         now = datetime.now(UTC)
         with self._lock:
             self._load.between_epochs(lambda: self._lag_seconds(now))
             for name, source in sources.items():
-                self._readings.setdefault(name, _Reading()).looked(source, now)
+                self._readings.setdefault(name, _Reading()).looked(source, name not in away, now)
             for name in self._readings.keys() - sources.keys():
                 del self._readings[name]
 

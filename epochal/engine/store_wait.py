@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from epochal.background.retries import Backoff
 from epochal.contracts.catalog import Failure
-from epochal.errors import EpochTimeout, StoreUnavailable, error_class
+from epochal.engine.failures import failure_of
+from epochal.engine.source_wait import SourceAway, SourceWait
+from epochal.errors import EpochTimeout, SourceUnavailable, StoreUnavailable, error_class
 from epochal.snapshots.store import SnapshotStore
 
 log = logging.getLogger(__name__)
@@ -91,19 +93,28 @@ class StoreWait:
         self.away = None
         return 0.0
 
-    def repeat(
-        self, work: Callable[[], Result], pause: Callable[[float], None], note: Callable[[StoreAway | None], None]
-    ) -> Result:
-        """Repeat ``work`` from its beginning until the store answers throughout. ``note`` reports the waiting."""
-        while True:
-            try:
-                done = work()
-            except StoreUnavailable as error:
-                self.lost(error.message)
-            else:
-                self.worked()
-                return done
-            while seconds := self.seconds():
-                note(self.away)
-                pause(seconds)
-            note(None)
+
+def until_answered(
+    work: Callable[[], Result],
+    store: SnapshotStore,
+    pause: Callable[[float], None],
+    note: Callable[[Sequence[StoreAway | SourceAway]], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> Result:
+    """Repeat ``work`` from its beginning until the store and all sources answer throughout.
+
+    ``note`` reports what is waited for before each pause, and an empty list before ``work`` is repeated.
+    """
+    store_wait, source_wait = StoreWait(store, clock), SourceWait(clock)
+    while True:
+        try:
+            return work()
+        except StoreUnavailable as error:
+            store_wait.lost(error.message)
+        except SourceUnavailable as error:
+            source_wait.explains(failure_of(error), ())
+        while seconds := store_wait.seconds() or source_wait.seconds():
+            away = [] if store_wait.away is None else [store_wait.away]
+            note([*away, *source_wait.away])
+            pause(seconds)
+        note([])

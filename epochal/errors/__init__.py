@@ -38,6 +38,7 @@ from epochal.errors.epochs import (
     SliceOutdated,
     SourceChanged,
     SourceError,
+    SourceUnavailable,
     StorageFull,
     TransientAuthorError,
 )
@@ -138,6 +139,7 @@ __all__ = [
     "SnapshotExpired",
     "SourceChanged",
     "SourceError",
+    "SourceUnavailable",
     "SparkLost",
     "StorageFull",
     "StoreRefuses",

@@ -47,6 +47,12 @@ class SourceError(EpochAborted):
     slug = "source-error"
 
 
+class SourceUnavailable(SourceError):
+    """The external system of a source does not answer at present. The engine waits and retries."""
+
+    slug = "source-unavailable"
+
+
 class SourceChanged(SourceError):
     """Source data changed after its slice was recorded; the slice can no longer be read exactly once."""
 

@@ -14,7 +14,7 @@ from epochal.service.catalog.models import Application, Attempt, Branch, Executi
 from epochal.service.catalog.records import failure_of, is_drained, key_of
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.types import now
-from epochal.service.domain.failures import permanent, waits_for_store
+from epochal.service.domain.failures import ended_by_outage, permanent
 from epochal.service.domain.supervision import next_attempt_at
 from epochal.wire.applications import ApplicationAnswer, ApplicationState, Head, ImportOrigin, Parent, Restarts
 from epochal.wire.configuration import ApplicationConfiguration, RestartStrategy
@@ -74,7 +74,7 @@ def _restarts(session: Session, execution: Execution | None, version: Version) -
     last, failure = failed[-1], failure_of(failed[-1].failure)
     if failure is None or last.ended_at is None:
         return None
-    counted = [attempt for attempt in failed if not waits_for_store(failure_of(attempt.failure))]
+    counted = [attempt for attempt in failed if not ended_by_outage(failure_of(attempt.failure))]
     ended = [attempt.ended_at for attempt in counted if attempt.ended_at is not None]
     waits = execution.state == "starting" and last.number == execution.attempt and not permanent(failure)
     return Restarts(

@@ -26,6 +26,7 @@ from epochal.errors import (
     SinkError,
     SnapshotError,
     SourceError,
+    SourceUnavailable,
     SparkLost,
     StorageFull,
     StoreUnavailable,
@@ -80,10 +81,11 @@ def permanent(failure: Failure | None) -> bool:
     return fails_again(failure.type) or (kind is not None and issubclass(kind, _PERMANENT))
 
 
-def waits_for_store(failure: Failure | None) -> bool:
-    """Return whether the attempt ended because the snapshot store does not answer: no restart is used up."""
+def ended_by_outage(failure: Failure | None) -> bool:
+    """Return whether the attempt ended because the snapshot store or a source does not answer: no restart is used
+    up."""
     kind = None if failure is None else error_class(failure.type)
-    return kind is not None and issubclass(kind, StoreUnavailable)
+    return kind is not None and issubclass(kind, StoreUnavailable | SourceUnavailable)
 
 
 def _how(exit_code: int | None) -> str:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from epochal.contracts.catalog import Failure
 from epochal.service.domain.executions import SupervisedAttempt, SupervisedExecution
-from epochal.service.domain.failures import permanent, waits_for_store
+from epochal.service.domain.failures import ended_by_outage, permanent
 from epochal.wire.configuration import RestartStrategy
 
 
@@ -130,7 +130,7 @@ def _after_failure(execution: SupervisedExecution, last: SupervisedAttempt, now:
     """Permanent failures end the execution; others are handled by the restart strategy."""
     if permanent(last.failure):
         return EndExecution(failed=True, failure=last.failure)
-    counted = [attempt for attempt in execution.attempts if not waits_for_store(attempt.failure)]
+    counted = [attempt for attempt in execution.attempts if not ended_by_outage(attempt.failure)]
     ended = [attempt.ended_at or attempt.started_at for attempt in counted]
     due = next_attempt_at(last.ended_at or last.started_at, ended, execution.restart, now)
     if due is None:

@@ -9,6 +9,7 @@ from tests.mutants.mutant import change, mutant
 STORY = "tests/servers/end_to_end/test_s3_store.py::test_"
 CONTRACT = "tests/servers/contract/test_s3_snapshots.py"
 WAITING = "tests/unit/test_store_waiting.py"
+SOURCES = "tests/unit/test_source_waiting.py"
 MOVING = "tests/service/test_store_copy.py"
 LATE = "tests/servers/contract/test_s3_sink.py -k late_list"
 SIMULATION = "tests/simulation/test_simulation.py"
@@ -57,7 +58,7 @@ def _claim_overwrites() -> None:
 def _waiting_uses_up_restarts() -> None:
     from epochal.service.domain import supervision
 
-    change(supervision, "waits_for_store", lambda _: lambda failure: False)
+    change(supervision, "ended_by_outage", lambda _: lambda failure: False)
 
 
 @mutant("object stores: an epoch that the store aborts counts as failed", WAITING)
@@ -65,6 +66,24 @@ def _aborted_counts() -> None:
     from epochal.engine.store_wait import StoreWait
 
     change(StoreWait, "explains", lambda _: lambda self, failure: False)
+
+
+@mutant("engine: an epoch whose tasks cannot read a source counts as failed", SOURCES)
+def _unread_counts() -> None:
+    from epochal.engine.source_wait import SourceWait
+
+    change(SourceWait, "explains", lambda _: lambda self, failure, names: False)
+
+
+@mutant("engine: a source that does not answer ends the attempt", SOURCES)
+def _unplanned_ends() -> None:
+    from epochal.engine.source_wait import SourceWait
+
+    def plan(self: Any, sources: Any, limits: Any) -> Any:
+        planned = {name: source.plan(limits) for name, source in sources.items()}
+        return {name: slice for name, slice in planned.items() if slice is not None}
+
+    change(SourceWait, "plan", lambda _: plan)
 
 
 @mutant("object stores: an unknown outcome of a create is taken for a failure", CONTRACT)

@@ -275,11 +275,10 @@ def test_a_backlog_that_never_shrinks_needs_bounded_memory(moments: Any) -> None
 
 def test_an_attempt_is_not_idle_while_a_source_is_unreachable(moments: Any) -> None:
     meter, source = Meter(), SettableSource()
-    source.left = Backlog(records=0, reachable=False)
-    meter.looked({"in": source})  # type: ignore[dict-item]
+    source.left = Backlog(records=0)
+    meter.looked({"in": source}, {"in"})  # type: ignore[dict-item]
     meter.idle()
     assert meter.report().moment.idle_at is None and not meter.report().moment.sources["in"].reachable
-    source.left = Backlog(records=0)
     meter.looked({"in": source})  # type: ignore[dict-item]
     meter.idle()
     assert meter.report().moment.idle_at == moments.at

@@ -14,7 +14,8 @@ import pytest
 from epochal.contracts.catalog import Directive, DriverStatus, Failure
 from epochal.contracts.configuration import Configuration
 from epochal.engine.job import Answers, EpochPlan, Participants
-from epochal.engine.store_wait import PROBE_SECONDS, StoreAway, StoreWait
+from epochal.engine.source_wait import SourceAway
+from epochal.engine.store_wait import PROBE_SECONDS, StoreAway, StoreWait, until_answered
 from epochal.errors import (
     EnvironmentProblem,
     EpochAborted,
@@ -160,18 +161,17 @@ def test_only_failures_of_the_store_and_timeouts_are_explained(
 
 
 def test_the_beginning_of_an_attempt_is_repeated_until_the_store_answers(tmp_path: Path) -> None:
-    time, notes = Time(), list[StoreAway | None]()
+    time, notes = Time(), list[Sequence[StoreAway | SourceAway]]()
     results: list[Callable[[], int]] = [lambda: _raise(AWAY), lambda: _raise(AWAY), lambda: 3]
-    wait = StoreWait(StoreOutage(str(tmp_path), failing_probes=20), time)
-    assert wait.repeat(lambda: results.pop(0)(), time.sleep, notes.append) == 3
-    assert len([note for note in notes if note is not None]) >= 20 and notes[-1] is None
-    assert wait.away is None
+    store = StoreOutage(str(tmp_path), failing_probes=20)
+    assert until_answered(lambda: results.pop(0)(), store, time.sleep, notes.append, time) == 3
+    assert len([note for note in notes if note]) >= 20 and notes[-1] == []
 
 
 def test_other_errors_of_the_beginning_are_raised(tmp_path: Path) -> None:
-    wait = StoreWait(StoreOutage(str(tmp_path), failing_probes=1))
+    store = StoreOutage(str(tmp_path), failing_probes=1)
     with pytest.raises(SinkUnavailable):
-        wait.repeat(lambda: _raise(SinkUnavailable("broker")), lambda seconds: None, lambda away: None)
+        until_answered(lambda: _raise(SinkUnavailable("broker")), store, lambda seconds: None, lambda away: None)
 
 
 def _failure(slug: str) -> Failure:
@@ -182,8 +182,11 @@ def _raise(error: Exception) -> int:
     raise error
 
 
-@pytest.mark.parametrize(("slug", "decision"), [("store-unavailable", Launch), ("epoch-aborted", EndExecution)])
-def test_attempts_that_the_store_ends_use_up_no_restart(slug: str, decision: type) -> None:
+@pytest.mark.parametrize(
+    ("slug", "decision"),
+    [("store-unavailable", Launch), ("source-unavailable", Launch), ("epoch-aborted", EndExecution)],
+)
+def test_attempts_that_an_outage_ends_use_up_no_restart(slug: str, decision: type) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     attempts = tuple(
         SupervisedAttempt(

@@ -342,19 +342,26 @@ def spark_with_variables(spark: SparkSession, s3_proxy: S3Proxy) -> Iterator[Spa
 class Application:
     """An aggregate over files, with its snapshots in an object store and its catalog in a file."""
 
-    def __init__(self, store: SnapshotStore, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, store: SnapshotStore, spark: SparkSession, folder: Path, location: str | None = None) -> None:
+        """``location``: of the files that are read; a folder by default."""
         self.store = store
         self.spark = spark
         self.folder = folder
         self.catalog_url = f"sqlite:///{folder}/catalog.sqlite"
         pipeline = Pipeline("totals")
-        source = files.source(str(folder / "in"), format="json", schema="k string, v int", max_files=1)
+        source = files.source(location or str(folder / "in"), format="json", schema="k string, v int", max_files=1)
         totals = pipeline.read("events", source).key_by("k").aggregate("totals", total="sum(v)")
         totals.write("out", files.sink(str(folder / "out"), format="json", mode="updates"))
         self.graph = pipeline.graph()
         self.statuses: list[str] = []
 
-    def run(self, epochs: int, backend: str = "heap", on_epoch: Callable[[Manifest], None] = lambda _: None) -> None:
+    def run(
+        self,
+        epochs: int,
+        backend: str = "heap",
+        on_epoch: Callable[[Manifest], None] = lambda _: None,
+        stop_requested: Callable[[], bool] = lambda: False,
+    ) -> None:
         """One attempt; a failed epoch fails it."""
         catalog = standalone_catalog(self.catalog_url, "totals", "0" * 64)
         heartbeat = catalog.heartbeat
@@ -382,7 +389,9 @@ class Application:
             manifests.append(manifest)
             on_epoch(manifest)
 
-        run(orders, self.graph, self.spark, catalog, Hooks(noted, epochs_limit=epochs))
+        run(orders, self.graph, self.spark, catalog, Hooks(noted, stop_requested, epochs))
+        if not manifests:
+            return
         record = catalog.epoch(manifests[-1].epoch)
         assert record is not None and record.state == "committed" and record.manifest is not None
         self.head = record.manifest
@@ -411,6 +420,8 @@ def test_application_keeps_its_state_in_an_object_store_and_waits_for_it(
     s3_proxy.refuse(403, code="AccessDenied")
     threading.Timer(3.0, s3_proxy.heal).start()
     application.statuses.clear()
+    application.statuses.clear()
+    application.run(3, stop_requested=lambda: any("waiting" in status for status in application.statuses))
     application.run(3, "lmdb")  # restored from the store, after waiting for it
     assert any("waiting for the store since" in status for status in application.statuses)
     assert application.totals() == expected
@@ -420,12 +431,14 @@ def test_application_keeps_its_state_in_an_object_store_and_waits_for_it(
 def test_application_waits_for_a_server_that_is_down(
     store: SnapshotStore, s3_proxy: S3Proxy, spark_with_variables: SparkSession, tmp_path: Path
 ) -> None:
-    """Connections are refused for longer than tasks repeat their requests."""
+    """Connections are refused for longer than tasks repeat their requests, and the files to read are on the same
+    server."""
     expected: dict[str, int] = {}
     for number in range(1, 4):
         for key, total in _write_input(tmp_path / "in", number).items():
             expected[key] = expected.get(key, 0) + total
-    application = Application(store, spark_with_variables, tmp_path)
+        store.write(f"input/{number}.json", (tmp_path / "in" / f"{number}.json").read_bytes())
+    application = Application(store, spark_with_variables, tmp_path, f"{store.url}/input")
 
     def outage(manifest: Manifest) -> None:
         if manifest.epoch == 1:
@@ -433,5 +446,5 @@ def test_application_waits_for_a_server_that_is_down(
             threading.Timer(45.0, s3_proxy.up).start()
 
     application.run(3, on_epoch=outage)
-    assert any("is not available" in status for status in application.statuses)
+    assert any("waiting for source 'events' since" in status for status in application.statuses)
     assert application.totals() == expected

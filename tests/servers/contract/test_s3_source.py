@@ -23,10 +23,19 @@ from hypothesis import strategies as st
 from epochal.connectors import files
 from epochal.connectors.fetched_source import FetchedSource
 from epochal.connectors.file_listing import list_files
+from epochal.connectors.file_slices import records_of
 from epochal.connectors.object_files import ObjectFiles
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.engine.failures import failure_of
-from epochal.errors import EpochalError, FilesMissing, OptionError, SliceOutdated, SourceChanged, SourceError
+from epochal.errors import (
+    EpochalError,
+    FilesMissing,
+    OptionError,
+    SliceOutdated,
+    SourceChanged,
+    SourceError,
+    SourceUnavailable,
+)
 from epochal.secrets import secret
 from epochal.snapshots.object_store import ObjectStoreFiles
 from epochal.testing.servers.s3 import S3Server, SeaweedServer
@@ -400,17 +409,17 @@ def test_store_that_is_away_is_waited_for(
     folder = Folder(s3_server, bucket, tmp_path, s3_proxy.endpoint)
     folder.put("a.json", {"k": "a", "n": 1})
     source = folder.source()
+    for _ in range(2):
+        s3_proxy.down()
+        with pytest.raises(SourceUnavailable, match=r"Source files:s3://.* could not be listed"):
+            source.plan(UNLIMITED)
+        s3_proxy.up()
+        slice = planned(source)
+    (record,) = records_of(slice)
     s3_proxy.down()
-    with pytest.raises(SourceError, match=r"Source files:s3://.* could not be listed"):
-        source.plan(UNLIMITED)
-    s3_proxy.up()
-    planned(source)
-    s3_proxy.down()
-    assert source.plan(UNLIMITED) is None
-    assert not source.backlog().reachable
-    s3_proxy.up()
-    planned(source)
-    assert source.backlog().reachable
+    away = pytest.raises(SourceUnavailable, match=r"File a\.json could not be read")
+    with away, source._files.translated("be read", "File a.json"):  # as in a task
+        source._files.read(record, 0, 1)
 
 
 def test_refusals_and_options_are_reported(spark: SparkSession, folder: Folder, tmp_path: Path) -> None:
