@@ -15,7 +15,15 @@ from typing import Any
 import yaml
 
 from epochal.errors import NotFound, NotYetCommitted
-from tests.kubernetes.installed.installation import CHART, NAMESPACE, RELEASE, Installation, merged
+from tests.kubernetes.installed.installation import (
+    CHART,
+    NAMESPACE,
+    RELEASE,
+    STORE_KEYS,
+    STORE_SECRET,
+    Installation,
+    merged,
+)
 from tests.service.end_to_end.blocks import ROOT, Block, blocks_of
 
 PAGE, PIPELINE = "docs/start/in-production.md", "README.md"
@@ -61,6 +69,9 @@ class Reader:
         match shlex.split(command):
             case ["kubectl", "create", "namespace", name]:
                 cluster.make_namespace(name)
+            case ["kubectl", "create", "secret", "generic", name, "-n", namespace, *literals] if name == STORE_SECRET:
+                assert [literal.split("=")[1] for literal in literals] == list(STORE_KEYS)
+                installed.give_keys(namespace)
             case ["kubectl", "create", "secret", "generic", name, "-n", namespace, literal]:
                 key, _, example = literal.removeprefix("--from-literal=").partition("=")
                 assert installed.catalog.partition("://")[0] == example.partition("://")[0]

@@ -1,7 +1,7 @@
 """Epochal as a release of its chart on a cluster with three nodes, installed as the page "In production" says.
 
-A shared folder replaces the object store: pods mount it through claims. Images are this checkout. Everything else is as
-in the chart.
+The snapshot store is a bucket of a real S3 server, whose keys pods have from Secrets. Applications write to a shared
+folder, which pods mount through claims. Images are this checkout. Everything else is as in the chart.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from sqlalchemy import make_url
 from epochal.client import Client
 from epochal.testing.servers.control_plane import COMMAND
 from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
+from epochal.testing.servers.s3 import SeaweedServer, s3
 from tests.kit.kubernetes import KubernetesCluster, kubernetes
 from tests.kit.kubernetes.containers import Image
 from tests.kit.kubernetes.kubelet import Kubelet
@@ -41,6 +42,8 @@ IMAGE, SCRIPTED_IMAGE = "registry.example/epochal", "registry.example/scripted:1
 NODES = 3
 NODE_TIMEOUT_SECONDS = 6
 PATIENCE_SECONDS = 600
+STORE_SECRET = "epochal-store"
+STORE_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 SHARED = Path("/srv/epochal")
 """The path of the shared folder in pods."""
 CONNECTIONS = 16
@@ -54,6 +57,7 @@ class Installation:
     cluster: KubernetesCluster
     network: PodNetwork
     postgresql: PostgresqlServer
+    s3: SeaweedServer
     shared: Path
     images: Mapping[str, Image]
     helm: helm.Config
@@ -69,16 +73,16 @@ class Installation:
         self.lookups = ServiceProxy(self.cluster, NAMESPACE, f"{RELEASE}-query")
 
     def prepare(self) -> None:
-        """Create an empty catalog and an empty store."""
+        """Create an empty catalog and an empty bucket."""
         self.catalog = self.postgresql.create_database()
-        self.release_store = f"file://{SHARED}/{self.catalog.rpartition('/')[2]}/store"
+        self.release_store = f"s3://{self.s3.create_bucket()}/epochal"
 
     def install(self, values: Mapping[str, Any]) -> None:
-        """Run ``helm install --wait``, and create the claims of the shared folder."""
+        """Run ``helm install --wait``, and provide what pods of the two namespaces need."""
         self.values = dict(values)
-        self.claim(NAMESPACE)
+        self.provide(NAMESPACE)
         self.helm.install(CHART, RELEASE, self.values, namespace=NAMESPACE, wait="watcher", timeout=PATIENCE_SECONDS)
-        self.claim(APPLICATIONS)
+        self.provide(APPLICATIONS)
 
     def upgrade(self, **changed: Any) -> None:
         """Run ``helm upgrade --wait``. ``changed``: changed values, by top-level name."""
@@ -110,7 +114,10 @@ class Installation:
         host_option = ["--host=$(OWN_ADDRESS)"]
         return {
             "image": {"repository": IMAGE},
-            "store": {"url": self.release_store},
+            "store": {
+                "url": self.release_store,
+                "env": {name: value for name, value in self.s3.environment().items() if name not in STORE_KEYS},
+            },
             "control": {
                 **settings,
                 "connections": CONNECTIONS,
@@ -127,8 +134,21 @@ class Installation:
             "migration": {"resources": RESOURCES},
         }
 
-    def claim(self, namespace: str) -> None:
-        """Create the claim of the shared folder in a namespace, if it does not exist."""
+    def provide(self, namespace: str) -> None:
+        """Create the claim of the shared folder and the Secret of the store in a namespace, if they do not exist."""
+        self._claim(namespace)
+        self.give_keys(namespace)
+
+    def give_keys(self, namespace: str) -> None:
+        """Create the Secret of the store in a namespace, if it does not exist."""
+        secrets = f"/api/v1/namespaces/{namespace}/secrets"
+        if any(secret["metadata"]["name"] == STORE_SECRET for secret in self.cluster.get(secrets)["items"]):
+            return
+        keys = self.s3.environment()
+        data = {name: base64.b64encode(keys[name].encode()).decode() for name in STORE_KEYS}
+        self.cluster.create(secrets, {"metadata": {"name": STORE_SECRET}, "data": data})
+
+    def _claim(self, namespace: str) -> None:
         claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
         if any(claim["metadata"]["name"] == "shared" for claim in self.cluster.get(claims)["items"]):
             return
@@ -277,10 +297,11 @@ def installation(folder: Path) -> Iterator[Installation]:
         cluster = stack.enter_context(kubernetes(NODE_TIMEOUT_SECONDS))
         network = stack.enter_context(pod_network(cluster))
         server = stack.enter_context(postgresql())
+        store = stack.enter_context(s3())
         release = stack.enter_context(helm.Config(kubeconfig_path=cluster.kubeconfig(), namespace=NAMESPACE))
         shared = folder / "shared"
         shared.mkdir()
-        created = Installation(cluster, network, server, shared, _images(folder), release)
+        created = Installation(cluster, network, server, store, shared, _images(folder), release)
         stack.callback(created.public.close)
         stack.callback(created.lookups.close)
         stack.callback(created.end_nodes)

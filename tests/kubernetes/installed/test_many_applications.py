@@ -60,7 +60,7 @@ def _make_projects(installed: Installation) -> None:
     with installed.client() as client:
         existing = {project.name for project in client.projects.list()}
         for project, namespace in NAMESPACES.items():
-            installed.claim(namespace)
+            installed.provide(namespace)
             if project not in existing:
                 client.projects.create(project)
 

@@ -8,7 +8,14 @@ import helm_python as helm
 import pytest
 
 from tests.kubernetes.installed.applications import Scripted
-from tests.kubernetes.installed.installation import APPLICATIONS, CHART, NAMESPACE, PATIENCE_SECONDS, Installation
+from tests.kubernetes.installed.installation import (
+    APPLICATIONS,
+    CHART,
+    NAMESPACE,
+    PATIENCE_SECONDS,
+    STORE_SECRET,
+    Installation,
+)
 
 pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -60,7 +67,7 @@ def test_removed_trial_release_keeps_its_volume(installed: Installation) -> None
 
 
 def test_removed_release_continues_after_reinstallation(installed: Installation) -> None:
-    """Helm leaves the secret and the claim that it did not create, and deletes project namespaces with their drivers.
+    """Helm leaves the secrets and the claim that it did not create, and deletes project namespaces with their drivers.
 
     After reinstallation on the same catalog and store, the application continues where it was.
     """
@@ -69,7 +76,8 @@ def test_removed_release_continues_after_reinstallation(installed: Installation)
         application.submit()
         application.wait_for_epoch(2)
     installed.uninstall()
-    expected = IN_EVERY_NAMESPACE | {("secrets", "epochal-database"), ("persistentvolumeclaims", "shared")}
+    given = {("secrets", "epochal-database"), ("secrets", STORE_SECRET), ("persistentvolumeclaims", "shared")}
+    expected = IN_EVERY_NAMESPACE | given
     installed.eventually(lambda: _remaining(installed, NAMESPACE) == expected)
     installed.eventually(lambda: APPLICATIONS not in installed.namespaces())
     committed = application.journal.committed
