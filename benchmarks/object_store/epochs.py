@@ -7,7 +7,7 @@ input and the decision are those of the critical path.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -58,8 +58,8 @@ class StepMeter(Meter):
         self._mark = proxy.mark()
         self._slowest: dict[TaskStep, float] = {}
 
-    def looked(self, sources: Mapping[str, Source]) -> None:
-        super().looked(sources)
+    def looked(self, sources: Mapping[str, Source], away: Collection[str] = ()) -> None:
+        super().looked(sources, away)
         self._mark = self._proxy.mark()
 
     def tasks_took(self, tasks: Iterable[Mapping[TaskStep, float]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -24,12 +25,11 @@ from epochal.connectors.kafka.offsets import (
     pairs,
     ranges_between,
 )
-from epochal.connectors.kafka.options import Start, selection, start_position
 from epochal.connectors.kafka.punctuation import Punctuations
 from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
 from epochal.engine.observations import observed
 from epochal.errors import OptionError, SourceChanged, SourceError
-from epochal.pipeline.definitions import SourceDefinition, check_flag
+from epochal.pipeline.definitions import SourceDefinition, check_choice, check_flag
 from epochal.secrets import redacted
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Format = Literal["json", "string", "raw", "avro"]
+Start = Literal["earliest", "latest"] | datetime | Mapping[str, Mapping[int, int]]
 _log = logging.getLogger(__name__)
 
 
@@ -80,14 +81,14 @@ def source(
     check_flag(what, "bounded", bounded)
     if punctuation == "":
         raise OptionError(f"{what}: punctuation is the key of the records that end an epoch, such as 'end'.")
-    selected = selection(what, topics, pattern)
+    selected = _selection(what, topics, pattern)
     return SourceDefinition(
         kind="kafka",
         make=partial(
             KafkaSource,
             connection(what, servers, options, CONSUMER_OPTIONS, SourceError),
             selected,
-            start_position(what, start),
+            _start_position(what, start),
             record_format(what, format, schema, value, metadata, key_format, malformed, tombstones),
             bounded,
             punctuation,
@@ -103,6 +104,39 @@ def source(
             **redacted(options),
         },
     )
+
+
+def _selection(what: str, topics: str | Sequence[str] | None, pattern: str | None) -> Selection:
+    """Check the options for topics, by name or by pattern. Raises ``OptionError``."""
+    names = (topics,) if isinstance(topics, str) else tuple(topics or ())
+    if bool(names) == (pattern is not None):
+        raise OptionError(f"{what} requires either topics or a pattern of their names.")
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise OptionError(f"{what}: the pattern {pattern!r} is not a regular expression: {error}.") from None
+    if len(set(names)) < len(names):
+        raise OptionError(f"{what}: a topic is named twice in {', '.join(names)}.")
+    return Selection(names, pattern)
+
+
+def _start_position(what: str, start: Start) -> Start:
+    """Check the start position. Raises ``OptionError``."""
+    if isinstance(start, str):
+        check_choice(what, "start", start, ("earliest", "latest"))
+        return start
+    if isinstance(start, datetime):
+        if start.tzinfo is None:
+            raise OptionError(f"{what}: start is {start}, without a time zone: datetime(.., tzinfo=UTC).")
+        return start
+    for topic, offsets in start.items():
+        for partition, offset in offsets.items():
+            if type(partition) is not int or type(offset) is not int or partition < 0 or offset < 0:
+                raise OptionError(
+                    f"{what}: start of topic {topic!r} is {dict(offsets)!r}: write {{partition: offset}}."
+                )
+    return {topic: dict(offsets) for topic, offsets in start.items()}
 
 
 class KafkaSource(Source):

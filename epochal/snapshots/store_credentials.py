@@ -49,8 +49,8 @@ def connection_settings(scheme: str, settings: Mapping[str, Any]) -> dict[str, A
 
 def endpoint_of(scheme: str, settings: Mapping[str, Any]) -> str:
     """The endpoint of a store; ``""`` for that of its cloud."""
-    if given := settings.get("endpoint"):
-        return str(given)
+    if endpoint := settings.get("endpoint"):
+        return str(endpoint)
     names = (
         ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT") if scheme in _S3 else ("AZURE_STORAGE_ENDPOINT",)
     )
