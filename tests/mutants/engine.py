@@ -49,7 +49,7 @@ def _guessed_outcome() -> None:
             try:
                 self.catalog.prepare_epoch(scope.epoch, scope.parent, reference, manifest.counts)
             except OutcomeUnknown:
-                self._forget(scope, None, reference)
+                self.store.delete(reference.path)
                 raise Conflict("The epoch has failed.") from None
 
         return wrong
