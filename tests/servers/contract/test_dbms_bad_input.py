@@ -11,9 +11,11 @@ import pytest
 
 from epochal.backends.dbms import DatabaseAddress, DbmsBackend, Writing
 from epochal.backends.postgresql_two_phase import PostgresqlTwoPhaseBackend
+from epochal.connectors import dbms
 from epochal.contracts.backend import SinkPlace
 from epochal.contracts.identity import EpochKey, EpochScope
-from epochal.errors import SchemaError, SinkError
+from epochal.contracts.source import SliceLimits
+from epochal.errors import SchemaError, SinkError, SourceUnavailable
 from epochal.secrets import secret
 from epochal.testing.servers.postgresql import postgresql
 from epochal.testing.servers.process import LOOPBACK, free_port
@@ -222,6 +224,13 @@ def test_unreachable_database_is_reported(url: str) -> None:
     backend = DbmsBackend(SinkPlace("out"), address, Writing(TABLE))
     with pytest.raises(SinkError, match=r"Sink 'out' could not look at the table at .*cannot be reached.*Start it"):
         backend.check(SCHEMA)
+
+
+@pytest.mark.parametrize("url", [f"postgresql://u@{LOOPBACK}:PORT/d", f"mysql://u@{LOOPBACK}:PORT/d"])
+def test_unreachable_database_of_a_source_is_waited_for(url: str) -> None:
+    source = dbms.source(url.replace("PORT", str(free_port())), "orders", "id").make()
+    with pytest.raises(SourceUnavailable, match=r"Table orders at .*cannot be reached.*Start it"):
+        source.plan(SliceLimits(None))
 
 
 def test_sqlite_file_that_cannot_be_created_is_reported() -> None:
