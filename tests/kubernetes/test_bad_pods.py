@@ -137,7 +137,7 @@ def test_exhausted_quota_is_reported(installation: Installation, client: Client)
     try:
         client.applications.start("crowded")
         output = wait_for_state(installation, client, "crowded")
-        with pytest.raises(EnvironmentProblem, match=r"quota of the namespace .* no room for the builder's pod"):
+        with pytest.raises(EnvironmentProblem, match=r"quota of the namespace .* is exhausted for the builder's pod"):
             installation.submit(client, "more-crowded", spark=NEW_BUILDER)
     finally:
         installation.cluster.delete(f"{path}/none")
