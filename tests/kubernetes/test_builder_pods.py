@@ -137,7 +137,7 @@ def test_refusals_of_the_cluster_are_reported_with_a_fix(
         message = error_of_submission(installation, client, SLOW, tmp_path, spark=new_builder)
     finally:
         project.cluster.delete(f"{project.path}/resourcequotas/small")
-    assert "has no room for the builder's pod" in message and "`builder_memory`" in message
+    assert "is exhausted for the builder's pod" in message and "`builder_memory`" in message
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{project.namespace}/rolebindings"
     binding = project.cluster.get(f"{path}/{CONTROL}")
     project.forbid(CONTROL)
