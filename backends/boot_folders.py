@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from socket import gethostname
 from stat import S_IWGRP, S_IWOTH
 from uuid import uuid4
 
@@ -14,6 +16,9 @@ from epochal.contracts.state import StateTaskScope
 from epochal.errors import SnapshotError
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.key_codec import FORM
+
+MOST_HOST_CHARACTERS = 48
+"""Of the host's name in the name of a cache."""
 
 
 def boot_folder(parent: Path) -> Path:
@@ -37,6 +42,19 @@ def boot_folder(parent: Path) -> Path:
             "a cache folder for each user, or delete this one: it contains no data that cannot be rebuilt."
         )
     return folder
+
+
+def cache_name(directory: Path) -> str:
+    """Return the name of the cache below ``directory``, which the first caller chooses: host and a random part."""
+    file = boot_folder(directory / "name") / "name"
+    with suppress(FileNotFoundError):
+        return file.read_text()
+    chosen = file.with_name(uuid4().hex)
+    chosen.write_text(f"{gethostname()[:MOST_HOST_CHARACTERS]}-{chosen.name[:8]}")
+    with suppress(FileExistsError):
+        os.link(chosen, file)
+    chosen.unlink()
+    return file.read_text()
 
 
 @cache

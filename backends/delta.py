@@ -12,10 +12,12 @@ from contextlib import ExitStack
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from epochal.backends.boot_folders import cache_name
 from epochal.backends.cached_state import CachedTable, cached_table
 from epochal.backends.machine_deltas import MachineDeltas, with_machine_deltas
 from epochal.backends.recent import remember
@@ -152,6 +154,11 @@ class DeltaBackend(StateBackend):
         self.owner = owner
         self.store = with_machine_deltas(store, cache_directory)
         self.cache_directory = cache_directory
+
+    @property
+    def cache_name(self) -> str:
+        with storage_errors(self.cache_directory):
+            return cache_name(Path(self.cache_directory))
 
     @abstractmethod
     def open_views(self, scope: StateTaskScope) -> dict[str, OpenView]:

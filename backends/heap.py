@@ -35,6 +35,7 @@ from epochal.backends.runs.run_store import Shelf, folder_name, name_of
 from epochal.backends.runs.view import RunsView
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
+from epochal.snapshots import read_counts
 from epochal.snapshots.base_files import read_groups
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import PUT, SortedChanges
@@ -167,6 +168,7 @@ class _CatchUp:
 
     def _delta(self, store: SnapshotStore, delta: DeltaFile) -> Run:
         if (found := self.lists.made_of(delta.file.path, delta.file.rows)) is not None:
+            read_counts.count("disk", delta.file.bytes)
             return found
         return self.made_of(delta, columns_of(store, self._table, delta))
 

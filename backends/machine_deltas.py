@@ -16,7 +16,7 @@ from typing import Final
 
 from epochal.backends.boot_folders import boot_folder
 from epochal.errors import SnapshotError
-from epochal.snapshots import layout
+from epochal.snapshots import layout, read_counts
 from epochal.snapshots.local_files import write_whole
 from epochal.snapshots.manifest import FileReference
 from epochal.snapshots.store import SnapshotStore
@@ -43,6 +43,7 @@ class MachineDeltas(SnapshotStore):
             with suppress(OSError, SnapshotError):
                 data = self._place(file).read_bytes()
                 if hashlib.sha256(data).hexdigest() == file.sha256:
+                    read_counts.count("disk", len(data))
                     return data
         return super().bytes_of(file, of)
 

@@ -11,6 +11,7 @@ from threading import Lock
 import numpy as np
 import pyarrow.compute as pc
 
+from epochal.snapshots import read_counts
 from epochal.snapshots.delta import PUT, SortedChanges, read_delta
 from epochal.snapshots.manifest import DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
@@ -66,6 +67,7 @@ def columns_of(store: SnapshotStore, table: StateTable, delta: DeltaFile) -> Sor
     with _lock:
         known = _recent.get(delta.file.path)
     if known is not None and known.table.delta_schema == table.delta_schema:
+        read_counts.count("memory", delta.file.bytes)
         return known
     rows = read_delta(store, table, delta)
     return SortedChanges(table, rows, KeyCodec(table.key_schema).encode_array(rows))

@@ -18,6 +18,7 @@ from epochal.client.models import (
     Execution,
     ImportOrigin,
     Load,
+    Placement,
     Restarts,
     Savepoint,
     StateColumn,
@@ -36,6 +37,9 @@ _LOOK = {
     "stopped": ("○", "dim"),
     "failed": ("✗", "bold red"),
 }
+
+
+_FROM = {"memory": "memory", "disk": "the machine's cache", "store": "the store"}
 
 
 EVENT_TIME = {"watermarks", "late_rows", "rejected_rows", "dropped_timers", "next_due"}
@@ -100,6 +104,24 @@ def application_page(
         if failure.traceback:
             parts.append(Text(failure.traceback.rstrip(), style="dim"))
     return Group(*parts)
+
+
+def placement_page(placement: Placement, now: datetime | None = None) -> RenderableType:
+    """The machine of each subtask in the latest epoch."""
+    if placement.epoch is None:
+        return Text(f"{placement.application} has not reported an epoch.", style="dim")
+    machines = sorted({machine for found in placement.machines.values() for machine in found})
+    table = Listing(Column("machine", flexible=True), *(Column(name) for name in placement.machines))
+    for machine in machines:
+        mine = ([subtask for subtask, at in enumerate(found) if at == machine] for found in placement.machines.values())
+        table.add(machine, *(", ".join(map(str, subtasks)) or "–" for subtasks in mine))
+    moves = "" if placement.moves == 0 else f", {formatting.count(placement.moves)} moves of subtasks"
+    read = ", ".join(f"{formatting.size(size)} from {_FROM[origin]}" for origin, size in placement.read_bytes.items())
+    reported = f"epoch {placement.epoch}, as of {formatting.age(placement.reported_at, now)}{moves}"
+    parts: list[RenderableType] = [Text(f"{reported}; state read: {read or 'none'}", style="dim")]
+    if placement.unplaced is not None:
+        parts.append(Text(f"Spark runs subtasks anywhere: {placement.unplaced}.", style="yellow"))
+    return Group(*parts, *([table] if machines else []))
 
 
 def ended(application: Application) -> str:

@@ -14,6 +14,7 @@ from epochal.cli.application_view import (
     application_page,
     application_table,
     ended,
+    placement_page,
 )
 from epochal.cli.options import AvailableNow, Drain, IfMatch, Json, Name, Url, Wait
 from epochal.cli.session import connected
@@ -34,11 +35,20 @@ def ps(url: Url = None, as_json: Json = False) -> None:
         session.output.result(listed, application_table(listed))
 
 
+PlacementOnly = Annotated[
+    bool, typer.Option("--placement", help="Show only the machine of each subtask in the latest epoch.")
+]
+
+
 @app.command()
-def show(name: Name, url: Url = None, as_json: Json = False) -> None:
+def show(name: Name, placement: PlacementOnly = False, url: Url = None, as_json: Json = False) -> None:
     """Show an application: position, configuration, watermarks, state tables, savepoints and last failure."""
     with connected(url, as_json) as session:
         handle = session.client.application(name)
+        if placement:
+            found = handle.placement()
+            session.output.result(found, placement_page(found))
+            return
         application = handle.get()
         execution = _execution(session.client, application)
         tables, savepoints = handle.state_tables(), handle.savepoints.list()

@@ -10,7 +10,7 @@ from epochal.client.bundles import Exports, copied_into
 from epochal.client.calls import Entries
 from epochal.client.events import follow_events
 from epochal.client.exchanges import BUILD_SECONDS, path
-from epochal.client.models import Application, Event, Lineage, Load, Operation, StateTable
+from epochal.client.models import Application, Event, Lineage, Load, Operation, Placement, StateTable
 from epochal.client.operations import poll
 from epochal.client.snapshots import (
     Annotations,
@@ -69,6 +69,10 @@ class ApplicationHandle:
     def load(self) -> Load:
         """Load of the operators within the last minute: skew, stragglers, and the decision of autoscaling."""
         return read(Load, self._transport.get(path("applications", self.name, "load")))
+
+    def placement(self) -> Placement:
+        """Where the subtasks of the latest epoch ran, and the bytes of state that they read."""
+        return read(Placement, self._transport.get(path("applications", self.name, "placement")))
 
     def state_tables(self) -> list[StateTable]:
         """State tables with schemas and row counts."""

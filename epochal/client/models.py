@@ -22,6 +22,7 @@ from epochal.wire.applications import ApplicationState, AutoscalingDecision, Hea
 from epochal.wire.applications import AttemptAnswer as Attempt
 from epochal.wire.applications import ExecutionAnswer as Execution
 from epochal.wire.applications import LoadAnswer as Load
+from epochal.wire.applications import PlacementAnswer as Placement
 from epochal.wire.applications import StatusAnswer as Status
 from epochal.wire.bodies import Answer, read
 from epochal.wire.bundles import ImportPlan, SinkMove, SourcePosition
@@ -121,6 +122,7 @@ __all__ = [
     "ParameterDiff",
     "Parent",
     "PartChange",
+    "Placement",
     "Preflight",
     "Problem",
     "Project",

@@ -6,7 +6,8 @@ unknown fields, since a driver may be newer than the control plane.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import zip_longest
 from typing import Final, Literal, NamedTuple, TypeVar
@@ -22,6 +23,9 @@ MeasuredStep = Literal["E1", "E2", "E3", "E4", "E5", "E6", "E7", "R"]
 
 TaskStep = Literal["T1", "T2", "T3"]
 """Steps of a task: view and transaction, rows, pre-commit."""
+
+Origin = Literal["memory", "disk", "store"]
+"""Where a task found state: memory of its process, cache of its machine, snapshot store."""
 
 MOST_NAMES = 200
 """Maximum number of sinks, and of sources, in a report."""
@@ -89,6 +93,8 @@ class Totals(_Measured):
     failed_compactions: int = Field(default=0, ge=0)
     subtasks: dict[str, tuple[Work, ...]] = Field(default={}, max_length=MOST_NAMES)
     """By operator, the work of each of its subtasks; empty if there are more than ``MOST_SUBTASKS``."""
+    read_bytes: dict[Origin, int] = {}
+    """Bytes of state that tasks read, by where they found them."""
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(
@@ -107,6 +113,7 @@ class Totals(_Measured):
                 )
                 for name in dict.fromkeys([*self.subtasks, *other.subtasks])
             },
+            read_bytes=dict(Counter(self.read_bytes) + Counter(other.read_bytes)),
         )
 
 
@@ -180,6 +187,31 @@ class Load(_Measured):
     samples: tuple[LoadSample, ...] = ()
 
 
+class PlacementReport(_Measured):
+    """Where the subtasks of the latest epoch ran.
+
+    ``machines``: by operator, the machine of each subtask; empty if it is unknown, or if there are more than
+    ``MOST_SUBTASKS``. ``moves``: how often a subtask has changed its machine since the attempt began. ``unplaced``: the
+    reason why Spark runs subtasks anywhere; ``None`` if each runs where its state is cached. ``read_bytes``: bytes of
+    state that the epoch's tasks read.
+    """
+
+    epoch: int
+    machines: dict[str, tuple[str, ...]] = {}
+    moves: int = Field(default=0, ge=0)
+    unplaced: str | None = None
+    read_bytes: dict[Origin, int] = {}
+
+    def moves_to(self, machines: Mapping[str, Sequence[str]]) -> int:
+        """Number of subtasks that run elsewhere; none if their number has changed."""
+        return sum(
+            one != other
+            for name, found in machines.items()
+            if len(found) == len(self.machines.get(name, ()))
+            for one, other in zip(self.machines[name], found, strict=True)
+        )
+
+
 class Moment(_Measured):
     """Values at the time of the report. Times are the driver's clock, in UTC."""
 
@@ -199,6 +231,8 @@ class Moment(_Measured):
     """Epoch time of the latest epoch minus the clock."""
     load: Load | None = None
     """``None`` before the first epoch of the attempt or version."""
+    placement: PlacementReport | None = None
+    """``None`` before the first epoch of the attempt."""
 
 
 class DriverReport(_Measured):

@@ -148,5 +148,11 @@ class StateBackend(Backend[StateTransaction]):
         and whether the subtask began empty although an entry had existed."""
         return {}
 
+    @property
+    def cache_name(self) -> str | None:
+        """The name of this machine's cache, the same in all of its processes and different on other machines; ``None``
+        if caches cannot be told apart. Subtasks run where their state is cached only if caches have names."""
+        return None
+
     has_cached_state: ClassVar[bool] = False
     """True if the backend supports state tables that are not durable; see :meth:`cached`."""

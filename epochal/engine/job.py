@@ -12,7 +12,7 @@ from epochal.contracts.backend import Backend, SinkBackend
 from epochal.contracts.conditions import Due, EpochConditions
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope
-from epochal.contracts.measurements import TaskStep, Work
+from epochal.contracts.measurements import Origin, TaskStep, Work
 from epochal.contracts.source import Slice, Source
 from epochal.contracts.state import StateBackend
 from epochal.errors import AuthorError, HandlesIncomplete, MalformedRecord
@@ -35,6 +35,8 @@ class EpochPlan:
     chains: Mapping[str, Chain]
     queries: bytes = b""
     """Content of the file that ``conditions.queries`` names; empty without standing queries."""
+    machines: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The machines that ran the subtasks of the parent epoch, by operator; see :class:`Answers`."""
 
 
 class EpochRunner(ABC):
@@ -111,6 +113,12 @@ class Answers:
     """Durations of the steps of each task, in any order."""
     work: Mapping[tuple[str, int], Work] = field(default_factory=dict)
     """Work by operator and subtask."""
+    machines: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    """The machine that ran each subtask, by operator; only those that are known."""
+    unplaced: str | None = None
+    """The reason why no subtask had a fixed place."""
+    read_bytes: Mapping[Origin, int] = field(default_factory=dict)
+    """Bytes of state that the tasks read, by where they found them."""
     repeated: Callable[[], bool] = lambda: True
     """False if every task of the epoch certainly ran once, so that no lost run has left files."""
 
@@ -130,6 +138,8 @@ class Collected:
     rows_in: int
     time: ObservedTime = ObservedTime()
     loops: Mapping[str, tuple[Handle, ...]] = field(default_factory=dict)
+    machines: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The machine of each subtask, by operator, in subtask order; an operator with an unknown one is left out."""
     repeated: Callable[[], bool] = field(default=lambda: True, compare=False)
     """Of :class:`Answers`."""
 
@@ -191,6 +201,11 @@ def collect(
         rows_in=answers.rows_in,
         time=answers.time,
         loops={name: written[tail_owner(name)] for name in loops},
+        machines={
+            name: [found[subtask] for subtask in range(parallelism)]
+            for name, found in answers.machines.items()
+            if found.keys() >= set(range(parallelism))
+        },
         repeated=answers.repeated,
     )
 

@@ -12,7 +12,7 @@ from epochal.engine.job import Collected, EpochPlan
 from epochal.engine.program import Program
 from epochal.snapshots.chain import cached_extras
 from epochal.snapshots.in_flight import held_after
-from epochal.snapshots.manifest import BaseFile, Manifest, SinkHandles
+from epochal.snapshots.manifest import BaseFile, Manifest, SinkHandles, placement_extras
 from epochal.state.watermarks import observed
 
 NOTHING_RAN = Collected(operators={}, sinks={}, rows_in=0)
@@ -71,10 +71,13 @@ def manifest_of(
             for head in program.graph.loops
         },
         changes=tuple(changes),
-        extras=cached_extras(
-            orders.configuration.parallelism,
-            ((handle.subtask, participants.operators[handle.owner].cached(handle)) for handle in state_handles),
-        ),
+        extras={
+            **cached_extras(
+                orders.configuration.parallelism,
+                ((handle.subtask, participants.operators[handle.owner].cached(handle)) for handle in state_handles),
+            ),
+            **placement_extras(collected.machines),
+        },
         conditions=plan.conditions.seen(clock),
         event_times={name: dict(declared) for name, declared in program.plan.time.declared.items()},
         due={**(due or {}), **collected.due},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from epochal.contracts.measurements import (
     Durations,
     MeasuredStep,
     Moment,
+    Origin,
+    PlacementReport,
     SourceReport,
     TaskStep,
     Totals,
@@ -127,6 +130,8 @@ class Meter:
         self._failed_compactions = 0
         self._readings: dict[str, _Reading] = {}
         self._subtasks: dict[str, Figures] = {}
+        self._read_bytes: Counter[Origin] = Counter()
+        self._placement: PlacementReport | None = None
         self._load = RecentLoad(clock)
         self._blocked: Mapping[str, datetime] = {}
         self._store_away: datetime | None = None
@@ -152,6 +157,21 @@ class Meter:
             for task in tasks:
                 for step, seconds in task.items():
                     self._tasks.setdefault(step, _Histogram()).observe(seconds)
+
+    def ran_on(
+        self, epoch: int, machines: Mapping[str, Sequence[str]], unplaced: str | None, read_bytes: Mapping[Origin, int]
+    ) -> None:
+        """Add where the subtasks of an epoch ran, and the bytes of state that they read."""
+        with self._lock:
+            self._read_bytes.update(read_bytes)
+            before = self._placement
+            self._placement = PlacementReport(
+                epoch=epoch,
+                machines={name: tuple(found) for name, found in machines.items()},
+                moves=before.moves + before.moves_to(machines) if before else 0,
+                unplaced=unplaced,
+                read_bytes=dict(read_bytes),
+            )
 
     def operators_worked(
         self, epoch: int, version: int | None, parallelism: int, work: Mapping[str, Sequence[Work]]
@@ -241,6 +261,7 @@ class Meter:
                 compactions=self._compactions.report(),
                 failed_compactions=self._failed_compactions,
                 subtasks=self._counted_subtasks(),
+                read_bytes=dict(self._read_bytes),
             )
             moment = Moment(
                 sources={name: reading.report for name, reading in list(self._readings.items())[:MOST_NAMES]},
@@ -252,8 +273,15 @@ class Meter:
                 clock_deviation_seconds=deviation,
                 epoch_time_ahead_seconds=ahead,
                 load=self._load.report(),
+                placement=self._reported_placement(),
             )
             return DriverReport(number=self._reports, totals=totals, moment=moment)
+
+    def _reported_placement(self) -> PlacementReport | None:
+        found = self._placement
+        if found is None or sum(map(len, found.machines.values())) <= MOST_SUBTASKS:
+            return found
+        return found.model_copy(update={"machines": {}})
 
     def _counted_subtasks(self) -> dict[str, tuple[Work, ...]]:
         if sum(map(len, self._subtasks.values())) > MOST_SUBTASKS or len(self._subtasks) > MOST_NAMES:

@@ -55,6 +55,10 @@ ANSI = {"spark.sql.ansi.enabled": "true"}
 IN_ONE_PROCESS = {"spark.storage.blockManagerHeartbeatTimeoutMs": "36500d"}
 """For driver and executor in one process: after a suspension or a clock change Spark would consider its only executor
 lost, could not register it again, and would end the process ten minutes later."""
+REDUCE_LOCALITY = "spark.shuffle.reduceLocality.enabled"
+"""Spark prefers the hosts of a shuffle's rows to the executor of a cached row, unless this is false."""
+ON_CLUSTERS = {REDUCE_LOCALITY: "false", "spark.locality.wait.process": "60s"}
+"""For several executors: settings that placement (:mod:`epochal.engine.placement`) relies on."""
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 MEMORY = "spark.driver.memory"
@@ -210,7 +214,7 @@ def session_settings(configuration: Configuration) -> dict[str, str]:
     return (
         DEFAULTS
         | (LOOPBACK if on_this_machine else {})
-        | (IN_ONE_PROCESS if _is_one_process(configuration.master) else {})
+        | (IN_ONE_PROCESS if is_one_process(configuration.master) else ON_CLUSTERS)
         | {"spark.sql.shuffle.partitions": str(configuration.parallelism)}
         | configuration.spark
         | ANSI
@@ -219,7 +223,7 @@ def session_settings(configuration: Configuration) -> dict[str, str]:
     )
 
 
-def _is_one_process(master: str) -> bool:
+def is_one_process(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 

@@ -8,6 +8,7 @@ row if every branch is an operator's task, since the number of subtasks is known
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -29,11 +30,12 @@ from epochal.engine import failures
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan, read_by_operators
 from epochal.engine.frames import SINK_RESULT_TYPE, EpochFrames, StaticTables, handles_column
 from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants, SinkAnswer, tail_owner
+from epochal.engine.placement import Slots
 from epochal.engine.planner import JobShape, job_shape
 from epochal.engine.session import ANSI, CODEGEN, COMPILED_AGGREGATES, INTERPRETED_ROWS, interpreted, limited
 from epochal.errors import EpochalError
 from epochal.operators.contract import OperatorPlan
-from epochal.operators.distribution import Subtasks
+from epochal.operators.distribution import PlacedSlots, Subtasks
 from epochal.pipeline.column_use import unread
 from epochal.pipeline.epoch_time import define_epoch_time
 from epochal.pipeline.evaluate import evaluate, kept_out
@@ -44,7 +46,7 @@ from epochal.tasks.arrow_tasks import map_in_arrow
 from epochal.tasks.fused_sink_task import FusedSink
 from epochal.tasks.operator import HANDLE
 from epochal.tasks.sink import SinkTask
-from epochal.tasks.steps import TaskAnswer, TaskRun, works_of
+from epochal.tasks.steps import TaskAnswer, TaskRun, machines_of, works_of
 from epochal.tasks.subtask_rows import SUBTASK
 from epochal.tasks.task_output import PassthroughColumn
 
@@ -100,6 +102,23 @@ class SparkRunner(EpochRunner):
     @cached_property
     def subtasks(self) -> Subtasks:
         return Subtasks.of(self.spark, self.configuration.parallelism, self.configuration.max_parallelism)
+
+    @cached_property
+    def slots(self) -> Slots | None:
+        """``None``: there is no operator to place."""
+        backends = list(self.participants.operators.values())
+        return Slots(self.spark, backends[0]) if backends else None
+
+    def placed_subtasks(self, plan: EpochPlan) -> Subtasks:
+        """The subtasks, each in a slot of the machine that has its state."""
+        if self.slots is None:
+            return self.subtasks
+        before = dict(enumerate(next(iter(plan.machines.values()), ())))
+        placement = self.slots.placement(self.configuration.parallelism, before)
+        slots = None if placement is None else PlacedSlots(self.slots.frame, len(placement.machines), placement.slots)
+        if slots != self.subtasks.slots:
+            self.subtasks = replace(self.subtasks, slots=slots)
+        return self.subtasks
 
     @cached_property
     def run_nodes(self) -> frozenset[NodeId]:
@@ -226,7 +245,7 @@ class _EpochJob:
             runner._statics.of(runner.spark, runner.graph.static_tables, plan.conditions.epoch_time),
             runner.without_rows,
             runner.operators,
-            runner.subtasks,
+            runner.placed_subtasks(plan),
             runner.handles_column,
             TimedFrames(
                 runner.time,
@@ -346,6 +365,12 @@ class _EpochJob:
             task = SinkTask(tail_owner(node.name), self._runner.participants.loops[node.name], self._plan.scope)
             yield map_in_arrow(frames[node.id], task, SINK_RESULT_TYPE)
 
+    def _ran_on(self, machines: dict[str, dict[int, str]]) -> dict[str, dict[int, str]]:
+        if self._runner.slots is not None:
+            for found in machines.values():
+                self._runner.slots.ran(found)
+        return machines
+
     def _answers(self, rows: list[Row]) -> Answers:
         in_order = sorted(rows, key=lambda row: row["partition"])
         answered = in_order[:-1] if self._has_end_row else in_order
@@ -370,5 +395,8 @@ class _EpochJob:
             time=self._frames.time.observed(),
             task_seconds=[answer.seconds for answer in answers],
             work=works_of(answers),
+            machines=self._ran_on(machines_of(answers)),
+            unplaced=None if self._runner.slots is None else self._runner.slots.unplaced,
+            read_bytes=sum((Counter(answer.read_bytes) for answer in answers), Counter()),
             repeated=partial(self._runner.repeated, [answer.ran for answer in answers]),
         )

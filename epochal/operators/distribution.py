@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
+SLOT = "_slot"
+"""Number of the slot of a row's subtask (:mod:`epochal.engine.placement`)."""
 _MARK_SCHEMA = pa.schema([(MARK, pa.int32())])
 
 
@@ -64,12 +66,26 @@ class Input:
 
 
 @dataclass(frozen=True)
+class PlacedSlots:
+    """The slots of a placement (:mod:`epochal.engine.placement`): ``frame`` has one row per slot, ``_slot`` int, each
+    in the partition of this number and cached. ``of``: the slot of each subtask."""
+
+    frame: DataFrame
+    count: int
+    of: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Subtasks:
-    """The subtasks of an attempt's operators. ``marks``: one row each, with column ``_mark``; reused in all epochs."""
+    """The subtasks of an attempt's operators. ``marks``: one row each, with column ``_mark``; reused in all epochs.
+
+    ``slots``: those that the subtasks are placed in; ``None``: Spark runs them anywhere.
+    """
 
     parallelism: int
     max_parallelism: int
     marks: DataFrame
+    slots: PlacedSlots | None = None
     _control: dict[tuple[str, ...], list[SparkColumn]] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -105,8 +121,8 @@ class Subtasks:
 
     @property
     def match_spark_shuffle(self) -> bool:
-        """True if Spark's own hash partitioning of the keys sends every key group to its subtask."""
-        return self.max_parallelism % self.parallelism == 0
+        """True if Spark's own hash partitioning of the keys sends every key group to its subtask, wherever that is."""
+        return self.slots is None and self.max_parallelism % self.parallelism == 0
 
 
 @cache
@@ -241,10 +257,16 @@ def _holds(type: DataType, kinds: tuple[type[DataType], ...]) -> bool:
 
 
 def placed(frame: DataFrame, subtasks: Subtasks) -> DataFrame:
-    """``frame``, repartitioned by ``_subtask``."""
+    """``frame``, repartitioned by ``_subtask``; with slots, each subtask at its own."""
     from pyspark.sql import functions as F
 
-    return frame.repartitionById(subtasks.parallelism, F.col(SUBTASK))
+    slots = subtasks.slots
+    if slots is None:
+        return frame.repartitionById(subtasks.parallelism, F.col(SUBTASK))
+    slot = f"element_at(array({', '.join(map(str, slots.of))}), {SUBTASK} + 1) AS {SLOT}"
+    rows = frame.selectExpr("*", slot).repartitionById(slots.count, F.col(SLOT))
+    # The hint forbids a broadcast or a sort; both sides are partitioned alike, so that the join does not shuffle.
+    return slots.frame.hint("shuffle_hash").join(rows, SLOT).drop(SLOT)
 
 
 def sorted_by_subtask(frame: DataFrame, *columns: str | SparkColumn) -> DataFrame:

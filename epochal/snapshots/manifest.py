@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
@@ -21,6 +22,8 @@ from epochal.contracts.identity import EpochKey, PackPlace, StorePath
 from epochal.contracts.source import Slice
 from epochal.snapshots.layout import FORMAT, check_format_of
 from epochal.state.table import Column, StateTable
+
+PLACEMENT: Final = "placement"
 
 
 class _Model(BaseModel):
@@ -117,6 +120,16 @@ class SinkHandles(_Model):
     handles: tuple[Handle, ...]
 
 
+def placement_extras(machines: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The member of :attr:`Manifest.extras` with the machine of each subtask, by operator; none for one machine."""
+    names = sorted({name for found in machines.values() for name in found})
+    if len(names) < 2:
+        return {}
+    numbers = {name: number for number, name in enumerate(names)}
+    operators = {operator: [numbers[name] for name in found] for operator, found in sorted(machines.items())}
+    return {PLACEMENT: {"machines": names, "operators": operators}}
+
+
 class Manifest(_Model):
     """Snapshot ``(branch, epoch)``. ``extras``: members of optional features, by name."""
 
@@ -157,6 +170,15 @@ class Manifest(_Model):
     @property
     def key(self) -> EpochKey:
         return EpochKey(self.branch, self.epoch)
+
+    @property
+    def machines(self) -> dict[str, list[str]]:
+        """The machine that ran each subtask, by operator; empty if all ran on one."""
+        found = self.extras.get(PLACEMENT)
+        if found is None:
+            return {}
+        names = found["machines"]
+        return {operator: [names[number] for number in numbers] for operator, numbers in found["operators"].items()}
 
     @property
     def clock(self) -> Clock:

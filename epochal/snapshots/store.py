@@ -17,7 +17,7 @@ import pyarrow as pa
 from epochal.background.task import BackgroundTask
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import FileCorrupt, FileMissing, SnapshotError
-from epochal.snapshots import layout, object_store
+from epochal.snapshots import layout, object_store, read_counts
 from epochal.snapshots.fsspec_files import fsspec_files
 from epochal.snapshots.immutable_cache import SizedCache
 from epochal.snapshots.local_files import held_in_place, read_ranges, write_durably
@@ -148,9 +148,12 @@ class SnapshotStore:
         """Bytes of a file, unchecked. ``of``: owner of the file, for messages. Raises ``FileMissing``."""
         with self._reading(path, of):
             if self._root is not None:
-                return (self._root / path).read_bytes()
-            with self._remote(path, "read") as files:
-                return files.read(path)
+                data = (self._root / path).read_bytes()
+            else:
+                with self._remote(path, "read") as files:
+                    data = files.read(path)
+        read_counts.count("store", len(data))
+        return data
 
     def read_file(self, file: FileReference, of: str) -> bytes:
         """Bytes of a file, checked. ``of``: owner of the file, for messages. Raises ``FileMissing``,
@@ -178,6 +181,7 @@ class SnapshotStore:
                 else:
                     with self._remote(path, "read") as files:
                         parts = files.read_ranges(path, shifted)
+            read_counts.count("store", sum(map(len, parts)))
         if any(len(part) != size for part, (_, size) in zip(parts, ranges, strict=True)):
             raise self._of_another_size(file, of)
         return parts

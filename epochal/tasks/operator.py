@@ -18,6 +18,7 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope
 from epochal.contracts.state import StateBackend, StateTaskScope, StateTransaction, StateView
 from epochal.declarations.reconcile import Reconcile
+from epochal.snapshots import read_counts
 from epochal.snapshots.chain import Chain
 from epochal.state.expiry import StateClock
 from epochal.state.table import Column, StateTable
@@ -190,7 +191,7 @@ class OperatorTask:
         return reader.in_order(batches) if self.work.needs_order else reader.gathered(batches)
 
     def _serve(self, subtask: int, rows: Iterator[pa.RecordBatch], reporting: Reporting) -> Iterator[pa.RecordBatch]:
-        epoch, clock = self.epoch.epoch, StepClock()
+        epoch, clock, read_before = self.epoch.epoch, StepClock(), read_counts.totals()
         transaction, due, agreement = self.backend.start(self._scope(subtask)), DueTimes(), Agreement()
         try:
             OPENED.hit(epoch)
@@ -214,7 +215,9 @@ class OperatorTask:
             raise
         PRE_COMMITTED.hit(epoch)
         clock.ended("T3")
-        yield self._handle_row(clock.answer(handle, clock.work), subtask)
+        yield self._handle_row(
+            clock.answer(handle, clock.work, self.backend.cache_name, read_counts.totals() - read_before), subtask
+        )
 
     def _scope(self, subtask: int) -> StateTaskScope:
         return StateTaskScope(

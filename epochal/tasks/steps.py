@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from epochal.contracts.handle import Handle
-from epochal.contracts.measurements import TaskStep, Work
+from epochal.contracts.measurements import Origin, TaskStep, Work
 from epochal.faults import declare
 
 OPENED = declare("T1.opened", "a task has its view of the parent epoch and an open transaction")
@@ -38,12 +38,15 @@ class TaskRun(NamedTuple):
 
 class TaskAnswer(NamedTuple):
     """The handle of a task. ``seconds``: the duration of each step, if measured. ``work``: work of a subtask of an
-    operator. ``ran``: the run of the task, if Spark ran it."""
+    operator. ``ran``: the run of the task, if Spark ran it. ``machine``: the machine that ran it, if its cache has a
+    name. ``read_bytes``: bytes of state that it read."""
 
     handle: Handle
     seconds: dict[TaskStep, float]
     work: Work | None = None
     ran: TaskRun | None = None
+    machine: str | None = None
+    read_bytes: Mapping[Origin, int] = {}
 
     @classmethod
     def decode(cls, data: bytes) -> TaskAnswer:
@@ -51,13 +54,24 @@ class TaskAnswer(NamedTuple):
         _, _, rest = data.partition(b"\n")
         text, _, files = rest.partition(b"\n")
         measured = json.loads(text) if text else {}
-        work, ran, sizes = (measured.pop(name, None) for name in ("work", "ran", "files"))
+        others = ("work", "ran", "files", "machine", "read")
+        work, ran, sizes, machine, read = (measured.pop(name, None) for name in others)
         handle = Handle.decode(data)
         if sizes:
             offsets = accumulate(sizes.values(), initial=0)
             carried = {path: files[at : at + size] for (path, size), at in zip(sizes.items(), offsets, strict=False)}
             handle = handle.model_copy(update={"carried": carried})
-        return cls(handle, measured, None if work is None else Work(*work), None if ran is None else TaskRun(*ran))
+        worked, run = None if work is None else Work(*work), None if ran is None else TaskRun(*ran)
+        return cls(handle, measured, worked, run, machine, read or {})
+
+
+def machines_of(answers: Iterable[TaskAnswer]) -> dict[str, dict[int, str]]:
+    """The machine that ran each subtask, by operator; only those that are known."""
+    found: dict[str, dict[int, str]] = {}
+    for answer in answers:
+        if answer.machine is not None:
+            found.setdefault(answer.handle.owner, {})[answer.handle.subtask] = answer.machine
+    return found
 
 
 def works_of(answers: Iterable[TaskAnswer]) -> dict[tuple[str, int], Work]:
@@ -107,7 +121,13 @@ class StepClock:
         """The work up to the end of the last step."""
         return Work(self._rows, max(0.0, round(self._at - self._began - self._waited, 6)))
 
-    def answer(self, handle: Handle, work: Work | None = None) -> bytes:
+    def answer(
+        self,
+        handle: Handle,
+        work: Work | None = None,
+        machine: str | None = None,
+        read: Mapping[Origin, int] | None = None,
+    ) -> bytes:
         """The bytes that :meth:`TaskAnswer.decode` reads."""
         members: dict[str, Any] = {step: seconds for step, seconds in self._seconds.items()}  # noqa: C416
         ran = TaskRun.current()
@@ -115,6 +135,10 @@ class StepClock:
             members["work"] = work
         if ran is not None:
             members["ran"] = ran
+        if machine is not None:
+            members["machine"] = machine
+        if read:
+            members["read"] = read
         if handle.carried:
             members["files"] = {path: len(data) for path, data in handle.carried.items()}
         lines = [

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from epochal.contracts.catalog import Failure, OpenTransaction
 from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
-from epochal.contracts.measurements import OperatorLoad
+from epochal.contracts.measurements import OperatorLoad, Origin
 from epochal.wire.bodies import ALL_FIELDS, Answer, Body, EpochNumber, Message, Name, Open, Sha256, UtcTime
 from epochal.wire.configuration import ApplicationConfiguration, ConfigurationAnswer
 
@@ -202,6 +202,27 @@ class AutoscalingDecision(Answer):
 
     parallelism: int | None
     reason: str
+
+
+class PlacementAnswer(Answer):
+    """Where the subtasks of a running application ran in its latest epoch, as last reported by its driver."""
+
+    model_config = ALL_FIELDS
+
+    application: str
+    reported_at: datetime | None = Field(description="Null before the first report of the running attempt.")
+    epoch: int | None = Field(description="The latest measured epoch; null if there is none.")
+    machines: dict[str, tuple[str, ...]] = Field(
+        description="By operator, the machine of each subtask, known by the name of its cache. Empty if it is unknown."
+    )
+    moves: int = Field(description="How often a subtask has changed its machine since the attempt began.")
+    unplaced: str | None = Field(
+        description="The reason why Spark runs subtasks on any machine; null if each runs where its state is cached."
+    )
+    read_bytes: dict[Origin, int] = Field(
+        description="Bytes of state that the tasks of the epoch read from the memory of their process, from the cache "
+        "of their machine (disk), and from the snapshot store."
+    )
 
 
 class LoadAnswer(Answer):

@@ -18,6 +18,7 @@ from epochal.wire.applications import (
     CreateApplication,
     ForkApplication,
     LoadAnswer,
+    PlacementAnswer,
     RestartApplication,
     StartApplication,
     StopApplication,
@@ -135,6 +136,13 @@ def get_load(name: str, node: Node) -> LoadAnswer:
     """Load of the last minute: rows and seconds of work by operator, skew and stragglers; and the decision of
     autoscaling."""
     return node.load.load(name)
+
+
+@router.get("/{name}/placement")
+@requires(Role.VIEWER)
+def get_placement(name: str, node: Node) -> PlacementAnswer:
+    """The machine of each subtask in the latest epoch, and the bytes of state that its tasks read."""
+    return node.load.placement(name)
 
 
 @router.post("/{name}/rollback", status_code=status.HTTP_202_ACCEPTED, responses={200: {"model": RollbackPlan}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from epochal.contracts.measurements import Moment
 from epochal.errors import NotFound
 from epochal.service.catalog.annotations import AnnotationRepository, message_answer, pin_answer, tag_answer
 from epochal.service.catalog.application_answers import application_answer
@@ -17,7 +18,7 @@ from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository, version_answer
 from epochal.service.domain.autoscaling import RescaleTo, decide
 from epochal.service.domain.pages import PageRequest
-from epochal.wire.applications import ApplicationAnswer, AutoscalingDecision, LoadAnswer
+from epochal.wire.applications import ApplicationAnswer, AutoscalingDecision, LoadAnswer, PlacementAnswer
 from epochal.wire.bodies import Page
 from epochal.wire.configuration import ApplicationConfiguration
 from epochal.wire.snapshots import SavepointAnswer, SnapshotMessageAnswer, SnapshotPinAnswer, SnapshotTagAnswer
@@ -124,6 +125,26 @@ class LoadService:
                 lag_seconds=None if load is None or not load.samples else load.samples[-1].lag_seconds,
                 operators={} if load is None else load.operators,
                 autoscaling=_autoscaling(session, row),
+            )
+
+    def placement(self, application: str) -> PlacementAnswer:
+        """Raises ``NotFound``."""
+        with self._database.reading() as session:
+            applications = ApplicationRepository(session)
+            row = applications.named(application)
+            execution = applications.execution(row)
+            runs = execution is not None and execution.ended_at is None
+            scaling = ScalingRepository(session)
+            moment, reported_at = scaling.moment(execution) if execution is not None and runs else (Moment(), None)
+            found = moment.placement
+            return PlacementAnswer(
+                application=row.name,
+                reported_at=reported_at,
+                epoch=None if found is None else found.epoch,
+                machines={} if found is None else found.machines,
+                moves=0 if found is None else found.moves,
+                unplaced=None if found is None else found.unplaced,
+                read_bytes={} if found is None else found.read_bytes,
             )
 
 

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import urllib.error
@@ -44,8 +45,16 @@ class StandaloneCluster:
 
 
 @contextmanager
-def standalone_cluster(workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[StandaloneCluster]:
-    """Start a master and ``workers`` workers of ``cores`` cores and ``memory`` each. Raises ``ServerUnavailable``."""
+def standalone_cluster(
+    workers: int = 2, cores: int = 1, memory: str = "1g", private: Path | None = None
+) -> Iterator[StandaloneCluster]:
+    """Start a master and ``workers`` workers of ``cores`` cores and ``memory`` each. Raises ``ServerUnavailable``.
+
+    ``private``: a folder, which is created. Each worker and its executors see a folder of their own at this path, as on
+    machines of their own. This requires the right to create mount namespaces.
+    """
+    if private is not None:
+        _check_mounts(private)
     spark_class = _spark_home() / "bin" / "spark-class"
     folder = Path(tempfile.mkdtemp(prefix="epochal-spark-"))
     with ExitStack() as stack:
@@ -63,12 +72,26 @@ def standalone_cluster(workers: int = 2, cores: int = 1, memory: str = "1g") -> 
             options = ["--host", HOSTS[number % len(HOSTS)], "--webui-port", "0", "-c", str(cores), "-m", memory]
             place: list[str | Path] = ["--work-dir", folder / f"worker-{number}"]
             command: list[str | Path] = [spark_class, WORKER, *options, *place, master_url]
+            if private is not None:
+                command = _with_own(private, folder / f"private-{number}", command)
             worker = ServerProcess("A Spark worker", command, folder / f"worker-{number}.log", environment)
             stack.callback(worker.stop)
             started.append(worker)
         for worker in started:
             worker.wait_until(lambda: _alive_workers(page) == workers, seconds=60)
         yield StandaloneCluster(master_url, master, tuple(started), folder)
+
+
+def _check_mounts(private: Path) -> None:
+    private.mkdir(parents=True, exist_ok=True)
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        raise ServerUnavailable("Workers with folders of their own need the right to create mount namespaces.")
+
+
+def _with_own(shared: Path, own: Path, command: list[str | Path]) -> list[str | Path]:
+    """A command that sees the folder ``own`` at the path ``shared``."""
+    own.mkdir()
+    return ["unshare", "-m", "sh", "-c", 'mount --bind "$0" "$1" && shift && exec "$@"', own, shared, *command]
 
 
 def _spark_home() -> Path:

@@ -74,6 +74,12 @@ def of_reports(reports: Sequence[Measured], moment: datetime) -> Iterator[Metric
         _SUBTASK,
         ((labels, work.busy_seconds) for labels, work in subtasks),
     )
+    yield counter(
+        "epochal_state_read_bytes",
+        "Bytes of state that tasks read from the memory of their process, the cache of their machine, or the store",
+        ["application", "from"],
+        (([item.application, origin], size) for item in reports for origin, size in item.totals.read_bytes.items()),
+    )
     yield from _of_the_moment([item for item in reports if item.runs], moment)
 
 

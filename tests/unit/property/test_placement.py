@@ -1,0 +1,63 @@
+"""Placement of subtasks: even, one slot each, and with the fewest moves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.engine.placement import with_least_moves
+
+MACHINES = st.sampled_from(["a", "b", "c", "d"])
+
+
+@st.composite
+def _cases(draw: st.DrawFn) -> tuple[int, list[str], dict[int, str]]:
+    machines = draw(st.lists(MACHINES, min_size=1, max_size=9))
+    parallelism = draw(st.integers(1, len(machines)))
+    before = draw(st.dictionaries(st.integers(0, 9), st.one_of(MACHINES, st.just("gone")), max_size=10))
+    return parallelism, machines, before
+
+
+def _is_even(loads: Counter[str], slots: Counter[str]) -> bool:
+    return all(loads[one] - loads[other] <= 1 or loads[other] == slots[other] for one in slots for other in slots)
+
+
+def _most_that_can_stay(parallelism: int, slots: Counter[str], staying: Counter[str]) -> int:
+    """Tries every even distribution."""
+    names = sorted(slots)
+    found = []
+    for loads in product(*(range(slots[name] + 1) for name in names)):
+        distribution = Counter(dict(zip(names, loads, strict=True)))
+        if sum(loads) == parallelism and _is_even(distribution, slots):
+            found.append(sum(min(distribution[name], staying[name]) for name in names))
+    return max(found)
+
+
+@given(_cases())
+def test_placement_is_even_and_moves_the_fewest_subtasks(case: tuple[int, list[str], dict[int, str]]) -> None:
+    parallelism, machines, before = case
+    placement = with_least_moves(parallelism, machines, before)
+    slots, loads = Counter(machines), Counter(placement.machine(subtask) for subtask in range(parallelism))
+    assert len(placement.slots) == len(set(placement.slots)) == parallelism
+    assert _is_even(loads, slots)
+    stayed = sum(before.get(subtask) == placement.machine(subtask) for subtask in range(parallelism))
+    staying = Counter(machine for subtask, machine in before.items() if subtask < parallelism)
+    assert stayed == _most_that_can_stay(parallelism, slots, staying)
+
+
+@given(_cases())
+def test_placement_over_the_same_slots_does_not_change(case: tuple[int, list[str], dict[int, str]]) -> None:
+    parallelism, machines, before = case
+    placement = with_least_moves(parallelism, machines, before)
+    ran = {subtask: placement.machine(subtask) for subtask in range(parallelism)}
+    assert with_least_moves(parallelism, machines, ran, placement.slots) == placement
+
+
+def test_only_subtasks_of_a_lost_machine_move() -> None:
+    ran = {0: "a", 1: "b", 2: "c", 3: "a", 4: "b", 5: "c"}
+    placement = with_least_moves(6, ["a", "a", "a", "b", "b", "b"], ran)
+    assert [placement.machine(subtask) for subtask in (0, 1, 3, 4)] == ["a", "b", "a", "b"]
+    assert {placement.machine(subtask) for subtask in (2, 5)} == {"a", "b"}
