@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyspark.sql.utils import is_remote
 
+from epochal.background.task import BackgroundTask
 from epochal.contracts.state import StateBackend
 from epochal.engine.session import REDUCE_LOCALITY, is_one_process
 from epochal.operators.distribution import SLOT
-from epochal.tasks.machine_names import MACHINE, MachineNames
+from epochal.tasks.slots import MACHINE, MachineNames
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,19 +47,27 @@ class Placement:
 
 
 def with_least_moves(
-    parallelism: int, machines: Sequence[str], before: Mapping[int, str], slots: Sequence[int] = ()
+    parallelism: int,
+    machines: Sequence[str],
+    before: Mapping[int, str],
+    slots: Sequence[int] = (),
+    *,
+    pinned: bool = False,
 ) -> Placement:
     """Distribute subtasks evenly over machines so that the fewest leave the machine that has their state.
 
     ``machines``: the machine of each slot; there are at least ``parallelism`` slots. ``before``: machines of subtasks.
     ``slots``: their earlier slots, which they keep if possible. The numbers of subtasks of two machines differ by one
-    at most, except where a machine has too few slots.
+    at most, except where a machine has too few slots. With ``pinned`` they may differ more: a subtask leaves its
+    machine only if that has no slot for it.
     """
     free: dict[str, deque[int]] = defaultdict(deque)
     for slot, machine in enumerate(machines):
         free[machine].append(slot)
     staying = Counter(machine for subtask, machine in before.items() if subtask < parallelism)
-    room = _shares(parallelism, {machine: len(found) for machine, found in free.items()}, staying)
+    count = {machine: len(found) for machine, found in free.items()}
+    least = {machine: min(staying[machine], number) if pinned else 0 for machine, number in count.items()}
+    room = _shares(parallelism, count, staying, least)
     chosen: dict[int, int] = {}
     stays = [subtask for subtask in range(parallelism) if _take(room, before.get(subtask))]
     for subtask in stays:
@@ -74,14 +83,16 @@ def with_least_moves(
     return Placement(tuple(chosen[subtask] for subtask in range(parallelism)), tuple(machines))
 
 
-def _shares(parallelism: int, slots: Mapping[str, int], staying: Mapping[str, int]) -> dict[str, int]:
-    """Number of subtasks of each machine: even, at most its slots, and the larger shares where more would stay."""
-    shares = dict.fromkeys(slots, 0)
-    left = parallelism
+def _shares(
+    parallelism: int, slots: Mapping[str, int], staying: Mapping[str, int], least: Mapping[str, int]
+) -> dict[str, int]:
+    """Number of subtasks of each machine, from ``least`` to its slots: even, and larger where more would stay."""
+    shares = dict(least)
+    left = parallelism - sum(shares.values())
     while left:
-        least = min(shares[machine] for machine in slots if shares[machine] < slots[machine])
-        lowest = [machine for machine in slots if shares[machine] == least and least < slots[machine]]
-        lowest.sort(key=lambda machine: staying.get(machine, 0) <= least)
+        lowest_share = min(shares[machine] for machine in slots if shares[machine] < slots[machine])
+        lowest = [machine for machine in slots if shares[machine] == lowest_share < slots[machine]]
+        lowest.sort(key=lambda machine: staying.get(machine, 0) <= lowest_share)
         for machine in lowest[:left]:
             shares[machine] += 1
         left -= min(left, len(lowest))
@@ -95,20 +106,60 @@ def _take(room: dict[str, int], machine: str | None) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class SlotFrame:
+    """Computed slots: ``cached``, of which ``frame`` is the column ``_slot``; the number of ``cores`` of all executors at
+    that time; the machine of each slot."""
+
+    cached: DataFrame
+    frame: DataFrame
+    cores: int
+    machines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the placement of an epoch depends on, beside the executors.
+
+    ``before``: the machine of each subtask in the parent epoch. ``pinned``: subtasks that run on another machine lose
+    state that is only cached, so that none moves for an even distribution. ``restore``: brings the state of some
+    subtasks, by slot, to the machines of their slots, in a Spark job.
+    """
+
+    parallelism: int
+    before: Mapping[int, str]
+    pinned: bool
+    restore: Callable[[DataFrame, Mapping[int, int]], None]
+
+    def placed(self, machines: Sequence[str], slots: Sequence[int] = ()) -> Placement | None:
+        """``None`` with one machine, or if a machine is unknown."""
+        if len(set(machines)) < 2 or "" in machines:
+            return None
+        return with_least_moves(self.parallelism, machines, self.before, slots, pinned=self.pinned)
+
+    def moving(self, placement: Placement) -> dict[int, int]:
+        """The subtasks that leave their machine, by their slots."""
+        return {
+            slot: subtask
+            for subtask, slot in enumerate(placement.slots)
+            if self.before.get(subtask, placement.machine(subtask)) != placement.machine(subtask)
+        }
+
+
 @dataclass
 class Slots:
     """The slots of one Spark session. ``backend``: any state backend of the application.
 
-    Executors that come or go are noticed by the number of cores; a slot that Spark has computed again elsewhere, after
-    the loss of its executor, by the machines that tasks report.
+    Executors that come or go are noticed by the number of cores. New slots are then computed, and the state of the
+    subtasks that move is restored, beside running epochs. A slot that Spark has computed again elsewhere, after the
+    loss of its executor, is noticed by the machines that tasks report.
     """
 
     spark: SparkSession
     backend: StateBackend
-    _cores: int = field(default=0, init=False)
-    _frame: DataFrame | None = field(default=None, init=False)
-    _machines: tuple[str, ...] = field(default=(), init=False)
+    computed: SlotFrame | None = field(default=None, init=False)
     _placement: Placement | None = field(default=None, init=False)
+    _preparation: BackgroundTask[SlotFrame] | None = field(default=None, init=False)
     _outdated: bool = field(default=False, init=False)
 
     @cached_property
@@ -130,63 +181,79 @@ class Slots:
         """The reason why the latest epoch had no placement; ``None`` if it had one."""
         if self.impossible is not None or self._placement is not None:
             return self.impossible
-        return "the state backend does not name its caches" if "" in self._machines else "all executors share a cache"
+        named = self.computed is not None and "" not in self.computed.machines
+        return "all executors share a cache" if named else "the state backend does not name its caches"
 
-    def placement(self, parallelism: int, before: Mapping[int, str]) -> Placement | None:
-        """The placement of the next epoch; ``None``: no placement. ``before``: the machines of the parent epoch.
-
-        Runs a job if executors have come or gone.
-        """
+    def placement(self, wanted: Wanted) -> Placement | None:
+        """The placement of the next epoch; ``None``: Spark runs subtasks anywhere. The first call runs a job."""
         if self.impossible is not None:
             return None
-        cores = self.spark.sparkContext.defaultParallelism
-        if self._frame is None or cores != self._cores or len(self._machines) < parallelism:
-            self._compute(cores, parallelism)
+        cores, computed = self.spark.sparkContext.defaultParallelism, self.computed
+        if computed is None or len(computed.machines) < wanted.parallelism:
+            self._use(self._compute(cores, wanted.parallelism), wanted)
+        elif self._preparation is not None:
+            self._take_prepared(wanted)
+        elif cores != computed.cores:
+            self._preparation = BackgroundTask("epochal-placement", lambda: self._prepare(cores, wanted), raises=True)
         elif self._outdated:
-            self._read()
-        elif self._placement is None or len(self._placement.slots) == parallelism:
-            return self._placement
-        self._outdated = False
-        self._placement = self._placed(parallelism, before)
+            self._use(replace(computed, machines=self._machines_of(computed.frame)), wanted)
+        if self._placement is not None and len(self._placement.slots) != wanted.parallelism:
+            assert self.computed is not None
+            self._use(self.computed, wanted)
         return self._placement
-
-    @property
-    def frame(self) -> DataFrame:
-        """The slots, with column ``_slot``."""
-        assert self._frame is not None
-        return self._frame
 
     def ran(self, machines: Mapping[int, str]) -> None:
         """Compare the machines on which subtasks have run with the placement."""
         placement = self._placement
         if placement is None:
             return
-        elsewhere = {subtask for subtask, machine in machines.items() if machine != placement.machine(subtask)}
+        elsewhere = [subtask for subtask, machine in machines.items() if machine != placement.machine(subtask)]
         if elsewhere:
             log.info("Subtasks %s have run on other machines: their slots have moved", sorted(elsewhere))
             self._outdated = True
 
-    def _placed(self, parallelism: int, before: Mapping[int, str]) -> Placement | None:
-        machines = set(self._machines)
-        if len(machines) < 2 or "" in machines:
-            return None
-        slots = () if self._placement is None else self._placement.slots
-        placement = with_least_moves(parallelism, self._machines, before, slots)
-        moved = sum(before.get(subtask, "") not in ("", placement.machine(subtask)) for subtask in range(parallelism))
-        log.info("Placement of %d subtasks on %d machines: %d move", parallelism, len(machines), moved)
-        return placement
+    def _use(self, computed: SlotFrame, wanted: Wanted) -> None:
+        earlier, placement = self.computed, self._placement
+        keeps_frame = earlier is not None and earlier.frame is computed.frame
+        slots = placement.slots if keeps_frame and placement is not None else ()
+        self.computed, self._outdated = computed, False
+        self._placement = wanted.placed(computed.machines, slots)
+        if self._placement is not None:
+            log.info(
+                "Placement of %d subtasks on %d machines: %d move",
+                wanted.parallelism,
+                len(set(computed.machines)),
+                len(wanted.moving(self._placement)),
+            )
+        if earlier is not None and not keeps_frame:
+            earlier.cached.unpersist()
 
-    def _compute(self, cores: int, parallelism: int) -> None:
-        """Compute slots, as many on each core as necessary, and remove the earlier ones."""
-        earlier, self._placement = self._frame, None
+    def _take_prepared(self, wanted: Wanted) -> None:
+        preparation = self._preparation
+        if preparation is None or preparation.is_running:
+            return
+        self._preparation = None
+        try:
+            self._use(preparation.result(), wanted)
+        except Exception as error:  # noqa: BLE001 the next epoch tries again, and runs where the slots are
+            log.warning("The slots of the executors that have come or gone could not be computed: %s", error)
+
+    def _prepare(self, cores: int, wanted: Wanted) -> SlotFrame:
+        computed = self._compute(cores, wanted.parallelism)
+        placement = wanted.placed(computed.machines)
+        moving = {} if placement is None else wanted.moving(placement)
+        if moving:
+            wanted.restore(computed.frame, moving)
+        return computed
+
+    def _compute(self, cores: int, parallelism: int) -> SlotFrame:
+        """Compute slots, as many on each core as necessary."""
         count = cores * -(-parallelism // cores)
         slots = self.spark.range(0, count, 1, 1).selectExpr(f"int(id) AS {SLOT}").repartitionById(count, SLOT)
-        held = slots.selectExpr(SLOT, f"reflect('java.lang.Thread', 'sleep', {HELD_MILLISECONDS}L) AS held")
-        self._frame, self._cores = held.cache(), cores
-        self._read()
-        if earlier is not None:
-            earlier.unpersist()
+        held = slots.selectExpr(SLOT, f"reflect('java.lang.Thread', 'sleep', {HELD_MILLISECONDS}L) AS held").cache()
+        frame = held.select(SLOT)
+        return SlotFrame(held, frame, cores, self._machines_of(frame))
 
-    def _read(self) -> None:
-        names = self.frame.select(SLOT).mapInArrow(MachineNames(self.backend), f"{SLOT} int, {MACHINE} string")
-        self._machines = tuple(row[MACHINE] for row in sorted(names.collect(), key=lambda row: int(row[SLOT])))
+    def _machines_of(self, frame: DataFrame) -> tuple[str, ...]:
+        rows = frame.mapInArrow(MachineNames(self.backend), f"{SLOT} int, {MACHINE} string").collect()
+        return tuple(row[MACHINE] for row in sorted(rows, key=lambda row: int(row[SLOT])))

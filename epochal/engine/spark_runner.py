@@ -25,17 +25,18 @@ from pyspark.sql.utils import is_remote
 from epochal.contracts.configuration import Configuration
 from epochal.contracts.handle import Handle
 from epochal.contracts.source import Slice
+from epochal.contracts.state import StateBackend, StateTaskScope
 from epochal.declarations.spark_errors import computation_error, without_query_log
 from epochal.engine import failures
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan, read_by_operators
 from epochal.engine.frames import SINK_RESULT_TYPE, EpochFrames, StaticTables, handles_column
 from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants, SinkAnswer, tail_owner
-from epochal.engine.placement import Slots
+from epochal.engine.placement import Slots, Wanted
 from epochal.engine.planner import JobShape, job_shape
 from epochal.engine.session import ANSI, CODEGEN, COMPILED_AGGREGATES, INTERPRETED_ROWS, interpreted, limited
 from epochal.errors import EpochalError
 from epochal.operators.contract import OperatorPlan
-from epochal.operators.distribution import PlacedSlots, Subtasks
+from epochal.operators.distribution import SLOT, PlacedSlots, Subtasks
 from epochal.pipeline.column_use import unread
 from epochal.pipeline.epoch_time import define_epoch_time
 from epochal.pipeline.evaluate import evaluate, kept_out
@@ -46,6 +47,7 @@ from epochal.tasks.arrow_tasks import map_in_arrow
 from epochal.tasks.fused_sink_task import FusedSink
 from epochal.tasks.operator import HANDLE
 from epochal.tasks.sink import SinkTask
+from epochal.tasks.slots import Restoration
 from epochal.tasks.steps import TaskAnswer, TaskRun, machines_of, works_of
 from epochal.tasks.subtask_rows import SUBTASK
 from epochal.tasks.task_output import PassthroughColumn
@@ -114,11 +116,39 @@ class SparkRunner(EpochRunner):
         if self.slots is None:
             return self.subtasks
         before = dict(enumerate(next(iter(plan.machines.values()), ())))
-        placement = self.slots.placement(self.configuration.parallelism, before)
-        slots = None if placement is None else PlacedSlots(self.slots.frame, len(placement.machines), placement.slots)
+        pinned = not all(table.durable for table in self.participants.tables)
+        restore = partial(self._restore, plan)
+        placement = self.slots.placement(Wanted(self.configuration.parallelism, before, pinned, restore))
+        if placement is None or self.slots.computed is None:
+            slots = None
+        else:
+            slots = PlacedSlots(self.slots.computed.frame, len(placement.machines), placement.slots)
         if slots != self.subtasks.slots:
             self.subtasks = replace(self.subtasks, slots=slots)
         return self.subtasks
+
+    def _restore(self, plan: EpochPlan, frame: DataFrame, subtasks: Mapping[int, int]) -> None:
+        """Bring durable state of the parent epoch to the machines of slots. ``subtasks``: by slot."""
+        scopes = {slot: list(self._scopes(plan, subtask)) for slot, subtask in subtasks.items()}
+        frame.mapInArrow(Restoration(scopes), f"{SLOT} int").collect()
+
+    def _scopes(self, plan: EpochPlan, subtask: int) -> Iterator[tuple[StateBackend, StateTaskScope]]:
+        """The backend and the scope of each operator's subtask, without state that only a cache has."""
+        configuration = self.configuration
+        for name, backend in self.participants.operators.items():
+            tables = tuple(table for table in self.operators[name].tables if table.durable)
+            yield (
+                backend,
+                StateTaskScope(
+                    plan.scope,
+                    name,
+                    subtask,
+                    configuration.parallelism,
+                    configuration.max_parallelism,
+                    tables,
+                    {table.id: plan.chains[table.id] for table in tables},
+                ),
+            )
 
     @cached_property
     def run_nodes(self) -> frozenset[NodeId]:

@@ -84,11 +84,10 @@ def test_task_answers_carry_step_durations_with_their_handles() -> None:
     assert answer.handle == handle and Handle.decode(clock.answer(handle)) == handle.model_copy(update={"carried": {}})
     assert list(answer.seconds) == ["T1", "T2", "T3"] and min(answer.seconds.values()) >= 0
     assert answer.work is None and TaskAnswer.decode(clock.answer(handle, Work(7, 0.5))).work == Work(7, 0.5)
-    assert TaskAnswer.decode(handle.encode()) == (
-        handle.model_copy(update={"carried": {}}),
-        {},
-        None,
-        None,
+    placed = TaskAnswer.decode(clock.answer(handle, None, "host-1", {"disk": 7}))
+    assert (placed.machine, placed.read_bytes, placed.handle) == ("host-1", {"disk": 7}, handle)
+    assert TaskAnswer.decode(handle.encode()) == TaskAnswer(
+        handle.model_copy(update={"carried": {}}), {}
     )  # a task without measurements
     meter = Meter()
     meter.tasks_took([{"T1": 0.02, "T2": 3.0}, {"T2": 4.0}, {}])

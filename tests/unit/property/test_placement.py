@@ -56,6 +56,19 @@ def test_placement_over_the_same_slots_does_not_change(case: tuple[int, list[str
     assert with_least_moves(parallelism, machines, ran, placement.slots) == placement
 
 
+@given(_cases())
+def test_pinned_subtasks_leave_only_machines_without_a_slot(case: tuple[int, list[str], dict[int, str]]) -> None:
+    parallelism, machines, before = case
+    placement = with_least_moves(parallelism, machines, before, pinned=True)
+    slots, moved = Counter(machines), Counter[str]()
+    assert len(placement.slots) == len(set(placement.slots)) == parallelism
+    for subtask, machine in before.items():
+        if subtask < parallelism:
+            moved[machine] += machine != placement.machine(subtask)
+    staying = Counter(machine for subtask, machine in before.items() if subtask < parallelism)
+    assert all(moved[machine] == max(0, staying[machine] - slots[machine]) for machine in staying)
+
+
 def test_only_subtasks_of_a_lost_machine_move() -> None:
     ran = {0: "a", 1: "b", 2: "c", 3: "a", 4: "b", 5: "c"}
     placement = with_least_moves(6, ["a", "a", "a", "b", "b", "b"], ran)
