@@ -108,8 +108,8 @@ def _take(room: dict[str, int], machine: str | None) -> bool:
 
 @dataclass(frozen=True)
 class SlotFrame:
-    """Computed slots: ``cached``, of which ``frame`` is the column ``_slot``; the number of ``cores`` of all executors at
-    that time; the machine of each slot."""
+    """Computed slots: ``cached``, of which ``frame`` is the column ``_slot``; the number of ``cores`` of all executors
+    at that time; the machine of each slot."""
 
     cached: DataFrame
     frame: DataFrame
@@ -161,6 +161,7 @@ class Slots:
     _placement: Placement | None = field(default=None, init=False)
     _preparation: BackgroundTask[SlotFrame] | None = field(default=None, init=False)
     _outdated: bool = field(default=False, init=False)
+    _first_id: int = field(default=0, init=False)
 
     @cached_property
     def impossible(self) -> str | None:
@@ -249,7 +250,10 @@ class Slots:
     def _compute(self, cores: int, parallelism: int) -> SlotFrame:
         """Compute slots, as many on each core as necessary."""
         count = cores * -(-parallelism // cores)
-        slots = self.spark.range(0, count, 1, 1).selectExpr(f"int(id) AS {SLOT}").repartitionById(count, SLOT)
+        # Spark would take a frame with an equal plan for the cached one, and remove both at once.
+        first, self._first_id = self._first_id, self._first_id + count
+        ids = self.spark.range(first, first + count, 1, 1)
+        slots = ids.selectExpr(f"int(id - {first}L) AS {SLOT}").repartitionById(count, SLOT)
         held = slots.selectExpr(SLOT, f"reflect('java.lang.Thread', 'sleep', {HELD_MILLISECONDS}L) AS held").cache()
         frame = held.select(SLOT)
         return SlotFrame(held, frame, cores, self._machines_of(frame))

@@ -67,7 +67,6 @@ def test_subtasks_stay_on_the_machine_that_has_their_state(
     driver = application.start(epochs=EPOCHS + 6, master=machines.master_url)
     assert driver.wait() == 0, driver.log_end()
     assert visited(application, range(EPOCHS + 3, EPOCHS + 7)) == stayed
-    application.finish()
     assert violations(application.history, application.oracles) == []
 
 
@@ -85,5 +84,4 @@ def test_only_the_subtasks_of_a_lost_executor_move(machines: StandaloneCluster, 
         driver.kill()
     before, after = (visited(application, epochs) for epochs in (range(4, 6), range(10, EPOCHS + 1)))
     assert [len(found) for found in (*before, *after)] == [1] * 2 * SUBTASKS
-    application.finish()
     assert violations(application.history, application.oracles) == []

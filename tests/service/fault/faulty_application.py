@@ -129,7 +129,7 @@ class FaultyApplication:
         self._files = 0
         self._starts = 0
         for directory in (self.input, folder / "flags", folder / "calls", folder / "run"):
-            directory.mkdir(parents=True)
+            directory.mkdir(parents=True, exist_ok=True)
         if not drivers.spark:
             new_sqlite_catalog(folder / "run" / "catalog.sqlite")
 
