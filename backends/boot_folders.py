@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from socket import gethostname
 from stat import S_IWGRP, S_IWOTH
+from typing import NamedTuple
 from uuid import uuid4
 
 from epochal.contracts.state import StateTaskScope
@@ -19,6 +20,15 @@ from epochal.state.key_codec import FORM
 
 MOST_HOST_CHARACTERS = 48
 """Of the host's name in the name of a cache."""
+
+
+class _CacheName(NamedTuple):
+    file: str
+    inode: int
+    name: str
+
+
+_names: dict[str, _CacheName] = {}
 
 
 def boot_folder(parent: Path) -> Path:
@@ -44,17 +54,26 @@ def boot_folder(parent: Path) -> Path:
     return folder
 
 
-def cache_name(directory: Path) -> str:
+def cache_name(directory: str) -> str:
     """Return the name of the cache below ``directory``, which the first caller chooses: host and a random part."""
-    file = boot_folder(directory / "name") / "name"
-    with suppress(FileNotFoundError):
-        return file.read_text()
-    chosen = file.with_name(uuid4().hex)
-    chosen.write_text(f"{gethostname()[:MOST_HOST_CHARACTERS]}-{chosen.name[:8]}")
-    with suppress(FileExistsError):
-        os.link(chosen, file)
-    chosen.unlink()
-    return file.read_text()
+    known = _names.get(directory)
+    if known is not None:
+        with suppress(FileNotFoundError):
+            if os.stat(known.file).st_ino == known.inode:
+                return known.name
+    file = boot_folder(Path(directory) / "name") / "name"
+    if not file.exists():
+        chosen = file.with_name(uuid4().hex)
+        chosen.write_text(f"{gethostname()[:MOST_HOST_CHARACTERS]}-{chosen.name[:8]}")
+        try:
+            os.link(chosen, file)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links: the last of several callers chooses
+            os.replace(chosen, file)
+        chosen.unlink(missing_ok=True)
+    found = _names[directory] = _CacheName(str(file), file.stat().st_ino, file.read_text())
+    return found.name
 
 
 @cache

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -158,7 +157,7 @@ class DeltaBackend(StateBackend):
     @property
     def cache_name(self) -> str:
         with storage_errors(self.cache_directory):
-            return cache_name(Path(self.cache_directory))
+            return cache_name(self.cache_directory)
 
     @abstractmethod
     def open_views(self, scope: StateTaskScope) -> dict[str, OpenView]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from io import StringIO
@@ -23,14 +24,40 @@ from tests.kit.manifests import plain_manifest
 
 def test_a_cache_has_one_name_for_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boot_folders, "gethostname", lambda: "h" * 60)
+    cache = tmp_path / "cache"
+
+    def of_another_process(_: int) -> str:
+        boot_folders._names.clear()
+        return cache_name(str(cache))
+
     with ThreadPoolExecutor(8) as threads:
-        names = set(threads.map(cache_name, [tmp_path / "cache"] * 64))
+        names = set(threads.map(of_another_process, range(64)))
     (name,) = names
     assert name.startswith("h" * MOST_HOST_CHARACTERS + "-") and len(name) == MOST_HOST_CHARACTERS + 9
-    assert [path.name for path in (tmp_path / "cache" / "name").glob("*/*")] == ["name"]
-    assert cache_name(tmp_path / "another") != name
+    assert [path.name for path in (cache / "name").glob("*/*")] == ["name"]
+    assert cache_name(str(tmp_path / "another")) != name
+    shutil.rmtree(cache)
+    emptied = cache_name(str(cache))
+    assert emptied != name and cache_name(str(cache)) == emptied
+
+
+def test_a_cache_has_a_name_on_a_file_system_without_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError("Operation not permitted")
+
+    monkeypatch.setattr(boot_folders.os, "link", refused)
+    name = cache_name(str(tmp_path))
+    boot_folders._names.clear()
+    assert cache_name(str(tmp_path)) == name
+
+
+def test_a_cache_has_another_name_after_a_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = cache_name(str(tmp_path))
     monkeypatch.setattr(boot_folders, "_boot", lambda: "another-boot")
-    assert cache_name(tmp_path / "cache") != name
+    boot_folders._names.clear()
+    assert cache_name(str(tmp_path)) != name
 
 
 def test_manifests_have_the_machines_of_several() -> None:
