@@ -19,7 +19,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.state.key_codec import FORM
 
 MOST_HOST_CHARACTERS = 48
-"""Of the host's name in the name of a cache."""
+"""Maximum length of the host's name in the name of a cache."""
 
 
 class _CacheName(NamedTuple):

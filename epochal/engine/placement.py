@@ -119,7 +119,7 @@ class SlotFrame:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the placement of an epoch depends on, beside the executors.
+    """Input of the placement of an epoch, beside the executors.
 
     ``before``: the machine of each subtask in the parent epoch. ``pinned``: subtasks that run on another machine lose
     state that is only cached, so that none moves for an even distribution. ``restore``: brings the state of some
@@ -250,7 +250,7 @@ class Slots:
     def _compute(self, cores: int, parallelism: int) -> SlotFrame:
         """Compute slots, as many on each core as necessary."""
         count = cores * -(-parallelism // cores)
-        # Spark would take a frame with an equal plan for the cached one, and remove both at once.
+        # Spark would take a frame with an equal plan for the cached one, and remove both.
         first, self._first_id = self._first_id, self._first_id + count
         ids = self.spark.range(first, first + count, 1, 1)
         slots = ids.selectExpr(f"int(id - {first}L) AS {SLOT}").repartitionById(count, SLOT)

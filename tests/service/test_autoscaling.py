@@ -15,6 +15,7 @@ from epochal.contracts.measurements import (
     LoadSample,
     Moment,
     OperatorLoad,
+    PlacementReport,
     SubtaskLoad,
     Totals,
     Work,
@@ -109,6 +110,20 @@ def test_a_busy_application_is_rescaled_after_its_cool_down(plane: Plane, later:
     assert reason == f"an operation is under way: rescale {operation['id']}"
     (directive,) = driver.running()
     assert directive.kind == "reconfigure" and directive.arguments["configuration"]["parallelism"] == 4
+
+
+def test_the_placement_is_that_of_the_latest_report(plane: Plane) -> None:
+    plane.application()
+    path = "/v1/applications/flights/placement"
+    nothing = {"epoch": None, "machines": {}, "moves": 0, "unplaced": None, "read_bytes": {}, "reported_at": None}
+    assert plane.get(path) == {"application": "flights", **nothing}
+    driver = plane.driver()
+    driver.running()
+    found = PlacementReport(epoch=3, machines={"totals": ("a-1", "b-2")}, moves=1, read_bytes={"disk": 7})
+    driver.catalog.report(DriverReport(number=1, moment=Moment(placement=found)))
+    answer = plane.get(path)
+    assert answer["machines"] == {"totals": ["a-1", "b-2"]} and answer["read_bytes"] == {"disk": 7}
+    assert (answer["epoch"], answer["moves"], answer["unplaced"]) == (3, 1, None) and answer["reported_at"]
 
 
 def test_a_failed_rescale_is_retried_with_growing_pauses(plane: Plane, later: Callable[[timedelta], None]) -> None:

@@ -237,7 +237,7 @@ REST = {
     "savepoint delete": [f"DELETE {APPLICATION}/savepoints/{{savepoint}}"],
     "savepoint list": [f"GET {APPLICATION}/savepoints"],
     "scan": [f"GET {STATE}/scan"],
-    "show": [f"GET {APPLICATION}", f"GET {APPLICATION}/load"],
+    "show": [f"GET {APPLICATION}", f"GET {APPLICATION}/load", f"GET {APPLICATION}/placement"],
     "start": [f"POST {APPLICATION}/start"],
     "stop": [f"POST {APPLICATION}/stop"],
     "submit": ["POST /v1/artifacts", "POST /v1/applications"],
