@@ -110,7 +110,7 @@ def test_image_that_cannot_be_pulled_is_reported(installation: Installation, cli
 
 def test_unschedulable_pod_is_reported_while_it_waits(installation: Installation, client: Client) -> None:
     installation.submit(client, "large", spark={"spark.kubernetes.driver.request.cores": "1000"})
-    eventually(lambda: "Insufficient cpu" in " ".join(installation.show("large").split()), 60)
+    installation.eventually(lambda: "Insufficient cpu" in " ".join(installation.show("large").split()))
     assert client.applications.get("large").state == "starting"
     name = installation.pod_of(client, "large")
     client.operations.wait(client.applications.stop("large"), timeout_seconds=60)  # a driver has 120 s to stop

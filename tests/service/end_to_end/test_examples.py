@@ -87,9 +87,9 @@ def test_demo_succeeds_and_stops_all_processes() -> None:
         [sys.executable, "-m", "examples.flights.demo"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    assert "attempt 2 goes on" in done.stdout
+    assert "attempt 2 continues after epoch" in done.stdout
     assert done.stdout.count("rows, equal") == 7
-    assert "everything stopped" in done.stdout
+    assert "all processes stopped" in done.stdout
 
 
 @pytest.mark.long
@@ -138,6 +138,6 @@ def test_logistic_regression_converges_to_scikit_learn(spark: SparkSession, tmp_
         outputs = [rows for epoch in test.settle() for rows in epoch["weights"].to_pylist()]
         assert not test.in_flight
     (found,) = outputs
-    assert found["error"] is None and 5 < found["round"] < logistic_rounds.MOST_ROUNDS
+    assert found["error"] is None and 5 < found["round"] < logistic_rounds.MAX_ROUNDS
     assert found["weights"]["indices"] == [0, 1, 2]
     assert found["weights"]["values"] == pytest.approx(expected.tolist(), abs=1e-4)
