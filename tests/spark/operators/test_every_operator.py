@@ -9,6 +9,7 @@ marked long; tests/property and tests/unit/tasks test all of them without Spark 
 from __future__ import annotations
 
 import inspect
+import logging
 import random
 import re
 from collections import Counter
@@ -35,6 +36,7 @@ from epochal.pipeline.analysis import analyse
 from epochal.state.evolution import compare
 from epochal.state.table import StateTable
 from epochal.testing import Harness
+from tests.kit.slot_named import MACHINES, placed_lmdb
 from tests.spark.operators.every_operator import CASES, Case, Row, some_rows
 
 PAGE = Path(__file__).parents[3] / "docs/architecture.md"
@@ -66,11 +68,43 @@ def test_retry_restart_rescale_and_cuts_of_every_operator(
     check(case, spark, run_seed, tmp_path)
 
 
-def check(case: Case, spark: SparkSession, run_seed: int, folder: Path) -> None:
+def test_placed_subtasks_give_the_same_results(
+    spark: SparkSession, run_seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for case in random.Random(run_seed).sample([case for case in CASES if not case.is_variant], SAMPLE):
+        check_placed(case, spark, run_seed, tmp_path / case.name, caplog)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_placed_subtasks_of_every_operator_give_the_same_results(
+    case: Case, spark: SparkSession, run_seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_placed(case, spark, run_seed, tmp_path, caplog)
+
+
+def check_placed(
+    case: Case, spark: SparkSession, run_seed: int, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.clear()
+    with placed_lmdb(), caplog.at_level(logging.INFO, "epochal.engine.placement"):
+        try:
+            check(case, spark, run_seed, folder, ("heap", "lmdb"))
+        except Exception as error:
+            error.add_note(f"The operator is {case.name!r}; the seed of the run is {run_seed}.")
+            raise
+    assert f"on {MACHINES} machines" in caplog.text
+
+
+def check(
+    case: Case, spark: SparkSession, run_seed: int, folder: Path, backends: tuple[str, str] | None = None
+) -> None:
+    """``backends``: that of the whole run and that of the one with cuts; by default the same, by the seed."""
     folder.mkdir(exist_ok=True)
-    rows, backend = some_rows(run_seed), ("heap", "lmdb")[(run_seed + CASES.index(case)) % 2]
+    rows = some_rows(run_seed)
+    of_whole, of_cut = backends or (("heap", "lmdb")[(run_seed + CASES.index(case)) % 2],) * 2
     first, second = sorted((run_seed % 23 + 5, run_seed % 31 + 20))
-    with harness(case, backend, spark) as whole, harness(case, backend, spark) as cut:
+    with harness(case, of_whole, spark) as whole, harness(case, of_cut, spark) as cut:
         for query in case.queries:
             whole.ask("queries", query)
             cut.ask("queries", query)
