@@ -42,9 +42,9 @@ class EpochPlan:
 class EpochRunner(ABC):
     """Runs E2 on some cluster. Pure: the same plan may be run again after a failure."""
 
-    def activate(self) -> None:  # noqa: B027 most runners need no settings
+    def activate(self, before: EpochRunner | None = None) -> None:  # noqa: B027 most runners need no settings
         """Set what this runner relies on in a session that several runners share. It runs the following epochs, until
-        another runner is activated."""
+        another runner is activated. ``before``: the runner that it replaces."""
 
     def declaring(self, participants: Participants) -> EpochRunner:
         """This runner with the declarations of state tables in ``participants.tables``."""

@@ -16,6 +16,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING
 
 from pyspark.sql.utils import is_remote
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
+
+MOST_SLOTS = 1 << 24
+_plans = count(1)
 
 HELD_MILLISECONDS = 100
 """Time for which the computation of a slot occupies a core, so that each core computes one of them."""
@@ -65,9 +69,9 @@ def with_least_moves(
     for slot, machine in enumerate(machines):
         free[machine].append(slot)
     staying = Counter(machine for subtask, machine in before.items() if subtask < parallelism)
-    count = {machine: len(found) for machine, found in free.items()}
-    least = {machine: min(staying[machine], number) if pinned else 0 for machine, number in count.items()}
-    room = _shares(parallelism, count, staying, least)
+    numbers = {machine: len(found) for machine, found in free.items()}
+    least = {machine: min(staying[machine], number) if pinned else 0 for machine, number in numbers.items()}
+    room = _shares(parallelism, numbers, staying, least)
     chosen: dict[int, int] = {}
     stays = [subtask for subtask in range(parallelism) if _take(room, before.get(subtask))]
     for subtask in stays:
@@ -75,7 +79,7 @@ def with_least_moves(
         if subtask < len(slots) and slots[subtask] in free[machine]:
             free[machine].remove(slots[subtask])
             chosen[subtask] = slots[subtask]
-    open_machines = deque(machine for machine, count in room.items() for _ in range(count))
+    open_machines = deque(machine for machine, number in room.items() for _ in range(number))
     for subtask in range(parallelism):
         if subtask not in chosen:
             machine = before[subtask] if subtask in stays else open_machines.popleft()
@@ -161,7 +165,6 @@ class Slots:
     _placement: Placement | None = field(default=None, init=False)
     _preparation: BackgroundTask[SlotFrame] | None = field(default=None, init=False)
     _outdated: bool = field(default=False, init=False)
-    _first_id: int = field(default=0, init=False)
 
     @cached_property
     def impossible(self) -> str | None:
@@ -235,9 +238,14 @@ class Slots:
             return
         self._preparation = None
         try:
-            self._use(preparation.result(), wanted)
-        except Exception as error:  # noqa: BLE001 the next epoch tries again, and runs where the slots are
-            log.warning("The slots of the executors that have come or gone could not be computed: %s", error)
+            computed = preparation.result()
+        except Exception as error:  # noqa: BLE001 the next epoch tries again
+            log.warning("The slots of executors that have come or gone could not be computed: %s", error)
+            return
+        if len(computed.machines) < wanted.parallelism:  # prepared before a rescale
+            computed.cached.unpersist()
+        else:
+            self._use(computed, wanted)
 
     def _prepare(self, cores: int, wanted: Wanted) -> SlotFrame:
         computed = self._compute(cores, wanted.parallelism)
@@ -249,11 +257,11 @@ class Slots:
 
     def _compute(self, cores: int, parallelism: int) -> SlotFrame:
         """Compute slots, as many on each core as necessary."""
-        count = cores * -(-parallelism // cores)
+        number = cores * -(-parallelism // cores)
         # Spark would take a frame with an equal plan for the cached one, and remove both.
-        first, self._first_id = self._first_id, self._first_id + count
-        ids = self.spark.range(first, first + count, 1, 1)
-        slots = ids.selectExpr(f"int(id - {first}L) AS {SLOT}").repartitionById(count, SLOT)
+        first = next(_plans) * MOST_SLOTS
+        ids = self.spark.range(first, first + number, 1, 1)
+        slots = ids.selectExpr(f"int(id - {first}L) AS {SLOT}").repartitionById(number, SLOT)
         held = slots.selectExpr(SLOT, f"reflect('java.lang.Thread', 'sleep', {HELD_MILLISECONDS}L) AS held").cache()
         frame = held.select(SLOT)
         return SlotFrame(held, frame, cores, self._machines_of(frame))

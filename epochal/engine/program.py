@@ -72,8 +72,8 @@ class CurrentProgram:
 
     def replace(self, program: Program) -> None:
         """Make ``program`` the active one. Called between epochs, when all decided epochs are committed."""
-        self._program = program
-        program.runner.activate()
+        before, self._program = self._program, program
+        program.runner.activate(before.runner)
 
 
 def check_continues(store: SnapshotStore, reference: ManifestReference, program: Program) -> tuple[TableChange, ...]:

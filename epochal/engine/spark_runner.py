@@ -89,7 +89,9 @@ class SparkRunner(EpochRunner):
     _statics: StaticTables = field(default_factory=StaticTables)
     _without_rows: dict[str, DataFrame] = field(default_factory=dict)
 
-    def activate(self) -> None:
+    def activate(self, before: EpochRunner | None = None) -> None:
+        if isinstance(before, SparkRunner) and before.spark is self.spark and before.slots and self.slots:
+            self.slots = before.slots
         for name, value in session_settings(self.configuration.parallelism).items():
             self.spark.conf.set(name, value)
 
@@ -115,10 +117,13 @@ class SparkRunner(EpochRunner):
         """The subtasks, each in a slot of the machine that has its state."""
         if self.slots is None:
             return self.subtasks
-        before = dict(enumerate(next(iter(plan.machines.values()), ())))
+        parallelism = self.configuration.parallelism
+        machines = next(iter(plan.machines.values()), ())
+        # After a rescale by a whole factor, a subtask has key groups of the one of this number.
+        before = {subtask: machines[subtask % len(machines)] for subtask in range(parallelism) if machines}
         pinned = not all(table.durable for table in self.participants.tables)
         restore = partial(self._restore, plan)
-        placement = self.slots.placement(Wanted(self.configuration.parallelism, before, pinned, restore))
+        placement = self.slots.placement(Wanted(parallelism, before, pinned, restore))
         if placement is None or self.slots.computed is None:
             slots = None
         else:

@@ -36,7 +36,7 @@ class Recording(EmptyEpochs):
     def __init__(self, name: str, calls: list[str], fails: bool = False) -> None:
         self.name, self.calls, self.fails = name, calls, fails
 
-    def activate(self) -> None:
+    def activate(self, before: object = None) -> None:
         self.calls.append(f"{self.name} is activated")
 
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
