@@ -32,7 +32,8 @@ RAISING = PIPELINE.replace(
             frame.sparkSession.range(1).selectExpr(
                 "id", "'s0'", "CAST(raise_error('this version is wrong') AS INT)"
             )
-        )
+        ),
+        per_epoch=True,
     ).""",
 )
 WITHOUT_LONGEST = PIPELINE[: PIPELINE.index("    longest = by_sensor")] + "    return pipeline\n"

@@ -7,6 +7,11 @@ import pytest
 from epochal.errors import Conflict, EpochalError, IncompatibleState, OptionError
 from tests.service.reconfiguration.conftest import PIPELINE, RAISING, SENSORS, WITH_COUNT, WITHOUT_LONGEST, Sensors
 
+FACTOR = ("totals.total", "longest.value")
+"""Columns whose meaning the parameter ``factor`` changes."""
+BY_SENSOR = ("totals", "longest")
+"""Operators whose input ``RAISING`` changes."""
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -40,7 +45,7 @@ def check_rescale_up_and_down(sensors: Sensors) -> None:
 
 def check_failed_first_epoch_restores_the_version(sensors: Sensors) -> None:
     (before, *_) = sensors.handle.versions.list()
-    version = sensors.handle.versions.create(sensors.artifact(RAISING))
+    version = sensors.handle.versions.create(sensors.artifact(RAISING), accept_changed=BY_SENSOR)
     with pytest.raises(EpochalError, match="this version is wrong"):
         sensors.done(version.operation)
     given_up = sensors.handle.versions.list()[0]
@@ -111,7 +116,9 @@ def test_parameters_and_settings_change_at_an_epoch_boundary(sensors: Sensors) -
     sensors.feed(46)
     now = sensors.client.applications.get(sensors.name)
     version = sensors.handle.versions.create(
-        parameters={**now.parameters, "factor": 3}, configuration={**now.configuration, "epoch_interval_seconds": 0.2}
+        parameters={**now.parameters, "factor": 3},
+        configuration={**now.configuration, "epoch_interval_seconds": 0.2},
+        accept_changed=FACTOR,
     )
     epoch = sensors.done(version.operation).result["epoch"]
     changes = sensors.changes(epoch)
@@ -139,7 +146,7 @@ def test_trial_repeats_epochs_and_compares_the_results(sensors: Sensors) -> None
     }
     assert all(sink.committed == sink.before == sink.after > 0 for sink in same.sinks)
     now = sensors.client.applications.get(sensors.name)
-    other = sensors.trial(parameters={**now.parameters, "factor": 2})
+    other = sensors.trial(parameters={**now.parameters, "factor": 2}, accept_changed=FACTOR)
     assert not other.same
     totals = next(table for table in other.tables if table.table == "totals")
     assert totals.different > 20 and totals.examples[0]["before"]["events"] == totals.examples[0]["after"]["events"]
