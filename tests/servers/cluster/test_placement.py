@@ -64,7 +64,7 @@ def test_subtasks_stay_on_the_machine_that_has_their_state(
 
     # Another driver finds the state where it is.
     feed(application, range(EPOCHS, EPOCHS + 6))
-    driver = application.start(epochs=EPOCHS + 6, master=machines.master_url)
+    driver = application.start(epochs=6, master=machines.master_url)
     assert driver.wait() == 0, driver.log_end()
     assert visited(application, range(EPOCHS + 3, EPOCHS + 7)) == stayed
     assert violations(application.history, application.oracles) == []
