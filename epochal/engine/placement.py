@@ -122,8 +122,8 @@ class SlotFrame:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Input of the placement of an epoch, beside the executors.
+class Requirements:
+    """Everything that the placement of an epoch depends on, except for the executors.
 
     ``before``: the machine of each subtask in the parent epoch. ``pinned``: subtasks that run on another machine lose
     state that is only cached, so that none moves for an even distribution. ``restore``: brings the state of some
@@ -188,22 +188,22 @@ class Slots:
         named = self.computed is not None and "" not in self.computed.machines
         return "all executors share a cache" if named else "the state backend does not name its caches"
 
-    def placement(self, wanted: Wanted) -> Placement | None:
+    def placement(self, required: Requirements) -> Placement | None:
         """The placement of the next epoch; ``None``: Spark runs subtasks anywhere. The first call runs a job."""
         if self.impossible is not None:
             return None
         cores, computed = self.spark.sparkContext.defaultParallelism, self.computed
-        if computed is None or len(computed.machines) < wanted.parallelism:
-            self._use(self._compute(cores, wanted.parallelism), wanted)
+        if computed is None or len(computed.machines) < required.parallelism:
+            self._use(self._compute(cores, required.parallelism), required)
         elif self._preparation is not None:
-            self._take_prepared(wanted)
+            self._take_prepared(required)
         elif cores != computed.cores:
-            self._preparation = BackgroundTask("epochal-placement", lambda: self._prepare(cores, wanted), raises=True)
+            self._preparation = BackgroundTask("epochal-placement", lambda: self._prepare(cores, required), raises=True)
         elif self._outdated:
-            self._use(replace(computed, machines=self._machines_of(computed.frame)), wanted)
-        if self._placement is not None and len(self._placement.slots) != wanted.parallelism:
+            self._use(replace(computed, machines=self._machines_of(computed.frame)), required)
+        if self._placement is not None and len(self._placement.slots) != required.parallelism:
             assert self.computed is not None
-            self._use(self.computed, wanted)
+            self._use(self.computed, required)
         return self._placement
 
     def ran(self, machines: Mapping[int, str]) -> None:
@@ -216,23 +216,23 @@ class Slots:
             log.info("Subtasks %s have run on other machines: their slots have moved", sorted(elsewhere))
             self._outdated = True
 
-    def _use(self, computed: SlotFrame, wanted: Wanted) -> None:
+    def _use(self, computed: SlotFrame, required: Requirements) -> None:
         earlier, placement = self.computed, self._placement
         keeps_frame = earlier is not None and earlier.frame is computed.frame
         slots = placement.slots if keeps_frame and placement is not None else ()
         self.computed, self._outdated = computed, False
-        self._placement = wanted.placed(computed.machines, slots)
+        self._placement = required.placed(computed.machines, slots)
         if self._placement is not None:
             log.info(
                 "Placement of %d subtasks on %d machines: %d move",
-                wanted.parallelism,
+                required.parallelism,
                 len(set(computed.machines)),
-                len(wanted.moving(self._placement)),
+                len(required.moving(self._placement)),
             )
         if earlier is not None and not keeps_frame:
             earlier.cached.unpersist()
 
-    def _take_prepared(self, wanted: Wanted) -> None:
+    def _take_prepared(self, required: Requirements) -> None:
         preparation = self._preparation
         if preparation is None or preparation.is_running:
             return
@@ -242,17 +242,17 @@ class Slots:
         except Exception as error:  # noqa: BLE001 the next epoch tries again
             log.warning("The slots of executors that have come or gone could not be computed: %s", error)
             return
-        if len(computed.machines) < wanted.parallelism:  # prepared before a rescale
+        if len(computed.machines) < required.parallelism:  # prepared before a rescale
             computed.cached.unpersist()
         else:
-            self._use(computed, wanted)
+            self._use(computed, required)
 
-    def _prepare(self, cores: int, wanted: Wanted) -> SlotFrame:
-        computed = self._compute(cores, wanted.parallelism)
-        placement = wanted.placed(computed.machines)
-        moving = {} if placement is None else wanted.moving(placement)
+    def _prepare(self, cores: int, required: Requirements) -> SlotFrame:
+        computed = self._compute(cores, required.parallelism)
+        placement = required.placed(computed.machines)
+        moving = {} if placement is None else required.moving(placement)
         if moving:
-            wanted.restore(computed.frame, moving)
+            required.restore(computed.frame, moving)
         return computed
 
     def _compute(self, cores: int, parallelism: int) -> SlotFrame:

@@ -31,7 +31,7 @@ from epochal.engine import failures
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan, read_by_operators
 from epochal.engine.frames import SINK_RESULT_TYPE, EpochFrames, StaticTables, handles_column
 from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants, SinkAnswer, tail_owner
-from epochal.engine.placement import Slots, Wanted
+from epochal.engine.placement import Slots, Requirements
 from epochal.engine.planner import JobShape, job_shape
 from epochal.engine.session import ANSI, CODEGEN, COMPILED_AGGREGATES, INTERPRETED_ROWS, interpreted, limited
 from epochal.errors import EpochalError
@@ -123,7 +123,7 @@ class SparkRunner(EpochRunner):
         before = {subtask: machines[subtask % len(machines)] for subtask in range(parallelism) if machines}
         pinned = not all(table.durable for table in self.participants.tables)
         restore = partial(self._restore, plan)
-        placement = self.slots.placement(Wanted(parallelism, before, pinned, restore))
+        placement = self.slots.placement(Requirements(parallelism, before, pinned, restore))
         if placement is None or self.slots.computed is None:
             slots = None
         else:
