@@ -31,7 +31,7 @@ from epochal.engine import failures
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan, read_by_operators
 from epochal.engine.frames import SINK_RESULT_TYPE, EpochFrames, StaticTables, handles_column
 from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants, SinkAnswer, tail_owner
-from epochal.engine.placement import Slots, Requirements
+from epochal.engine.placement import Requirements, Slots
 from epochal.engine.planner import JobShape, job_shape
 from epochal.engine.session import ANSI, CODEGEN, COMPILED_AGGREGATES, INTERPRETED_ROWS, interpreted, limited
 from epochal.errors import EpochalError
