@@ -150,8 +150,9 @@ class StateBackend(Backend[StateTransaction]):
 
     @property
     def cache_name(self) -> str | None:
-        """The name of this machine's cache, the same in all of its processes and different on other machines; ``None``
-        if caches cannot be told apart. Subtasks run where their state is cached only if caches have names."""
+        """The name of this machine's cache, the same in all of its processes and different on other machines.
+
+        ``None`` if caches have no names; then subtasks have no placement (:mod:`epochal.engine.placement`)."""
         return None
 
     has_cached_state: ClassVar[bool] = False

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.utils import is_remote
 
 from epochal.background.task import BackgroundTask
-from epochal.contracts.state import StateBackend
+from epochal.contracts.state import StateBackend, StateTaskScope
 from epochal.engine.session import REDUCE_LOCALITY, is_one_process
 from epochal.operators.distribution import SLOT
-from epochal.tasks.slots import MACHINE, MachineNames
+from epochal.tasks.slots import MACHINE, MachineNames, Restoration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_SLOTS = 1 << 24
+"""Distance between the first ids of two computations of slots, so that no two have equal plans."""
 _plans = count(1)
 
 HELD_MILLISECONDS = 100
@@ -126,14 +127,14 @@ class Requirements:
     """Everything that the placement of an epoch depends on, except for the executors.
 
     ``before``: the machine of each subtask in the parent epoch. ``pinned``: subtasks that run on another machine lose
-    state that is only cached, so that none moves for an even distribution. ``restore``: brings the state of some
-    subtasks, by slot, to the machines of their slots, in a Spark job.
+    state that is only cached, so that none moves for an even distribution. ``scopes``: the state of a subtask, as each
+    operator's backend restores it.
     """
 
     parallelism: int
     before: Mapping[int, str]
     pinned: bool
-    restore: Callable[[DataFrame, Mapping[int, int]], None]
+    scopes: Callable[[int], Iterable[tuple[StateBackend, StateTaskScope]]]
 
     def placed(self, machines: Sequence[str], slots: Sequence[int] = ()) -> Placement | None:
         """``None`` with one machine, or if a machine is unknown."""
@@ -189,9 +190,10 @@ class Slots:
         return "all executors share a cache" if named else "the state backend does not name its caches"
 
     def placement(self, required: Requirements) -> Placement | None:
-        """The placement of the next epoch; ``None``: Spark runs subtasks anywhere. The first call runs a job."""
-        if self.impossible is not None:
-            return None
+        """The placement of the next epoch; ``None``: Spark runs subtasks anywhere. The first call runs a job.
+
+        Placement must be possible.
+        """
         cores, computed = self.spark.sparkContext.defaultParallelism, self.computed
         if computed is None or len(computed.machines) < required.parallelism:
             self._use(self._compute(cores, required.parallelism), required)
@@ -252,7 +254,8 @@ class Slots:
         placement = required.placed(computed.machines)
         moving = {} if placement is None else required.moving(placement)
         if moving:
-            required.restore(computed.frame, moving)
+            scopes = {slot: list(required.scopes(subtask)) for slot, subtask in moving.items()}
+            computed.frame.mapInArrow(Restoration(scopes), f"{SLOT} int").collect()
         return computed
 
     def _compute(self, cores: int, parallelism: int) -> SlotFrame:

@@ -36,7 +36,7 @@ from epochal.engine.planner import JobShape, job_shape
 from epochal.engine.session import ANSI, CODEGEN, COMPILED_AGGREGATES, INTERPRETED_ROWS, interpreted, limited
 from epochal.errors import EpochalError
 from epochal.operators.contract import OperatorPlan
-from epochal.operators.distribution import SLOT, PlacedSlots, Subtasks
+from epochal.operators.distribution import PlacedSlots, Subtasks
 from epochal.pipeline.column_use import unread
 from epochal.pipeline.epoch_time import define_epoch_time
 from epochal.pipeline.evaluate import evaluate, kept_out
@@ -47,7 +47,6 @@ from epochal.tasks.arrow_tasks import map_in_arrow
 from epochal.tasks.fused_sink_task import FusedSink
 from epochal.tasks.operator import HANDLE
 from epochal.tasks.sink import SinkTask
-from epochal.tasks.slots import Restoration
 from epochal.tasks.steps import TaskAnswer, TaskRun, machines_of, works_of
 from epochal.tasks.subtask_rows import SUBTASK
 from epochal.tasks.task_output import PassthroughColumn
@@ -115,15 +114,15 @@ class SparkRunner(EpochRunner):
 
     def placed_subtasks(self, plan: EpochPlan) -> Subtasks:
         """The subtasks, each in a slot of the machine that has its state."""
-        if self.slots is None:
+        if self.slots is None or self.slots.impossible is not None:
             return self.subtasks
         parallelism = self.configuration.parallelism
         machines = next(iter(plan.machines.values()), ())
         # After a rescale by a whole factor, a subtask has key groups of the one of this number.
         before = {subtask: machines[subtask % len(machines)] for subtask in range(parallelism) if machines}
         pinned = not all(table.durable for table in self.participants.tables)
-        restore = partial(self._restore, plan)
-        placement = self.slots.placement(Requirements(parallelism, before, pinned, restore))
+        scopes = partial(self._durable_scopes, plan)
+        placement = self.slots.placement(Requirements(parallelism, before, pinned, scopes))
         if placement is None or self.slots.computed is None:
             slots = None
         else:
@@ -132,12 +131,7 @@ class SparkRunner(EpochRunner):
             self.subtasks = replace(self.subtasks, slots=slots)
         return self.subtasks
 
-    def _restore(self, plan: EpochPlan, frame: DataFrame, subtasks: Mapping[int, int]) -> None:
-        """Bring durable state of the parent epoch to the machines of slots. ``subtasks``: by slot."""
-        scopes = {slot: list(self._scopes(plan, subtask)) for slot, subtask in subtasks.items()}
-        frame.mapInArrow(Restoration(scopes), f"{SLOT} int").collect()
-
-    def _scopes(self, plan: EpochPlan, subtask: int) -> Iterator[tuple[StateBackend, StateTaskScope]]:
+    def _durable_scopes(self, plan: EpochPlan, subtask: int) -> Iterator[tuple[StateBackend, StateTaskScope]]:
         """The backend and the scope of each operator's subtask, without state that only a cache has."""
         configuration = self.configuration
         for name, backend in self.participants.operators.items():
@@ -230,7 +224,11 @@ class SparkRunner(EpochRunner):
         epoch = _EpochJob(self, plan)
         settings = interpreted(self.spark) if self.is_wide and self._is_small(plan.slices) else nullcontext()
         with limited(self.spark, plan.scope.key, timeout_seconds), settings:
-            return epoch.run()
+            answers = epoch.run()
+        if self.slots is not None:
+            for machines in answers.machines.values():
+                self.slots.ran(machines)
+        return answers
 
     def _is_small(self, slices: Mapping[str, Slice]) -> bool:
         rows = [self.participants.sources[name].most_rows(slice) for name, slice in slices.items()]
@@ -400,12 +398,6 @@ class _EpochJob:
             task = SinkTask(tail_owner(node.name), self._runner.participants.loops[node.name], self._plan.scope)
             yield map_in_arrow(frames[node.id], task, SINK_RESULT_TYPE)
 
-    def _ran_on(self, machines: dict[str, dict[int, str]]) -> dict[str, dict[int, str]]:
-        if self._runner.slots is not None:
-            for found in machines.values():
-                self._runner.slots.ran(found)
-        return machines
-
     def _answers(self, rows: list[Row]) -> Answers:
         in_order = sorted(rows, key=lambda row: row["partition"])
         answered = in_order[:-1] if self._has_end_row else in_order
@@ -430,7 +422,7 @@ class _EpochJob:
             time=self._frames.time.observed(),
             task_seconds=[answer.seconds for answer in answers],
             work=works_of(answers),
-            machines=self._ran_on(machines_of(answers)),
+            machines=machines_of(answers),
             unplaced=None if self._runner.slots is None else self._runner.slots.unplaced,
             read_bytes=sum((Counter(answer.read_bytes) for answer in answers), Counter()),
             repeated=partial(self._runner.repeated, [answer.ran for answer in answers]),

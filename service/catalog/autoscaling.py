@@ -67,8 +67,10 @@ class ScalingRepository:
             obstacle=self._obstacle(application, execution, version),
         )
 
-    def moment(self, execution: Execution) -> tuple[Moment, datetime | None]:
-        """The last report of the execution's current attempt, and its time."""
+    def moment(self, execution: Execution | None) -> tuple[Moment, datetime | None]:
+        """The last report of the current attempt of a running execution, and its time."""
+        if execution is None or execution.ended_at is not None:
+            return Moment(), None
         row = self._session.get(Report, execution.application)
         if row is None or (row.execution, row.attempt) != (execution.id, execution.attempt):
             return Moment(), None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from epochal.contracts.measurements import Moment
 from epochal.errors import NotFound
 from epochal.service.catalog.annotations import AnnotationRepository, message_answer, pin_answer, tag_answer
 from epochal.service.catalog.application_answers import application_answer
@@ -110,9 +109,8 @@ class LoadService:
             execution = applications.execution(row)
             versions, scaling = VersionRepository(session), ScalingRepository(session)
             version = versions.latest(row) if execution is None else versions.numbered(row, execution.version)
-            runs = execution is not None and execution.ended_at is None
-            moment, reported_at = scaling.moment(execution) if execution is not None and runs else (None, None)
-            load = None if moment is None else moment.load
+            moment, reported_at = scaling.moment(execution)
+            load = moment.load
             configuration = ApplicationConfiguration.model_validate(version.configuration)
             return LoadAnswer(
                 application=row.name,
@@ -132,10 +130,7 @@ class LoadService:
         with self._database.reading() as session:
             applications = ApplicationRepository(session)
             row = applications.named(application)
-            execution = applications.execution(row)
-            runs = execution is not None and execution.ended_at is None
-            scaling = ScalingRepository(session)
-            moment, reported_at = scaling.moment(execution) if execution is not None and runs else (Moment(), None)
+            moment, reported_at = ScalingRepository(session).moment(applications.execution(row))
             found = moment.placement
             return PlacementAnswer(
                 application=row.name,
