@@ -106,7 +106,7 @@ class CachedTable:
     def _compacted(self, scope: StateTaskScope, chain: Chain) -> Chain:
         """Write all rows as one delta, and remove files that neither this epoch nor its parent needs."""
         at = scope.epoch.key
-        rows = merged(self.store, self.table, chain, 0, scope.max_parallelism - 1)
+        rows = merged(self.store, self.table, chain, range(scope.max_parallelism))
         changes = rows.append_column("_op", pa.repeat(pa.scalar(PUT), rows.num_rows))
         everything = write_delta(self.store, sort_changes(self.table, changes), at, scope.subtask, scope.parallelism)
         needed = {delta.file.path for _, delta in _deltas(self.chain)}

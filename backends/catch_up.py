@@ -7,45 +7,51 @@ store is at that step's epoch, and may be marked so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 
 from epochal.backends.recent import EncodedChanges, changes_of, encoded, is_remembered
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
-from epochal.snapshots.base_files import read_groups
+from epochal.snapshots.base_files import changes_of_run, read_groups
 from epochal.snapshots.chain import Chain
-from epochal.snapshots.delta import PUT, SortedChanges
-from epochal.snapshots.manifest import BaseFile, DeltaFile
+from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.read_ahead import read_ahead
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
 
 
 class Bases:
-    """A state table's rows at the last bases, of some key groups. Reads a file when its rows are needed, and caches
-    only the latest one, since a store may exceed the worker's memory."""
+    """A state table's rows at the last bases, of some key groups. Reads the runs of a cell when its rows are needed,
+    and caches only those of the latest one, since a store may exceed the worker's memory."""
 
     def __init__(self, store: SnapshotStore, chain: Chain, table: StateTable, groups: Sequence[int]) -> None:
         self._store = store
-        self._chain = chain
+        self._runs = sorted(chain.bases, key=lambda run: run.age)
         self._table = table
         self._groups = np.array(groups, np.int32)
-        self._last: tuple[BaseFile, EncodedChanges] | None = None
+        self._cell: range | None = None
+        self._of_cell: list[EncodedChanges] = []
 
     def of_group(self, group: int) -> Iterator[EncodedChanges]:
-        """The files that hold rows of a key group. Raises ``FileMissing``, ``FileCorrupt``."""
-        for base in self._chain.bases:
-            if base.first_group <= group <= base.last_group:
-                if self._last is None or self._last[0] != base:
-                    self._last = None  # free the memory of the previous file before the next is read
-                    rows = read_groups(self._store, self._table, base, self._groups)
-                    self._last = base, _encoded_base(self._table, rows)
-                yield self._last[1]
+        """The runs that can hold rows of a key group, oldest first. Raises ``FileMissing``, ``FileCorrupt``."""
+        if self._cell is None or group not in self._cell:
+            self._of_cell.clear()  # frees the memory of the previous cell before the next is read
+            runs = [run for run in self._runs if group in run.groups]
+            self._cell = runs[0].groups if runs else None
+            for run in runs:
+                changes, _ = changes_of_run(self._table, read_groups(self._store, self._table, run, self._groups))
+                self._of_cell.append(encoded(changes))
+        yield from self._of_cell
+
+
+def by_cell(scope: StateTaskScope, groups: Iterable[int]) -> list[int]:
+    """Key groups in an order in which those of a cell of the largest state table follow each other."""
+    runs = [run for chain in scope.chains.values() for run in chain.bases]
+    step = max(runs, key=lambda run: run.file.bytes).step if runs else 1
+    return sorted(groups, key=lambda group: (group % step, group))
 
 
 @dataclass(frozen=True)
@@ -58,8 +64,8 @@ class Step:
     bases: Mapping[str, Bases] = field(default_factory=dict)
 
     def of_group(self, table: str, group: int) -> Iterator[tuple[list[bytes], list[bytes | None]]]:
-        """Keys, ascending, and values of one key group; a value is ``None`` if the key is deleted. Call it for
-        ascending key groups: one file of a base is in memory at a time."""
+        """Keys, ascending, and values of one key group, the newest last; a value is ``None`` if the key is deleted. Call
+        it for key groups in the order of :func:`by_cell`: the runs of one cell are in memory at a time."""
         for changes in self.bases[table].of_group(group) if table in self.bases else self.changes.get(table, ()):
             first, end = np.searchsorted(changes.groups, [group, group + 1]).tolist()
             if first < end:
@@ -84,11 +90,6 @@ def steps(store: SnapshotStore, scope: StateTaskScope, mark: EpochKey | None, be
 
 def _bases(store: SnapshotStore, scope: StateTaskScope, behind: Sequence[int]) -> Mapping[str, Bases]:
     return {table.id: Bases(store, scope.chains[table.id], table, behind) for table in scope.tables}
-
-
-def _encoded_base(table: StateTable, rows: pa.Table) -> EncodedChanges:
-    rows = rows.append_column("_op", pa.repeat(PUT, rows.num_rows))
-    return encoded(SortedChanges(table, rows, KeyCodec(table.key_schema).encode_array(rows)))
 
 
 def _files(scope: StateTaskScope, first: int, behind: Sequence[int]) -> Iterator[DeltaFile]:

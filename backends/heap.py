@@ -36,7 +36,7 @@ from epochal.backends.runs.view import RunsView
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
 from epochal.snapshots import read_counts
-from epochal.snapshots.base_files import read_groups
+from epochal.snapshots.base_files import changes_of_run, read_groups
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import PUT, SortedChanges
 from epochal.snapshots.manifest import DeltaFile
@@ -44,7 +44,6 @@ from epochal.snapshots.read_ahead import read_ahead
 from epochal.snapshots.storage_errors import storage_errors
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.expiry import gone
-from epochal.state.key_codec import KeyCodec
 from epochal.state.table import StateTable
 from epochal.state.unexpired import first_key
 
@@ -148,23 +147,30 @@ class _CatchUp:
         return [self._chain.base_at, *(link.key for link in self._chain.links)]
 
     def _bases(self) -> Runs:
-        """Restore many base files as few runs; no run needs much more memory than its largest file."""
+        """Restore the files of bases as few runs, newest first; no run needs much more memory than its largest file.
+
+        Files of one age have different key groups, so that several make one run.
+        """
         runs, parts, paths = list[Run](), list[pa.Table](), list[str]()
-        bases = sorted(self._chain.bases, key=lambda base: base.first_group)
-        for number, base in enumerate(bases):
+        mine = [base for base in self._chain.bases if not set(base.groups).isdisjoint(self.groups)]
+        mine.sort(key=lambda base: (-base.age, base.deletes, base.first_group))
+        for number, base in enumerate(mine):
             rows = read_groups(self._store, self._table, base, np.array(self.groups, np.int32))
             if rows.num_rows:
                 parts.append(rows)
                 paths.append(base.file.path)
-            goes_on = number + 1 < len(bases) and bases[number + 1].first_group > base.last_group
+            following = mine[number + 1] if number + 1 < len(mine) else None
+            goes_on = following is not None and (following.age, following.deletes) == (base.age, base.deletes)
             if parts and not (goes_on and sum(part.nbytes for part in parts) < _RESTORED_BYTES):
                 runs.append(self._restored(pa.concat_tables(parts).combine_chunks(), name_of(*paths)))
                 parts, paths = [], []
         return tuple(runs)
 
     def _restored(self, rows: pa.Table, source: str) -> Run:
-        keys = KeyCodec(self._table.key_schema).encode_array(rows)
-        return self._run(SortedChanges(self._table, rows, keys), np.zeros(rows.num_rows, bool), source)
+        groups = rows.column("_kg").to_numpy()
+        if not (groups[1:] >= groups[:-1]).all():
+            rows = rows.take(pa.array(np.argsort(groups, kind="stable"))).combine_chunks()
+        return self._run(*changes_of_run(self._table, rows), source)
 
     def _delta(self, store: SnapshotStore, delta: DeltaFile) -> Run:
         if (found := self.lists.made_of(delta.file.path, delta.file.rows)) is not None:

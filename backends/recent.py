@@ -15,6 +15,7 @@ from epochal.snapshots import read_counts
 from epochal.snapshots.delta import PUT, SortedChanges, read_delta
 from epochal.snapshots.manifest import DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
+from epochal.state.column_bytes import as_list
 from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import Groups
 from epochal.state.row_codec import RowCodec
@@ -76,6 +77,8 @@ def columns_of(store: SnapshotStore, table: StateTable, delta: DeltaFile) -> Sor
 def encoded(changes: SortedChanges) -> EncodedChanges:
     """Keys and values as the bytes of :mod:`epochal.state.row_codec`."""
     values: list[bytes | None] = list(RowCodec(changes.table.value_schema).encode(changes.rows))
+    if "_op" not in changes.rows.column_names:
+        return EncodedChanges(changes.groups, as_list(changes.keys), values)
     deleted = pc.not_equal(changes.rows.column("_op"), PUT)
     for position in np.flatnonzero(deleted.to_numpy()).tolist():
         values[position] = None

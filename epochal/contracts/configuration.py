@@ -128,17 +128,14 @@ class Configuration(BaseModel):
     retained_epochs: int = Field(1000, ge=1, description="Number of committed snapshots that are retained.")
     retained_seconds: float | None = Field(None, gt=0, description="Maximum age of retained snapshots.")
     compact_after_epochs: int = Field(50, ge=2, description="Length of a chain of deltas before bases are written.")
-    compact_after_share: float = Field(
-        0.5,
-        gt=0,
-        description="Bases are also written when the deltas since the last bases reach this share of their bytes ..",
+    compact_after_bytes: int = Field(
+        16 << 20, ge=0, description="Size of the deltas, in bytes, at which bases are written before that."
     )
-    compact_after_bytes: int = Field(16 << 20, ge=0, description=".. and at least this number of bytes.")
     compact_on_spark_bytes: int = Field(
         512 << 20,
         ge=0,
-        description="Minimum state size, in bytes, that a Spark job compacts; smaller state is compacted in the "
-        "driver.",
+        description="Minimum size of the files that a compaction reads, in bytes, for a Spark job; smaller ones are "
+        "compacted beside the driver.",
     )
     allow_dropped_state: tuple[str, ...] = Field(
         (),

@@ -19,16 +19,9 @@ from epochal.engine.position import PendingBases, Position
 from epochal.engine.program import CurrentProgram
 from epochal.errors import EpochalError
 from epochal.snapshots.chain import Chain
-from epochal.snapshots.compaction import (
-    CompactionPolicy,
-    RangeJob,
-    bytes_of_bases,
-    bytes_of_deltas,
-    discard,
-    jobs_of,
-    write_bases,
-)
+from epochal.snapshots.compaction import CompactionJobs, MergeJob, discard, jobs_of, merge_runs
 from epochal.snapshots.manifest import BaseFile
+from epochal.snapshots.merge_policy import CompactionPolicy, bytes_of_deltas
 from epochal.snapshots.store import SnapshotStore
 
 log = logging.getLogger(__name__)
@@ -39,15 +32,15 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 30.0, 3600.0
 BESIDE_BYTES = 1 << 19
 """Minimum size of the files for a separate process; for less, starting the process takes longer than the work."""
 
-RangeWriter = Callable[[Sequence[RangeJob]], Iterator[BaseFile]]
+Merging = Callable[[Sequence[MergeJob]], Iterator[BaseFile]]
 
 
 @dataclass
 class Compaction:
     """Compaction of one attempt, considered after each published epoch. Without ``background`` it runs in the call.
 
-    ``on_spark`` creates the writer for large state; ``beside`` is the writer for state that is not small; small state
-    is written in the driver.
+    ``on_spark`` merges large files on executors; ``beside`` merges others that are not small; small ones are merged in
+    the driver.
     """
 
     store: SnapshotStore
@@ -55,8 +48,8 @@ class Compaction:
     bases: PendingBases
     current: CurrentProgram
     background: BackgroundWorker | None = None
-    on_spark: Callable[[Configuration], RangeWriter] | None = None
-    beside: RangeWriter | None = None
+    on_spark: Callable[[Configuration], Merging] | None = None
+    beside: Merging | None = None
     clock: Callable[[], float] = time.monotonic
     meter: Meter = field(default_factory=Meter)
     _not_before: float = field(default=0.0, init=False)
@@ -77,8 +70,9 @@ class Compaction:
         # The epoch loop runs concurrently: skip chains and a manifest of different epochs.
         if not tables or any(chains[table.id].at != manifest.key for table in tables):
             return
-        jobs = [job for table in tables for job in jobs_of(table, chains[table.id], manifest.max_parallelism)]
-        self._begin(lambda: self._write(epoch, jobs))
+        parallelism, max_parallelism = manifest.parallelism, manifest.max_parallelism
+        plans = [jobs_of(table, chains[table.id], parallelism, max_parallelism) for table in tables]
+        self._begin(lambda: self._write(epoch, [chains[table.id] for table in tables], plans))
 
     def finish(self) -> None:
         """Remove files that no manifest names, at an orderly end of the attempt."""
@@ -90,9 +84,7 @@ class Compaction:
     @property
     def _policy(self) -> CompactionPolicy:
         configuration = self.current.program.configuration
-        return CompactionPolicy(
-            configuration.compact_after_epochs, configuration.compact_after_share, configuration.compact_after_bytes
-        )
+        return CompactionPolicy(configuration.compact_after_epochs, configuration.compact_after_bytes)
 
     def _begin(self, work: Work) -> None:
         if self.background is not None:
@@ -100,12 +92,12 @@ class Compaction:
         else:
             work()
 
-    def _write(self, epoch: int, jobs: Sequence[RangeJob]) -> None:
-        chains = list({job.table.id: job.chain for job in jobs}.values())
+    def _write(self, epoch: int, chains: Sequence[Chain], plans: Sequence[CompactionJobs]) -> None:
+        jobs = [job for plan in plans for job in plan.jobs]
         written: list[BaseFile] = []
         started = self.clock()
         try:
-            for base in self._writer(chains)(jobs):
+            for base in self._merging(chains, jobs)(jobs):
                 written.append(base)
                 points.E7_BASE_WRITTEN.hit(epoch)
                 if self.background is not None and self.background.stopping:
@@ -119,24 +111,22 @@ class Compaction:
         self._pause = FIRST_PAUSE_SECONDS
         seconds = self.clock() - started
         self.meter.compacted(seconds)
+        bases = (*(base for plan in plans for base in plan.kept), *written)
         new = {base.file.path for base in written} - {base.file.path for chain in chains for base in chain.bases}
         log.info(
-            "E7 retain: %d bases at epoch %s, %d of them new, in %.1f s",
-            len(written),
-            chains[0].at,
-            len(new),
-            seconds,
+            "E7 retain: %d runs at epoch %s, %d of them new, in %.1f s", len(bases), chains[0].at, len(new), seconds
         )
         points.E7_BASES_WRITTEN.hit(epoch)
-        self.bases.offer(tuple(written))
+        self.bases.offer(bases)
 
-    def _writer(self, chains: Sequence[Chain]) -> RangeWriter:
-        configuration, size = self.current.program.configuration, bytes_of_bases(chains) + bytes_of_deltas(chains)
+    def _merging(self, chains: Sequence[Chain], jobs: Sequence[MergeJob]) -> Merging:
+        configuration = self.current.program.configuration
+        size = bytes_of_deltas(chains) + sum(job.merge.bytes for job in jobs)
         if self.on_spark is not None and size >= configuration.compact_on_spark_bytes:
             return self.on_spark(configuration)
         if self.beside is not None and size >= BESIDE_BYTES:
             return self.beside
-        return lambda jobs: write_bases(self.store, jobs)
+        return lambda jobs: merge_runs(self.store, jobs)
 
     def _request_checkpoints(self) -> None:
         """Without state no base is written, and recovery would walk back to the first epoch."""

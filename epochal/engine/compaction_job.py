@@ -1,5 +1,4 @@
-"""Compaction as a Spark job: ranges of key groups on executors, with few concurrent tasks, which leaves slots to
-epochs."""
+"""Compaction as a Spark job: merges on executors, with few concurrent tasks, which leaves slots to epochs."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from epochal.engine.failures import failure_of
 from epochal.errors import EpochalError, SnapshotError
-from epochal.snapshots.compaction import RangeJob, write_bases
+from epochal.snapshots.compaction import MergeJob, merge_runs
 from epochal.snapshots.manifest import BaseFile
 from epochal.snapshots.store import SnapshotStore
 
@@ -20,7 +19,7 @@ _RESULT = pa.schema([pa.field("base", pa.string(), nullable=False)])
 
 
 @dataclass(frozen=True)
-class SparkRangeWriter:
+class SparkMerging:
     """Runs all jobs and then returns their files. ``slots``: number of concurrent tasks, fewer than the cluster's
     slots."""
 
@@ -28,7 +27,7 @@ class SparkRangeWriter:
     store: SnapshotStore
     slots: int
 
-    def __call__(self, jobs: Sequence[RangeJob]) -> Iterator[BaseFile]:
+    def __call__(self, jobs: Sequence[MergeJob]) -> Iterator[BaseFile]:
         """Raises ``SnapshotError`` when a task failed finally; garbage collection removes its files."""
         shares = min(self.slots, len(jobs))
         task = _Task(self.store, tuple(jobs), shares)
@@ -38,7 +37,7 @@ class SparkRangeWriter:
 
 
 def written_bases(frame: DataFrame, what: str) -> list[BaseFile]:
-    """Run a job whose tasks write bases and return them as JSON; sorted by table and range. Raises
+    """Run a job whose tasks write bases and return them as JSON; sorted by table, key groups and age. Raises
     ``SnapshotError``."""
     try:
         rows = frame.collect()
@@ -47,7 +46,7 @@ def written_bases(frame: DataFrame, what: str) -> list[BaseFile]:
     except Exception as error:  # Spark's errors have no common root that Spark Connect shares
         raise SnapshotError(f"{what} failed: {failure_of(error).message}") from error
     bases = [BaseFile.model_validate_json(row.base) for row in rows]
-    return sorted(bases, key=lambda base: (base.table, base.first_group))
+    return sorted(bases, key=lambda base: (base.table, base.first_group, base.age))
 
 
 def base_row(base: BaseFile) -> pa.RecordBatch:
@@ -57,15 +56,15 @@ def base_row(base: BaseFile) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class _Task:
-    """Task on executors: runs every ``shares``-th job, so that ranges of all tables are spread."""
+    """Task on executors: runs every ``shares``-th job, so that the merges of all tables are spread."""
 
     store: SnapshotStore
-    jobs: tuple[RangeJob, ...]
+    jobs: tuple[MergeJob, ...]
     shares: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for share in batch.column(0).to_pylist():
                 for _, jobs in groupby(self.jobs[share :: self.shares], key=lambda job: job.table.id):
-                    for base in write_bases(self.store, jobs):
+                    for base in merge_runs(self.store, jobs):
                         yield base_row(base)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from epochal.background.task import BackgroundTask
 from epochal.errors import EpochalError, SnapshotError, StorageFull
-from epochal.snapshots.compaction import RangeJob, write_bases
+from epochal.snapshots.compaction import MergeJob, merge_runs
 from epochal.snapshots.manifest import BaseFile
 from epochal.snapshots.store import SnapshotStore
 
@@ -27,12 +27,12 @@ _FULL = b"full "
 
 
 @dataclass(frozen=True)
-class ProcessRangeWriter:
+class MergingProcess:
     """Runs jobs in order, and yields each file when it is durable."""
 
     store: SnapshotStore
 
-    def __call__(self, jobs: Sequence[RangeJob]) -> Iterator[BaseFile]:
+    def __call__(self, jobs: Sequence[MergeJob]) -> Iterator[BaseFile]:
         """Raises ``StorageFull``, and ``SnapshotError`` for anything else that ends the process early."""
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "epochal.engine.compaction_process"],
@@ -74,7 +74,7 @@ def main() -> int:
     BackgroundTask("driver", _end_with_driver)
     answers = sys.stdout.buffer
     try:
-        for base in write_bases(store, jobs):
+        for base in merge_runs(store, jobs):
             answers.write(base.model_dump_json().encode() + b"\n")
             answers.flush()
     except EpochalError as error:

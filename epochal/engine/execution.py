@@ -21,9 +21,9 @@ from epochal.contracts.inbox import NO_INBOX, Inbox
 from epochal.engine.assembly import assemble, with_inbox
 from epochal.engine.clock import EpochClock
 from epochal.engine.commits import ABORT_COMMAND, BackgroundCommits, CommitQueue, Waiting, until_available
-from epochal.engine.compaction import Compaction, RangeWriter
-from epochal.engine.compaction_job import SparkRangeWriter
-from epochal.engine.compaction_process import ProcessRangeWriter
+from epochal.engine.compaction import Compaction, Merging
+from epochal.engine.compaction_job import SparkMerging
+from epochal.engine.compaction_process import MergingProcess
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.failures import failure_of
 from epochal.engine.loop import EpochLoop, TransactionOrders
@@ -37,8 +37,8 @@ from epochal.engine.source_wait import SourceAway
 from epochal.engine.store_wait import StoreAway, until_answered
 from epochal.errors import Conflict, Fenced
 from epochal.pipeline.graph import Graph
-from epochal.snapshots.compaction import bytes_of_bases, bytes_of_deltas, rows_of
 from epochal.snapshots.manifest import Manifest
+from epochal.snapshots.merge_policy import bytes_of_bases, bytes_of_deltas, rows_of
 from epochal.snapshots.store import SnapshotStore
 
 log = logging.getLogger(__name__)
@@ -192,8 +192,8 @@ class _Attempt:
             meter=meter,
         )
 
-        def on_spark(configuration: Configuration) -> RangeWriter:
-            return SparkRangeWriter(self.spark, store, max(1, configuration.parallelism // 2))
+        def on_spark(configuration: Configuration) -> Merging:
+            return SparkMerging(self.spark, store, max(1, configuration.parallelism // 2))
 
         compaction = Compaction(
             store,
@@ -202,7 +202,7 @@ class _Attempt:
             current,
             BackgroundWorker("epochal-compaction"),
             on_spark,
-            ProcessRangeWriter(store),
+            MergingProcess(store),
             meter=meter,
         )
         retention = queue.retain = Retention(store, current, compaction, coordinator.aborted)

@@ -1,7 +1,7 @@
 """Re-keying: an offline Spark job that writes a snapshot with another number of key groups.
 
 The number of key groups determines the key group of every row, so that no epoch can change it. The job reads the state
-by its old ranges of key groups, assigns each row to a new key group, and writes bases. The result is the first snapshot
+by cells of its old key groups, assigns each row to a new key group, and writes bases. The result is the first snapshot
 of a new branch whose parent is the old snapshot; it has neither input nor output.
 """
 
@@ -33,10 +33,11 @@ from epochal.errors import IncompatibleState
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.base_files import base_schema
 from epochal.snapshots.chain import Chain
-from epochal.snapshots.compaction import KeyGroupRange, ranges_of, write_base
+from epochal.snapshots.compaction import write_base
 from epochal.snapshots.in_flight import slices_in_flight
 from epochal.snapshots.lineage import read_chains
 from epochal.snapshots.manifest import BaseFile, Manifest
+from epochal.snapshots.merge_policy import bytes_of_bases, bytes_of_deltas, divided, pieces_of, rows_of
 from epochal.snapshots.merging import merged
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.accepted_differences import check_acceptance
@@ -47,7 +48,7 @@ from epochal.state.keygroups import Groups
 from epochal.state.table import GROUP, StateScope, StateTable
 from epochal.tasks.arrow_tasks import map_in_arrow
 
-RANGE = "_range"
+CELL = "_cell"
 
 
 def rekey(
@@ -73,13 +74,13 @@ def rekey(
         )
     restore_sources(store, head, program.participants.sources)
     chains = read_chains(store, head, [table.id for table in before.tables])
-    maximum = orders.configuration.max_parallelism
-    bases = [
-        base
+    maximum, parallelism = orders.configuration.max_parallelism, orders.configuration.parallelism
+    work = [
+        _Rekeying(store, table, chains[table.id], before.max_parallelism, maximum, parallelism, at)
         for table in before.tables
         if table.durable
-        for base in _bases(spark, _Rekeying(store, table, chains[table.id], before.max_parallelism, maximum, at))
     ]
+    bases = [base for each in work for base in _bases(spark, each)]
     detail = {"max_parallelism": [before.max_parallelism, maximum], "by": orders.by, "message": orders.message}
     conditions = conditions_at_rest(before).opened("command", commands=[Command(kind="rekey")])
     scope = EpochScope(orders.application, at, orders.attempt, head.key)
@@ -120,64 +121,67 @@ def _as_before(program: Program, before: Manifest) -> Program:
 
 @dataclass(frozen=True)
 class _Rekeying:
-    """Re-keying of one state table from ``old`` to ``new`` key groups."""
+    """Re-keying of one state table from ``old`` to ``new`` key groups, by cells of both."""
 
     store: SnapshotStore
     table: StateTable
     chain: Chain
     old: int
     new: int
+    parallelism: int
     at: EpochKey
 
     @property
-    def from_ranges(self) -> tuple[KeyGroupRange, ...]:
-        return ranges_of(self.chain, self.old)
+    def from_cells(self) -> tuple[range, ...]:
+        return self._cells(self.old)
 
     @property
-    def to_ranges(self) -> tuple[KeyGroupRange, ...]:
-        return ranges_of(self.chain, self.new)
+    def to_cells(self) -> tuple[range, ...]:
+        return self._cells(self.new)
+
+    def _cells(self, max_parallelism: int) -> tuple[range, ...]:
+        every = range(max_parallelism)
+        size = bytes_of_bases([self.chain]) + bytes_of_deltas([self.chain])
+        return divided(every, pieces_of(every, size, rows_of(self.chain), self.parallelism))
 
 
 def _bases(spark: SparkSession, work: _Rekeying) -> list[BaseFile]:
     """The new bases of a table, at least one file."""
     schema = from_arrow_schema(_placed_schema(work.table))
-    old, new = len(work.from_ranges), len(work.to_ranges)
+    old, new = len(work.from_cells), len(work.to_cells)
     placed = spark.range(0, old, 1, old).mapInArrow(_Place(work), schema)
-    writing = map_in_arrow(placed.repartitionById(new, F.col(RANGE)), _Write(work), "base string")
+    writing = map_in_arrow(placed.repartitionById(new, F.col(CELL)), _Write(work), "base string")
     bases = written_bases(writing, f"Re-keying {work.table.id!r}")
-    if bases:
-        return bases
-    everything = KeyGroupRange(0, work.new - 1)
-    return [write_base(work.store, work.table, work.at, everything, base_schema(work.table).empty_table())]
+    present, nothing = {base.groups for base in bases}, base_schema(work.table).empty_table()
+    empty = [cell for cell in work.to_cells if cell not in present]
+    return [*bases, *(write_base(work.store, work.table, work.at, cell, nothing) for cell in empty)]
 
 
 def _placed_schema(table: StateTable) -> pa.Schema:
-    return base_schema(table).insert(0, pa.field(RANGE, pa.int32(), nullable=False))
+    return base_schema(table).insert(0, pa.field(CELL, pa.int32(), nullable=False))
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Task on executors: rows of old ranges with their new key groups and ranges."""
+    """Task on executors: rows of old cells with their new key groups and cells."""
 
     work: _Rekeying
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work = self.work
-        firsts = np.array([groups.first for groups in work.to_ranges])
+        cells = len(work.to_cells)
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                groups = work.from_ranges[number]
-                rows = merged(work.store, work.table, work.chain, groups.first, groups.last)
+                rows = merged(work.store, work.table, work.chain, work.from_cells[number])
                 rows, placed = redistributed(work.table, rows, work.old, work.new)
-                to_range = np.searchsorted(firsts, placed, side="right").astype(np.int32) - 1
-                columns = [pa.array(to_range.astype(np.int32)), pa.array(placed.astype(np.int32))]
+                columns = [pa.array((placed % cells).astype(np.int32)), pa.array(placed.astype(np.int32))]
                 columns += [rows.column(name).combine_chunks() for name in rows.column_names if name != "_kg"]
                 yield from pa.table(columns, schema=_placed_schema(work.table)).to_batches()
 
 
 @dataclass(frozen=True)
 class _Write:
-    """Task on executors: writes one new range, in order, as a file."""
+    """Task on executors: writes one new cell, in order, as a file."""
 
     work: _Rekeying
 
@@ -187,7 +191,7 @@ class _Write:
         rows = pa.Table.from_batches([batch.cast(schema) for batch in batches], schema=schema)
         if not rows.num_rows:
             return
-        groups = work.to_ranges[rows.column(RANGE)[0].as_py()]
+        groups = work.to_cells[rows.column(CELL)[0].as_py()]
         keys = KeyCodec(work.table.key_schema).encode_array(rows)
         places = pa.table({"group": rows.column("_kg"), "key": keys})
         order = pc.sort_indices(places, sort_keys=[("group", "ascending"), ("key", "ascending")])

@@ -146,14 +146,14 @@ def compare_states(
     existing = {table.id: table for table in manifest.tables}
     common = [table for table in tables if table.durable and table.id in existing and existing[table.id].durable]
     before = read_chains(store, head, [table.id for table in common])
-    last = manifest.max_parallelism - 1
+    groups = range(manifest.max_parallelism)
     return [
         _compared(
             rows_difference(
                 existing[table.id],
-                merged(store, existing[table.id], before[table.id], 0, last),
+                merged(store, existing[table.id], before[table.id], groups),
                 table,
-                new := merged(store, table, after[table.id], 0, last),
+                new := merged(store, table, after[table.id], groups),
             ),
             table,
             new.num_rows,

@@ -1,4 +1,4 @@
-"""Bases as Parquet files, of which a reader can read some key groups.
+"""Runs of bases as Parquet files, of which a reader can read some key groups.
 
 A row group has rows of one key group only; a large key group has several consecutive row groups. The file's metadata
 ``epochal`` (JSON) has ``key_groups``: size and CRC-32 of the bytes of each key group, in order; the first begins at
@@ -24,15 +24,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from epochal.contracts.identity import EpochKey
 from epochal.errors import FileCorrupt
-from epochal.snapshots.delta import ROW_GROUP, decode_parquet, described, encode_parquet, integer_encodings
+from epochal.snapshots.delta import (
+    PUT,
+    ROW_GROUP,
+    SortedChanges,
+    decode_parquet,
+    described,
+    encode_parquet,
+    integer_encodings,
+)
 from epochal.snapshots.layout import FORMAT, check_format
 from epochal.snapshots.manifest import BaseFile, FilePart
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.declared_rows import as_declared
+from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import Groups
 from epochal.state.table import StateTable
 
@@ -52,9 +62,16 @@ class EncodedBase:
     index: FilePart | None
 
 
-def base_schema(table: StateTable) -> pa.Schema:
-    """``_kg`` int32, the full key, the value columns."""
-    return pa.schema([field for field in table.delta_schema if field.name != "_op"])
+def base_schema(table: StateTable, deletes: bool = False) -> pa.Schema:
+    """``_kg`` int32, ``_op`` of a run with ``deletes``, the full key, the value columns."""
+    return pa.schema([field for field in table.delta_schema if deletes or field.name != "_op"])
+
+
+def columns_of(table: StateTable) -> str:
+    """Fingerprint of the columns that a file of the table has. A file with another one is converted when it is read,
+    and written again by the next compaction."""
+    names = [(column.name, column.type) for column in (*table.full_key, *table.value)]
+    return f"{zlib.crc32(json.dumps(names).encode()):08x}"
 
 
 def required_keys(table: StateTable, schema: pa.Schema) -> pa.Schema:
@@ -63,35 +80,31 @@ def required_keys(table: StateTable, schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_nullable(field.nullable and field.name not in keys) for field in schema])
 
 
-def encoded_base(
-    table: StateTable,
-    at: EpochKey,
-    first_group: int,
-    last_group: int,
-    rows: pa.Table,
-) -> EncodedBase:
-    """Encode rows, sorted by (key group, key). Equal rows give equal bytes with the same library versions."""
+def encoded_base(table: StateTable, at: EpochKey, key_groups: range, rows: pa.Table) -> EncodedBase:
+    """Encode rows of these key groups, sorted by (key group, key). Equal rows give equal bytes with the same library
+    versions. Rows with the column ``_op`` are a run with deleted keys."""
     about: dict[str, object] = {
         "format": FORMAT,
         "table": table.id,
         "branch": at.branch,
         "epoch": at.epoch,
-        "first_group": first_group,
-        "last_group": last_group,
+        "first_group": key_groups.start,
+        "last_group": key_groups[-1],
+        "step": key_groups.step,
     }
-    rows = rows.select(base_schema(table).names)
+    rows = rows.select(base_schema(table, "_op" in rows.column_names).names)
     if not any(rows.column(name).null_count for name in table.key_schema.names):
         rows = rows.cast(required_keys(table, rows.schema))
-    groups = _key_groups(rows, first_group, last_group)
+    groups = _key_groups(rows, key_groups)
     if groups and rows.nbytes >= LEAST_CHUNK_BYTES * rows.num_columns * len(groups):
         return _by_key_group(table, rows, groups, about)
     return EncodedBase(memoryview(encode_parquet(table, rows, about)), None)
 
 
-def _key_groups(rows: pa.Table, first_group: int, last_group: int) -> list[tuple[int, int, int]]:
+def _key_groups(rows: pa.Table, groups: range) -> list[tuple[int, int, int]]:
     """Key groups with rows, and the positions of the first row and after the last row of each."""
-    bounds = np.searchsorted(rows.column("_kg").to_numpy(), np.arange(first_group, last_group + 2)).tolist()
-    return [(group, first, end) for group, (first, end) in enumerate(pairwise(bounds), first_group) if first < end]
+    bounds = np.searchsorted(rows.column("_kg").to_numpy(), [*groups, groups[-1] + 1]).tolist()
+    return [(group, *bound) for group, bound in zip(groups, pairwise(bounds), strict=True) if bound[0] < bound[1]]
 
 
 def _by_key_group(
@@ -119,7 +132,7 @@ def _options(table: StateTable, schema: pa.Schema) -> dict[str, Any]:
     return {
         "compression": {"_kg": "none", **dict.fromkeys(others, "zstd")},
         "compression_level": dict.fromkeys(others, 1),
-        "use_dictionary": ["_kg"],
+        "use_dictionary": [name for name in ("_kg", "_op") if name in schema.names],
         "column_encoding": integer_encodings(schema),
         "write_statistics": ["_kg", *table.time_schema.names],
         "write_page_checksum": True,
@@ -176,18 +189,33 @@ class _Index:
 
 
 def read_base(store: SnapshotStore, table: StateTable, base: BaseFile) -> pa.Table:
-    """All rows of a base, with the columns that ``table`` declares. Raises ``FileMissing``, ``FileCorrupt``."""
+    """All rows of a run: :func:`base_schema` as ``table`` declares it. Raises ``FileMissing``, ``FileCorrupt``."""
     of = f"state {table.id!r} at {base.at}"
-    return decode_parquet(store, table, store.read_file(base.file, of), base.file, base_schema(table))
+    return decode_parquet(store, table, store.read_file(base.file, of), base.file, base_schema(table, base.deletes))
+
+
+def without_operations(rows: pa.Table) -> pa.Table:
+    """``rows`` without the column ``_op``, unless it marks a deleted key."""
+    if "_op" in rows.column_names and pc.all(pc.equal(rows.column("_op"), PUT), min_count=0).as_py():
+        return rows.drop_columns(["_op"])
+    return rows
+
+
+def changes_of_run(table: StateTable, rows: pa.Table) -> tuple[SortedChanges, npt.NDArray[np.bool_]]:
+    """Rows of a run with their encoded keys, and a mask of the deleted keys."""
+    keys = KeyCodec(table.key_schema).encode_array(rows)
+    if "_op" not in rows.column_names:
+        return SortedChanges(table, rows, keys), np.zeros(rows.num_rows, bool)
+    return SortedChanges(table, rows, keys), pc.not_equal(rows.column("_op"), PUT).to_numpy()
 
 
 def read_groups(store: SnapshotStore, table: StateTable, base: BaseFile, groups: Groups) -> pa.Table:
-    """Rows of some key groups, with the columns that ``table`` declares, sorted by (key group, key).
+    """Rows of some key groups, with the columns of :func:`base_schema`, sorted by (key group, key).
 
     ``groups``: ascending. Raises ``FileMissing``; ``FileCorrupt``, naming file, state table and key group.
     """
-    requested = groups[(groups >= base.first_group) & (groups <= base.last_group)]
-    if len(requested) > base.last_group - base.first_group:
+    requested = groups[np.isin(groups, np.array(base.groups, np.int32))]
+    if len(requested) == len(base.groups):
         return read_base(store, table, base)
     if base.index is None:
         rows = read_base(store, table, base)
@@ -197,12 +225,12 @@ def read_groups(store: SnapshotStore, table: StateTable, base: BaseFile, groups:
     needed = set(requested.tolist())
     found = [each for each in index.key_groups if each.group in needed]
     if not found:
-        return base_schema(table).empty_table()
+        return base_schema(table, base.deletes).empty_table()
     numbers = [number for each in found for number in each.row_groups]
     source = pa.BufferReader(pa.py_buffer(_sparse(store, base, found, of)))
     try:
         rows = pq.ParquetFile(source, metadata=index.metadata).read_row_groups(numbers)
-        return as_declared(rows, base_schema(table), table)
+        return as_declared(rows, base_schema(table, base.deletes), table)
     except (pa.ArrowException, KeyError, OSError) as error:
         raise FileCorrupt(
             f"{store.location(base.file.path)} has matching checksums, but is not a valid Parquet file of {of}: "

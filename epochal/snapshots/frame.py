@@ -33,8 +33,8 @@ from epochal.state.type_names import decimal_of, nested_type, quoted
 from epochal.state.types import VARIANT
 
 _EPOCH, _OPERATION, _ROW = "__epochal_epoch", "_op", "__epochal_row"
-_OLDEST = -1
-"""Epoch of a base's rows: older than every delta."""
+_EPOCH_IN_PATH = r"(?:/epochs/|/bases/[^/]+-)(\d{10,})(?:/[^/]+|-\d+-\d+-[0-9a-f]+\.parquet)$"
+"""Epoch of a delta, and the latest epoch that a run has: of a key's rows, that of the greatest epoch is the newest."""
 _LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
 
@@ -127,7 +127,8 @@ def _attempt(path: str) -> int:
 def _frame(spark: SparkSession, reader: SnapshotReader, id: str) -> DataFrame:
     table, chain = reader.table(id), reader.chain(id)
     deltas = [delta.file for link in chain.links for delta in link.deltas]
-    frames = _read(spark, reader.store, table, [base.file for base in chain.bases], delta=False)
+    deltas += [base.file for base in chain.bases if base.deletes]
+    frames = _read(spark, reader.store, table, [base.file for base in chain.bases if not base.deletes], delta=False)
     frames += _read(spark, reader.store, table, deltas, delta=True)
     keys, values = [column.name for column in table.address], [column.name for column in table.value]
     if not frames:
@@ -157,7 +158,7 @@ def _read(
     spark: SparkSession, store: SnapshotStore, table: StateTable, files: Sequence[FileReference], *, delta: bool
 ) -> list[DataFrame]:
     """Frames with the columns of a delta and the epoch; files without a column that has a default are read
-    separately."""
+    separately. ``delta``: the files have ``_op``."""
     columns = (*table.full_key, *table.value)
     if delta:
         columns = (Column(name=_OPERATION, type="string"), *columns)
@@ -170,11 +171,9 @@ def _read(
         for column in table.value:
             if column.name in absent:
                 frame = frame.withColumn(column.name, _literal(from_json(column.default, column), column.type))
-        if delta:
-            epoch: SparkColumn = F.regexp_extract("_metadata.file_path", r"/epochs/(\d+)/[^/]+$", 1).cast("bigint")
-            frames.append(frame.withColumn(_EPOCH, epoch))
-        else:
-            frames.append(frame.withColumn(_OPERATION, F.lit("put")).withColumn(_EPOCH, F.lit(_OLDEST).cast("bigint")))
+        epoch: SparkColumn = F.regexp_extract("_metadata.file_path", _EPOCH_IN_PATH, 1).cast("bigint")
+        frame = frame.withColumn(_EPOCH, epoch)
+        frames.append(frame if delta else frame.withColumn(_OPERATION, F.lit("put")))
     return frames
 
 

@@ -87,9 +87,9 @@ def bases(branch: str) -> str:
     return f"{branch}/bases"
 
 
-def base(at: EpochKey, table: str, first_group: int, last_group: int) -> str:
-    """A new path for a base of one range of key groups."""
-    return f"{bases(at.branch)}/{table}-{at.epoch:010}-{first_group}-{last_group}-{uuid4().hex}.parquet"
+def base(at: EpochKey, table: str, groups: range) -> str:
+    """A new path for a run of some key groups."""
+    return f"{bases(at.branch)}/{table}-{at.epoch:010}-{groups.start}-{groups[-1]}-{uuid4().hex}.parquet"
 
 
 def loops(key: EpochKey) -> str:

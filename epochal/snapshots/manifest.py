@@ -71,17 +71,30 @@ class FilePart(_Model):
 
 
 class BaseFile(_Model):
-    """All rows of a state table at ``at`` whose key group is in ``[first_group, last_group]``.
+    """A sorted run: rows of a state table in the key groups ``first_group``, ``first_group + step``, .., up to and
+    including ``last_group``.
 
-    ``index``: the part that a reader of some key groups reads first; ``None``: the file is read whole.
+    All runs of a table together have its rows at ``at``. Where several have a key, the one with the greatest ``age``
+    decides; the oldest run of a key group has age 0. ``deletes``: the file has the column ``_op``, with deleted keys.
+    ``index``: the part that a reader of some key groups reads first; ``None``: the file is read whole. ``columns``:
+    :func:`columns_of` the table that wrote the file.
     """
 
     table: str
     at: EpochKey
     first_group: int
     last_group: int
+    step: int = Field(default=1, ge=1)
+    age: int = Field(default=0, ge=0)
+    deletes: bool = False
+    columns: str = ""
     file: FileReference
     index: FilePart | None = None
+
+    @property
+    def groups(self) -> range:
+        """Key groups of which the run has all rows of its age."""
+        return range(self.first_group, self.last_group + 1, self.step)
 
 
 class FileInFlight(_Model):

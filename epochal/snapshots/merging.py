@@ -5,7 +5,8 @@ All tables are sorted by (key group, key). No step is per row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 from epochal.snapshots.base_files import base_schema, read_groups
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import PUT, read_delta, rows_of_groups
-from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.manifest import BaseFile, DeltaFile
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.column_bytes import Mask
 from epochal.state.expiry import StateClock, gone
@@ -81,10 +82,11 @@ def expired(table: StateTable, rows: pa.Table, clock: StateClock | None) -> Mask
     return gone(rows.column(table.expires.column), horizon)
 
 
-def merged(store: SnapshotStore, table: StateTable, chain: Chain, first_group: int, last_group: int) -> pa.Table:
-    """Rows of a range of key groups at ``chain.at``: columns of :func:`base_schema`, sorted by (key group, key)."""
-    changes = folded(table, changes_within(store, table, chain, first_group, last_group))
-    rows = base_rows(store, table, chain, first_group, last_group)
+def merged(store: SnapshotStore, table: StateTable, chain: Chain, groups: range) -> pa.Table:
+    """Rows of some key groups at ``chain.at``: columns of :func:`base_schema`, sorted by (key group, key)."""
+    of_runs = rows_by_age(store, table, runs_for(chain.bases, groups), groups)
+    rows = puts_of(table, next(of_runs, table.delta_schema.empty_table()))
+    changes = folded(table, (*of_runs, *changes_within(store, table, chain, groups)))
     return after_changes(table, rows, changes, chain.clock)
 
 
@@ -94,21 +96,45 @@ def after_changes(table: StateTable, rows: pa.Table, changes: pa.Table, clock: S
     return without_expired(table, applied(table, without_expired(table, rows, clock), changes), clock)
 
 
-def changes_within(
-    store: SnapshotStore, table: StateTable, chain: Chain, first_group: int, last_group: int
-) -> Iterator[pa.Table]:
-    """Changes to a range of key groups from each delta of a chain, oldest first."""
-    for delta in deltas_for(chain, range(first_group, last_group + 1)):
-        yield rows_of_groups(read_delta(store, table, delta, (first_group, last_group)), first_group, last_group)
+def changes_within(store: SnapshotStore, table: StateTable, chain: Chain, groups: range) -> Iterator[pa.Table]:
+    """Changes to some key groups from each delta of a chain, oldest first."""
+    for delta in deltas_for(chain, groups):
+        yield rows_of_groups(read_delta(store, table, delta, (groups.start, groups[-1])), groups)
 
 
-def base_rows(store: SnapshotStore, table: StateTable, chain: Chain, first_group: int, last_group: int) -> pa.Table:
-    """Rows of a range of key groups in the bases of a chain, without its links."""
-    overlapping = [base for base in chain.bases if base.first_group <= last_group and base.last_group >= first_group]
-    overlapping.sort(key=lambda base: base.first_group)
-    groups = np.arange(first_group, last_group + 1, dtype=np.int32)
-    parts = [read_groups(store, table, base, groups) for base in overlapping]
-    return pa.concat_tables([base_schema(table).empty_table(), *parts]).combine_chunks()
+def runs_for(bases: Iterable[BaseFile], groups: range) -> list[BaseFile]:
+    """Runs that can have rows of some of these key groups, oldest first."""
+    requested = set(groups)
+    return sorted((base for base in bases if not requested.isdisjoint(base.groups)), key=lambda base: base.age)
+
+
+def rows_by_age(store: SnapshotStore, table: StateTable, runs: Sequence[BaseFile], groups: range) -> Iterator[pa.Table]:
+    """Rows of some key groups in ``runs``, which are sorted by age: one table for each age, with the columns of a
+    delta, sorted by (key group, key)."""
+    requested = np.array(groups, np.int32)
+    for _, alike in groupby(runs, key=lambda run: run.age):
+        parts = [read_groups(store, table, run, requested) for run in alike]
+        yield _by_group(pa.concat_tables([_with_operations(table, part) for part in parts]))
+
+
+def puts_of(table: StateTable, changes: pa.Table) -> pa.Table:
+    """Rows after ``changes`` to an empty table: the columns of :func:`base_schema`."""
+    return changes.filter(pc.equal(changes.column("_op"), PUT)).select(base_schema(table).names)
+
+
+def _with_operations(table: StateTable, rows: pa.Table) -> pa.Table:
+    if "_op" not in rows.column_names:
+        rows = rows.append_column(table.delta_schema.field("_op"), pa.repeat(PUT, rows.num_rows))
+    return rows.select(table.delta_schema.names)
+
+
+def _by_group(rows: pa.Table) -> pa.Table:
+    """Rows sorted by (key group, key). ``rows``: those of several runs of one age, each in this order, without common
+    key groups."""
+    groups = rows.column("_kg").to_numpy()
+    if len(groups) < 2 or (groups[1:] >= groups[:-1]).all():
+        return rows.combine_chunks()
+    return rows.take(pa.array(np.argsort(groups, kind="stable"))).combine_chunks()
 
 
 def deltas_for(chain: Chain, groups: Iterable[int]) -> Iterator[DeltaFile]:

@@ -1,7 +1,7 @@
 """State tables at any snapshot, read from the files alone: time travel, diffs, exports.
 
 A look-up reads only files that can contain its keys: deltas of the subtask that owned the key group, newest first, then
-the base of its range; and in each file the row groups whose statistics include the key group. The search ends when
+the runs of its key group; and in each file the row groups whose statistics include the key group. The search ends when
 every key is found.
 """
 
@@ -62,8 +62,7 @@ class SnapshotReader:
     def read(self, id: str) -> pa.Table:
         """The whole state table: full key and value columns, sorted by (key group, full key)."""
         table = self.table(id)
-        last_group = self.manifest.max_parallelism - 1
-        return merged(self.store, table, self.chain(id), 0, last_group).drop_columns(["_kg"])
+        return merged(self.store, table, self.chain(id), range(self.manifest.max_parallelism)).drop_columns(["_kg"])
 
     def get(self, id: str, keys: Sequence[Key]) -> list[Row | None]:
         """Value columns of each full key (key and sub-key values); ``None`` for a missing row."""
@@ -194,9 +193,9 @@ class TableSearch:
 
     @cached_property
     def files(self) -> list[DeltaFile | BaseFile]:
-        """Listed newest first. Two files of one epoch hold different key groups."""
+        """Listed newest first. Two files of one epoch, or runs of one age, hold different key groups."""
         deltas = [delta for link in reversed(self._chain.links) for delta in link.deltas]
-        return [*deltas, *self._chain.bases]
+        return [*deltas, *sorted(self._chain.bases, key=lambda base: -base.age)]
 
     def find(self, requested: RequestedKeys) -> FoundRows:
         """Rows of all requested keys that exist. Raises ``FileMissing``, ``FileCorrupt``."""

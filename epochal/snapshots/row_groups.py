@@ -76,7 +76,8 @@ _row_groups: SizedCache[RowGroup] = SizedCache(_ROW_GROUP_BYTES)
 def can_hold(file: DeltaFile | BaseFile, groups: Groups) -> npt.NDArray[np.bool_]:
     """Mask of the key groups of which the file can have rows."""
     if isinstance(file, BaseFile):
-        return (groups >= file.first_group) & (groups <= file.last_group)
+        within = (groups >= file.first_group) & (groups <= file.last_group)
+        return within if file.step == 1 else within & ((groups - file.first_group) % file.step == 0)
     return np.equal(subtask_of(groups, file.parallelism), file.subtask)
 
 

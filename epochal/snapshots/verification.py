@@ -2,7 +2,7 @@
 
 A finding lists the snapshots that it affects: a damaged delta that is older than an intact base affects only snapshots
 before the base. A file can be repaired if it can be written again byte for byte, with the checksum in a manifest or the
-catalog: a base from the previous base and the deltas between, and a manifest that this process has cached.
+catalog: a run from the previous runs and the deltas between, and a manifest that this process has cached.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from epochal.contracts.identity import EpochKey, PackPlace
 from epochal.errors import EpochalError, FileMissing, ForeignFile, NewerFormat, SnapshotError, StoreUnavailable
 from epochal.faults import declare
 from epochal.snapshots import layout
-from epochal.snapshots.base_files import damaged_groups, encoded_base
+from epochal.snapshots.base_files import damaged_groups, encoded_base, without_operations
 from epochal.snapshots.chain import Chain, Link
+from epochal.snapshots.compaction import TableChanges, run_rows
 from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
-from epochal.snapshots.merging import merged
+from epochal.snapshots.merge_policy import Merge
+from epochal.snapshots.merging import runs_for
 from epochal.snapshots.renaming import written_by
 from epochal.snapshots.store import SnapshotStore, StoredFile, remembered
 
@@ -250,8 +252,8 @@ class Verification:
             return bytes(offset)
 
     def _base_again(self, need: _Need) -> bytes | None:
-        """The base encoded again from the previous base and the deltas between. ``None`` when the snapshot at which it
-        was written cannot be read."""
+        """The run encoded again from the previous runs that it replaced and the deltas between. ``None`` when the
+        snapshot at which it was written cannot be read."""
         if need.base is None:
             return None
         place = layout.place_of(need.path)
@@ -263,15 +265,17 @@ class Verification:
         table = next((table for table in manifest.tables if table.id == need.base.table), None)
         if table is None:
             return None
+        groups = need.base.groups
+        inputs = tuple(run for run in runs_for(chain.bases, groups) if run.age >= need.base.age)
         try:
-            rows = merged(self._store, table, chain, need.base.first_group, need.base.last_group)
+            changes = TableChanges(self._store, table, chain).of_groups(groups)
+            rows = run_rows(self._store, table, chain, Merge(groups, inputs, need.base.age), changes)
         except StoreUnavailable:
             raise
         except EpochalError:
             return None
-        first, last = need.base.first_group, need.base.last_group
         says = EpochKey(written_by(manifest), written_at.epoch)
-        return bytes(encoded_base(table, says, first, last, rows).data)
+        return bytes(encoded_base(table, says, groups, without_operations(rows)).data)
 
     def _at(self, key: EpochKey) -> Manifest | None:
         return next((manifest for manifest in self._manifests.values() if manifest and manifest.key == key), None)

@@ -194,7 +194,7 @@ class HarnessEngine:
 
     def state(self, table: StateTable, chain: Chain) -> pa.Table:
         """The rows of a state table at the end of ``chain``."""
-        rows = merged(self.store, table, chain, 0, self.current.configuration.max_parallelism - 1)
+        rows = merged(self.store, table, chain, range(self.current.configuration.max_parallelism))
         return rows.drop_columns(["_kg"])
 
     def advance_watermarks(self, watermark: datetime) -> None:

@@ -258,11 +258,11 @@ class World:
                     deltas.append(written)
         self._append(deltas, named)
 
-    def compact(self) -> None:
+    def compact(self, sizes: CellSizes = SMALL_CELLS) -> None:
         """Compact (E7): write bases at the head and drop all earlier links."""
         for table in self.tables:
             chain = self.chains[table.id]
-            bases = compact(self.harness.store, table, chain, GROUPS)
+            bases = compact(self.harness.store, table, chain, GROUPS, self.parallelism, sizes)
             self.chains[table.id] = Chain(chain.at, bases, (), chain.clock)
 
     def fork(self, branch: str) -> World:

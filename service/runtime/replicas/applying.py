@@ -122,7 +122,8 @@ class _Writer:
         self._expiry = None if times is None else ExpiryIndex(replica, transaction, times)
 
     def bases(self, bases: Iterable[BaseFile]) -> None:
-        for base in bases:
+        """Write the runs of bases, the newest last."""
+        for base in sorted(bases, key=lambda base: base.age):
             self._write(self._encoder.rows(read_base(self._store, self._table, base)))
 
     def deltas(self, deltas: Iterable[DeltaFile]) -> None:

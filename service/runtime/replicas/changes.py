@@ -87,13 +87,14 @@ class RowEncoder:
 
     def delta(self, store: SnapshotStore, delta: DeltaFile) -> EncodedRows:
         """Read and encode the changes of one delta. Raises ``FileMissing``, ``FileCorrupt``."""
-        rows = read_delta(store, self._table, delta)
+        return self.rows(read_delta(store, self._table, delta))
+
+    def rows(self, rows: pa.Table) -> EncodedRows:
+        """Encode rows of a delta or of a run."""
+        if "_op" not in rows.column_names:
+            return EncodedRows(*self._encode(rows), None)
         deleted = pc.equal(rows.column("_op"), DELETE).to_numpy()
         return EncodedRows(*self._encode(rows), deleted if deleted.any() else None)
-
-    def rows(self, rows: Any) -> EncodedRows:
-        """Encode rows of a base."""
-        return EncodedRows(*self._encode(rows), None)
 
     def _encode(self, rows: Any) -> tuple[pa.BinaryArray, pa.BinaryArray]:
         return self._keys.encode_array(rows), self._values.encode_array(rows)
