@@ -64,8 +64,10 @@ class Step:
     bases: Mapping[str, Bases] = field(default_factory=dict)
 
     def of_group(self, table: str, group: int) -> Iterator[tuple[list[bytes], list[bytes | None]]]:
-        """Keys, ascending, and values of one key group, the newest last; a value is ``None`` if the key is deleted. Call
-        it for key groups in the order of :func:`by_cell`: the runs of one cell are in memory at a time."""
+        """Keys, ascending, and values of one key group, the newest last; a value is ``None`` if the key is deleted.
+
+        Call it for key groups in the order of :func:`by_cell`: the runs of one cell are in memory at a time.
+        """
         for changes in self.bases[table].of_group(group) if table in self.bases else self.changes.get(table, ()):
             first, end = np.searchsorted(changes.groups, [group, group + 1]).tolist()
             if first < end:

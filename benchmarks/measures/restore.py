@@ -16,14 +16,14 @@ from benchmarks.result import Result, at_least, number
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.state import StateTaskScope
 from epochal.snapshots.chain import Chain
-from epochal.snapshots.compaction import KeyGroupRange, write_base
+from epochal.snapshots.compaction import write_base
 from epochal.snapshots.manifest import BaseFile
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.access import TableAccess
 from epochal.state.keygroups import key_groups
 from epochal.state.table import Column, StateKind, StateTable
 
-KEYS, RANGES, GROUPS, SUBTASKS = 10_000_000, 16, 128, 2
+KEYS, CELLS, GROUPS, SUBTASKS = 10_000_000, 16, 128, 2
 HEAD = EpochKey("main", 1)
 COUNTS = StateTable(
     id="counts",
@@ -68,12 +68,12 @@ def _bases(store: SnapshotStore) -> Iterator[BaseFile]:
     groups = key_groups(pa.table({"key": keys}), pa.schema([pa.field("key", pa.int64())]), GROUPS)
     order = np.argsort(groups, kind="stable")  # keys are already ascending within a group
     keys, groups = keys[order], groups[order]
-    for index in range(RANGES):
-        part = KeyGroupRange(index * GROUPS // RANGES, (index + 1) * GROUPS // RANGES - 1)
-        first, end = np.searchsorted(groups, [part.first, part.last + 1])
-        mine = keys[first:end]
-        rows = pa.table({"_kg": groups[first:end].astype(np.int32), "key": mine, "rows": mine % 100, "total": mine * 3})
-        yield write_base(store, COUNTS, HEAD, part, rows)
+    for index in range(CELLS):
+        cell = range(index, GROUPS, CELLS)
+        in_cell = groups % CELLS == index
+        mine = keys[in_cell]
+        rows = pa.table({"_kg": groups[in_cell].astype(np.int32), "key": mine, "rows": mine % 100, "total": mine * 3})
+        yield write_base(store, COUNTS, HEAD, cell, rows)
 
 
 def _ready(_: int) -> None:

@@ -21,7 +21,7 @@ from epochal.errors import EpochalError
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.compaction import CompactionJobs, MergeJob, discard, jobs_of, merge_runs
 from epochal.snapshots.manifest import BaseFile
-from epochal.snapshots.merge_policy import CompactionPolicy, bytes_of_deltas
+from epochal.snapshots.merge_policy import CELL_SIZES, CellSizes, CompactionPolicy, bytes_of_deltas
 from epochal.snapshots.store import SnapshotStore
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ class Compaction:
     on_spark: Callable[[Configuration], Merging] | None = None
     beside: Merging | None = None
     clock: Callable[[], float] = time.monotonic
+    sizes: CellSizes = CELL_SIZES
     meter: Meter = field(default_factory=Meter)
     _not_before: float = field(default=0.0, init=False)
     _pause: float = field(default=FIRST_PAUSE_SECONDS, init=False)
@@ -71,7 +72,7 @@ class Compaction:
         if not tables or any(chains[table.id].at != manifest.key for table in tables):
             return
         parallelism, max_parallelism = manifest.parallelism, manifest.max_parallelism
-        plans = [jobs_of(table, chains[table.id], parallelism, max_parallelism) for table in tables]
+        plans = [jobs_of(table, chains[table.id], parallelism, max_parallelism, self.sizes) for table in tables]
         self._begin(lambda: self._write(epoch, [chains[table.id] for table in tables], plans))
 
     def finish(self) -> None:

@@ -19,7 +19,7 @@ from epochal.snapshots.base_files import columns_of, encoded_base, without_opera
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import read_delta, rows_of_groups
 from epochal.snapshots.manifest import BaseFile
-from epochal.snapshots.merge_policy import CELL_SIZES, CellSizes, Merge, MergePlanner, renamed
+from epochal.snapshots.merge_policy import CELL_SIZES, CellSizes, Merge, MergePlanner
 from epochal.snapshots.merging import after_changes, changes_within, folded, puts_of, rows_by_age
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
@@ -58,7 +58,12 @@ def jobs_of(
     expires = table.horizon(chain.clock) is not None
     planner = MergePlanner(chain, columns_of(table), expires, parallelism, max_parallelism, sizes)
     plan = planner.plan()
-    return CompactionJobs(renamed(plan.kept, chain), tuple(MergeJob(table, chain, merge) for merge in plan.merges))
+    kept = tuple(_named_again(table, chain, run) for run in plan.kept)
+    return CompactionJobs(kept, tuple(MergeJob(table, chain, merge) for merge in plan.merges))
+
+
+def _named_again(table: StateTable, chain: Chain, run: BaseFile) -> BaseFile:
+    return run.model_copy(update={"at": chain.at, "clock": chain.clock if table.expires else None})
 
 
 def merge_runs(store: SnapshotStore, jobs: Iterable[MergeJob]) -> Iterator[BaseFile]:
@@ -81,12 +86,12 @@ def _merged(store: SnapshotStore, job: MergeJob, changes: pa.Table) -> Iterator[
     if not changes.num_rows and len(merge.inputs) == merge.pieces == 1:
         (only,) = merge.inputs
         if only.file.rows == rows.num_rows and only.columns == columns_of(job.table) and only.groups == merge.groups:
-            yield only.model_copy(update={"at": job.at})
+            yield _named_again(job.table, job.chain, only)
             return
     for groups in merge.outputs:
         part = rows_of_groups(rows, groups)
         if part.num_rows or not merge.age:
-            yield write_base(store, job.table, job.at, groups, part, merge.age)
+            yield _named_again(job.table, job.chain, write_base(store, job.table, job.at, groups, part, merge.age))
 
 
 def run_rows(store: SnapshotStore, table: StateTable, chain: Chain, merge: Merge, changes: pa.Table) -> pa.Table:

@@ -70,6 +70,10 @@ class Bases:
     at: EpochKey
     files: tuple[BaseFile, ...]
 
+    @property
+    def clock(self) -> StateClock | None:
+        return self.files[0].clock if self.files else None
+
 
 class KeyWalk:
     """One key of one state table: a full key, or the operator's key of list or map state (then all its entries).
@@ -146,11 +150,11 @@ class KeyWalk:
             reference = manifest.parent
         if bases is None or reference is None or reference.key != bases.at:
             return self._rows(Chain(None, (), tuple(links[::-1]), clock))
-        return self._rows(Chain(bases.at, bases.files, tuple(links[::-1]), clock))
+        return self._rows(Chain(bases.at, bases.files, tuple(links[::-1]), clock if links else bases.clock))
 
     def rows_in(self, bases: Bases) -> list[KeyRow]:
         """The key's rows at the epoch of some bases."""
-        return self._rows(Chain(bases.at, bases.files, ()))
+        return self._rows(Chain(bases.at, bases.files, (), bases.clock))
 
     def _rows(self, chain: Chain) -> list[KeyRow]:
         rows = TableSearch(self._store, self._declared, chain).find(self._requested).rows

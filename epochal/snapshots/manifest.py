@@ -21,6 +21,7 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, PackPlace, StorePath
 from epochal.contracts.source import Slice
 from epochal.snapshots.layout import FORMAT, check_format_of
+from epochal.state.expiry import StateClock
 from epochal.state.table import Column, StateTable
 
 PLACEMENT: Final = "placement"
@@ -76,12 +77,14 @@ class BaseFile(_Model):
 
     All runs of a table together have its rows at ``at``. Where several have a key, the one with the greatest ``age``
     decides; the oldest run of a key group has age 0. ``deletes``: the file has the column ``_op``, with deleted keys.
+    ``clock``: of ``at``, by which rows of the run have expired; ``None`` if none has.
     ``index``: the part that a reader of some key groups reads first; ``None``: the file is read whole. ``columns``:
     :func:`columns_of` the table that wrote the file.
     """
 
     table: str
     at: EpochKey
+    clock: StateClock | None = None
     first_group: int
     last_group: int
     step: int = Field(default=1, ge=1)

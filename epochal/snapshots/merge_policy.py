@@ -249,8 +249,3 @@ class MergePlanner:
             groups = np.bincount(owners, minlength=parallelism)
             changed += (of_subtasks / np.maximum(groups, 1))[owners]
         return changed
-
-
-def renamed(runs: Iterable[BaseFile], chain: Chain) -> tuple[BaseFile, ...]:
-    """Runs that the next bases, at ``chain.at``, name again."""
-    return tuple(run.model_copy(update={"at": chain.at}) for run in runs)

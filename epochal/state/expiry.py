@@ -2,8 +2,8 @@
 
 A row is expired in a snapshot whose clock has reached the row's time plus a fixed duration. The content of a snapshot
 is therefore independent of the time and the process of the read: readers use the clock recorded in the snapshot's
-manifest. Caches and new bases omit rows that are expired at their snapshot. Clocks never decrease along a lineage, so
-no later snapshot needs these rows.
+manifest. Caches, and runs below which no older one lies, omit rows that are expired at their snapshot. Clocks never
+decrease along a lineage, so no later snapshot needs these rows.
 """
 
 from __future__ import annotations

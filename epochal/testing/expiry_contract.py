@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from epochal.contracts.conditions import BEGINNING, END
+from epochal.snapshots.merge_policy import CELL_SIZES
 from epochal.state.access import TableAccess
 from epochal.state.key_codec import KeyCodec
 from epochal.testing.state_world import (
@@ -161,7 +162,7 @@ class ExpiryContract:
         timed.run(windows=windows(*((number, number) for number in range(30))), visits=visits(1, b"a", touched=5))
         timed.advance(event=20, processing=6)
         timed.run()
-        timed.compact()
+        timed.compact(CELL_SIZES)
         written = sum(base.file.rows for base in timed.chains[WINDOWS.id].bases)
         assert written == len(timed.visible(WINDOWS)) == 19
         for forget in (timed.harness.new_worker, timed.harness.new_machine):
@@ -170,7 +171,7 @@ class ExpiryContract:
         timed.advance(event=30)
         timed.run()
         timed.check()
-        timed.compact()
+        timed.compact(CELL_SIZES)
         assert sum(base.file.rows for base in timed.chains[WINDOWS.id].bases) == 9
 
 

@@ -21,6 +21,7 @@ from epochal.snapshots.compaction import compact
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.lineage import EMPTY
 from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.merge_policy import CellSizes
 from epochal.snapshots.packs import Pack, carried_by
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.access import TableAccess
@@ -30,6 +31,8 @@ from epochal.state.keygroups import subtask_of
 from epochal.state.table import GROUP, Column, StateKind, StateScope, StateTable
 
 OWNER, GROUPS = "counts", 16
+SMALL_CELLS = CellSizes(whole=0, most=4 << 10, least=1, merged=1)
+"""Sizes with which a few rows make several cells, each with several runs."""
 COUNTS = StateTable(
     id="counts",
     operator=OWNER,

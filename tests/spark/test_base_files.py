@@ -32,10 +32,10 @@ from epochal.snapshots.base_files import (
     read_groups,
 )
 from epochal.snapshots.chain import Chain, Link
-from epochal.snapshots.compaction import KeyGroupRange, write_base
+from epochal.snapshots.compaction import write_base
 from epochal.snapshots.delta import ROW_GROUP, read_delta, rows_of_groups, sort_changes, write_delta
 from epochal.snapshots.manifest import BaseFile
-from epochal.snapshots.merging import base_rows
+from epochal.snapshots.merging import merged
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.access import TableAccess
 from epochal.state.keygroups import key_groups
@@ -72,7 +72,7 @@ def state(rows: int = ROWS, groups: int = GROUPS) -> pa.Table:
 def bases(store: SnapshotStore, rows: pa.Table) -> tuple[BaseFile, ...]:
     width = GROUPS // RANGES
     return tuple(
-        write_base(store, TOTALS, AT, KeyGroupRange(first, first + width - 1), _between(rows, first, first + width - 1))
+        write_base(store, TOTALS, AT, range(first, first + width), _between(rows, first, first + width - 1))
         for first in range(0, GROUPS, width)
     )
 
@@ -182,7 +182,7 @@ def test_subtasks_with_other_ranges_read_the_state_once(counted: SnapshotStore, 
     rows = state()
     chain = Chain(AT, bases(counted, rows), ())
     bounds = [index * GROUPS // ranges for index in range(ranges + 1)]
-    parts = [base_rows(counted, TOTALS, chain, bounds[at], bounds[at + 1] - 1) for at in range(ranges)]
+    parts = [merged(counted, TOTALS, chain, range(bounds[at], bounds[at + 1])) for at in range(ranges)]
     assert pa.concat_tables(parts).equals(rows)
     size = sum(base.file.bytes for base in chain.bases)
     assert sum(ranged_files.bytes_read().values()) <= 1.05 * size
@@ -231,9 +231,9 @@ def test_range_of_a_delta_is_decoded_and_the_whole_file_verified(tmp_path: Path)
     delta = write_delta(store, sort_changes(TOTALS, changes), AT, 0, 1)
     every = read_delta(store, TOTALS, delta)
     for first, last in ((0, 31), (32, 63), (100, 127), (0, 127)):
-        some = read_delta(store, TOTALS, delta, (first, last))
-        assert rows_of_groups(some, first, last).equals(rows_of_groups(every, first, last))
-        assert some.num_rows <= rows_of_groups(every, first, last).num_rows + 2 * ROW_GROUP
+        some, groups = read_delta(store, TOTALS, delta, (first, last)), range(first, last + 1)
+        assert rows_of_groups(some, groups).equals(rows_of_groups(every, groups))
+        assert some.num_rows <= rows_of_groups(every, groups).num_rows + 2 * ROW_GROUP
     assert read_delta(store, TOTALS, delta, (GROUPS, GROUPS)).equals(every.slice(0, 0))
     file = tmp_path / delta.file.path
     content = bytearray(file.read_bytes())
@@ -277,7 +277,7 @@ def test_spark_and_duckdb_read_bases(spark: SparkSession, tmp_path: Path) -> Non
 def test_key_groups_without_rows_have_no_row_group_and_large_ones_several(tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path))
     rows = state(40_000, groups=2)
-    base = write_base(store, TOTALS, AT, KeyGroupRange(0, 7), rows)
+    base = write_base(store, TOTALS, AT, range(8), rows)
     assert pq.read_metadata(store.location(base.file.path)).num_row_groups == 4
     for groups in ([0], [1], [0, 1], [1, 5], [5], [9]):
         found = read_groups(store, TOTALS, base, np.array(groups, np.int32))
@@ -291,7 +291,7 @@ def test_a_base_of_small_key_groups_is_read_completely(
     monkeypatch.setattr(base_files, "LEAST_CHUNK_BYTES", 4 << 10)
     rows = _between(state(count), 0, 31)
     store = SnapshotStore(str(tmp_path))
-    base = write_base(store, TOTALS, AT, KeyGroupRange(0, 31), rows)
+    base = write_base(store, TOTALS, AT, range(32), rows)
     assert (base.index is None) == (count < 60_000)
     assert read_base(store, TOTALS, base).equals(rows)
     for subtask in range(3):
@@ -360,18 +360,18 @@ def test_key_column_is_nullable_only_if_a_key_is_null(tmp_path: Path) -> None:
     rows = _between(state(), 0, 31)
     keys = pa.array([None, *rows["key"].to_pylist()[1:]], pa.int64())
     with_null = rows.set_column(1, TOTALS.key_schema.field("key"), keys)
-    written = [write_base(store, TOTALS, AT, KeyGroupRange(0, 31), each) for each in (rows, with_null)]
+    written = [write_base(store, TOTALS, AT, range(32), each) for each in (rows, with_null)]
     required = [pq.read_schema(store.location(base.file.path)).field("key").nullable for base in written]
     assert required == [False, True]
     groups = np.array([0, 7], np.int32)
     for base, expected in zip(written, (rows, with_null), strict=True):
         mine = expected.filter(pa.array(np.isin(rows["_kg"].to_numpy(), groups)))
         assert read_groups(store, TOTALS, base, groups).equals(mine)
-        assert base_rows(store, TOTALS, Chain(AT, (base,), ()), 0, 31).equals(expected)
+        assert merged(store, TOTALS, Chain(AT, (base,), ()), range(32)).equals(expected)
 
 
 def test_equal_rows_are_encoded_as_equal_bytes() -> None:
     rows = _between(state(), 0, 31)
     scattered = pa.concat_tables([rows.slice(0, 700), rows.slice(700)]).take(pa.array(np.arange(rows.num_rows)))
-    one, other = (encoded_base(TOTALS, AT, 0, 31, each) for each in (rows, scattered))
+    one, other = (encoded_base(TOTALS, AT, range(32), each) for each in (rows, scattered))
     assert (bytes(one.data), one.index) == (bytes(other.data), other.index)

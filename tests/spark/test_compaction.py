@@ -21,8 +21,8 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.configuration import Configuration
 from epochal.contracts.identity import EpochKey
 from epochal.engine.compaction import FIRST_PAUSE_SECONDS, Compaction
-from epochal.engine.compaction_job import SparkRangeWriter
-from epochal.engine.compaction_process import ProcessRangeWriter
+from epochal.engine.compaction_job import SparkMerging
+from epochal.engine.compaction_process import MergingProcess
 from epochal.engine.position import PendingBases, Position
 from epochal.engine.session import limited
 from epochal.errors import EpochTimeout, SnapshotError, StorageFull
@@ -30,14 +30,15 @@ from epochal.faults import FaultPoint, injected
 from epochal.service.runtime.launchers.processes import LocalProcess
 from epochal.snapshots import compaction as compaction_module
 from epochal.snapshots.chain import Chain, Link
-from epochal.snapshots.compaction import CompactionPolicy, compact, jobs_of, ranges_of
+from epochal.snapshots.compaction import MergeJob, compact, jobs_of
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.lineage import EMPTY
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.snapshots.merge_policy import CompactionPolicy
 from epochal.snapshots.merging import merged
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import Column, StateTable
-from epochal.testing.state_world import COUNTS, GROUPS, Change, changes_of, counted, uncounted
+from epochal.testing.state_world import COUNTS, GROUPS, SMALL_CELLS, Change, changes_of, counted, uncounted
 from tests.kit.manifests import plain_manifest
 from tests.kit.programs import current_program
 from tests.kit.waiting import eventually
@@ -65,6 +66,7 @@ class Line:
             key.epoch,
             application="test",
             parent=self.position.head,
+            parallelism=4,
             max_parallelism=GROUPS,
             tables=(COUNTS,),
             deltas=(write_delta(self.store, rows, key, 0, 1),) if changes else (),
@@ -78,7 +80,7 @@ class Line:
         return manifest
 
     def rows(self) -> list[Change]:
-        return merged(self.store, COUNTS, self.chain, 0, GROUPS - 1).drop_columns(["_kg"]).to_pylist()
+        return merged(self.store, COUNTS, self.chain, range(GROUPS)).drop_columns(["_kg"]).to_pylist()
 
 
 @pytest.fixture
@@ -86,37 +88,37 @@ def line(tmp_path: Path) -> Line:
     return Line(SnapshotStore(str(tmp_path / "store")))
 
 
-def chain_of(base_bytes: int, delta_bytes: list[int]) -> dict[str, Chain]:
+def compacted(line: Line) -> tuple[BaseFile, ...]:
+    return compact(line.store, COUNTS, line.chain, GROUPS, 4, SMALL_CELLS)
+
+
+def jobs(line: Line) -> tuple[MergeJob, ...]:
+    return jobs_of(COUNTS, line.chain, 4, GROUPS, SMALL_CELLS).jobs
+
+
+def chain_of(delta_bytes: list[int]) -> dict[str, Chain]:
     def file(number: int, size: int) -> FileReference:
         return FileReference(path=str(number), sha256="0", bytes=size, rows=size)
 
-    at = EpochKey("main", 0)
-    base = BaseFile(table="t", at=at, first_group=0, last_group=15, file=file(0, base_bytes))
     links = tuple(
         Link(EpochKey("main", n + 1), (DeltaFile(table="t", subtask=0, parallelism=1, file=file(n + 1, size)),))
         for n, size in enumerate(delta_bytes)
     )
-    return {"t": Chain(at, (base,), links)}
+    return {"t": Chain(None, (), links)}
 
 
 @pytest.mark.parametrize(
-    ("base", "deltas", "due"),
+    ("deltas", "due"),
     [
-        (1000, [300, 300], True),  # by size
-        (1000, [200, 200], False),
-        (100, [40, 40], False),  # by size, but below the minimum
-        (1000, [600], False),  # a single delta
-        (1000, [10] * 9, False),
-        (1000, [10] * 10, True),  # by length
-        (100_000, [10] * 10, False),  # by length, but large state with few changes
-        (100_000, [10] * 99, False),
-        (100_000, [10] * 100, True),
-        (0, [1] * 10, True),
+        ([50, 50], True),  # by size
+        ([40, 40], False),
+        ([600], False),  # a single delta
+        ([1] * 9, False),
+        ([1] * 10, True),  # by length
     ],
 )
-def test_compaction_is_due_by_size_or_length(base: int, deltas: list[int], due: bool) -> None:
-    policy = CompactionPolicy(epochs=10, share=0.5, least_bytes=100)
-    assert policy.is_due(chain_of(base, deltas)) is due
+def test_compaction_is_due_by_size_or_length(deltas: list[int], due: bool) -> None:
+    assert CompactionPolicy(epochs=10, bytes=100).is_due(chain_of(deltas)) is due
 
 
 def test_compaction_without_state_is_never_due() -> None:
@@ -124,26 +126,20 @@ def test_compaction_without_state_is_never_due() -> None:
     assert not CompactionPolicy(epochs=2).is_due({"t": EMPTY})
 
 
-def test_ranges_cover_all_key_groups_once_and_grow_by_doubling() -> None:
-    for size in (0, 10, 5 << 20, 100 << 20):
-        chain = chain_of(size, [])["t"]
-        ranges = ranges_of(chain, 128)
-        assert [group for part in ranges for group in range(part.first, part.last + 1)] == list(range(128))
-        assert len(ranges) in (4, 8, 16, 32, 64, 128)
-    assert len(ranges_of(chain_of(100 << 20, [])["t"], 128)) == 128
-    assert len(ranges_of(chain_of(0, [])["t"], 3)) == 3
-
-
-def test_unchanged_range_keeps_its_file(line: Line) -> None:
+def test_only_changed_cells_have_new_runs(line: Line) -> None:
     line.epoch(counted(*range(200)))
-    first = compact(line.store, COUNTS, line.chain, GROUPS)
+    first = compacted(line)
+    assert sorted(group for base in first for group in base.groups) == list(range(GROUPS))
     line.bases.offer(first)
     line.epoch([])
     line.epoch(counted(1, count=9))
-    second = compact(line.store, COUNTS, line.chain, GROUPS)
-    assert len(first) == len(second) == 4
+    second = compacted(line)
     assert {base.at.epoch for base in second} == {3}
-    assert len({base.file.path for base in first} & {base.file.path for base in second}) == 3
+    (new,) = {
+        base.file.path: base for base in second if base.file.path not in {each.file.path for each in first}
+    }.values()
+    assert (new.age, new.file.rows, new.deletes) == (1, 1, False)
+    assert {base.file.path for base in first} < {base.file.path for base in second}
     expected = line.rows()
     line.bases.offer(second)
     line.epoch([])
@@ -151,12 +147,26 @@ def test_unchanged_range_keeps_its_file(line: Line) -> None:
     assert line.rows() == expected
 
 
-def test_range_is_rewritten_after_a_change_of_columns(line: Line) -> None:
+def test_small_table_has_one_run(line: Line) -> None:
+    for number in range(1, 5):
+        line.epoch(counted(*range(50 * number), count=number))
+        (base,) = compact(line.store, COUNTS, line.chain, GROUPS, 4)
+        assert (base.groups, base.age, base.file.rows) == (range(GROUPS), 0, 50 * number)
+        line.bases.offer((base,))
+    line.epoch([])
+    (again,) = compact(line.store, COUNTS, line.chain, GROUPS, 4)
+    assert again.file == base.file and again.at.epoch == 5  # nothing has changed
+
+
+def test_every_run_is_rewritten_after_a_change_of_columns(line: Line) -> None:
     line.epoch(counted(*range(200)))
-    first = compact(line.store, COUNTS, line.chain, GROUPS)
+    first = compacted(line)
     evolved = StateTable(**{**COUNTS.model_dump(), "value": (*COUNTS.value, Column(name="more", type="int"))})
-    again = compact(line.store, evolved, Chain(EpochKey("main", 1), first, ()), GROUPS)
+    chain = Chain(EpochKey("main", 1), first, ())
+    again = compact(line.store, evolved, chain, GROUPS, 4, SMALL_CELLS)
     assert not {base.file.path for base in first} & {base.file.path for base in again}
+    rows = merged(line.store, evolved, Chain(EpochKey("main", 1), again, ()), range(GROUPS))
+    assert rows.equals(merged(line.store, evolved, chain, range(GROUPS)))
 
 
 @pytest.mark.parametrize("folded_rows", [0, 1 << 20])
@@ -166,7 +176,7 @@ def test_bases_have_the_rows_of_the_chain(line: Line, monkeypatch: pytest.Monkey
         line.epoch(counted(*range(0, 100, number), count=number) + uncounted(101, 200 + number))
         line.epoch(uncounted(*range(0, 20, number)))
         expected = line.rows()
-        line.bases.offer(compact(line.store, COUNTS, line.chain, GROUPS))
+        line.bases.offer(compacted(line))
         line.epoch([])
         assert line.rows() == expected
 
@@ -229,7 +239,7 @@ def test_finish_deletes_only_bases_that_no_manifest_names(line: Line) -> None:
     line.epoch(counted(1))
     named = set(line.store.list("main/bases"))
     compaction.consider(4)
-    assert len(line.bases.take()) == 4 and len(line.store.list("main/bases")) == 5  # three are existing files
+    assert len(line.bases.take()) == 1 and len(line.store.list("main/bases")) == 2
     compaction.finish()
     assert set(line.store.list("main/bases")) == named
 
@@ -237,7 +247,7 @@ def test_finish_deletes_only_bases_that_no_manifest_names(line: Line) -> None:
 def test_compaction_is_retried_later_after_a_full_store(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     moment = 0.0
     current = current_program(AFTER_TWO)
-    compaction = Compaction(line.store, line.position, line.bases, current, clock=lambda: moment)
+    compaction = Compaction(line.store, line.position, line.bases, current, clock=lambda: moment, sizes=SMALL_CELLS)
     line.epoch(counted(*range(50)))
     line.epoch(counted(*range(50)))
     before, real, writes = line.store.list(""), SnapshotStore.write, 0
@@ -277,17 +287,17 @@ def test_application_without_state_requests_checkpoints(line: Line) -> None:
 def test_spark_writes_the_same_bases_as_the_driver(line: Line, spark: SparkSession) -> None:
     line.epoch(counted(*range(200)))
     line.epoch(uncounted(*range(50)))
-    in_driver = compact(line.store, COUNTS, line.chain, GROUPS)
-    remote = list(SparkRangeWriter(spark, line.store, 2)(jobs_of(COUNTS, line.chain, GROUPS)))
+    in_driver = compacted(line)
+    remote = list(SparkMerging(spark, line.store, 2)(jobs(line)))
     assert [base.file.sha256 for base in remote] == [base.file.sha256 for base in in_driver]
-    assert [base.first_group for base in remote] == [0, 4, 8, 12]
+    assert [base.first_group for base in remote] == [0, 1, 2, 3]
 
 
 def test_compaction_process_writes_the_same_bases_as_the_driver(line: Line) -> None:
     line.epoch(counted(*range(200)))
     line.epoch(uncounted(*range(50)))
-    in_driver = compact(line.store, COUNTS, line.chain, GROUPS)
-    remote = list(ProcessRangeWriter(line.store)(jobs_of(COUNTS, line.chain, GROUPS)))
+    in_driver = compacted(line)
+    remote = list(MergingProcess(line.store)(jobs(line)))
     assert [base.file.sha256 for base in remote] == [base.file.sha256 for base in in_driver]
 
 
@@ -296,7 +306,7 @@ def test_compaction_process_reports_missing_files(line: Line) -> None:
     [link] = line.chain.links
     line.store.delete(link.deltas[0].file.path)
     with pytest.raises(SnapshotError, match=r"^The compaction failed: .*is missing"):
-        list(ProcessRangeWriter(line.store)(jobs_of(COUNTS, line.chain, GROUPS)))
+        list(MergingProcess(line.store)(jobs(line)))
 
 
 def test_compaction_process_ends_with_a_killed_driver(line: Line, tmp_path: Path) -> None:
@@ -305,7 +315,7 @@ def test_compaction_process_ends_with_a_killed_driver(line: Line, tmp_path: Path
     held = HeldStore(line.store.url, str(begun), str(tmp_path / "proceed"))
     driver = subprocess.run(
         [sys.executable, "-c", KILLED_DRIVER.format(path=[str(Path(__file__).parents[2])])],
-        input=pickle.dumps((held, jobs_of(COUNTS, line.chain, GROUPS), begun)),
+        input=pickle.dumps((held, jobs(line), begun)),
         timeout=60,
         check=False,
     )
@@ -317,10 +327,10 @@ def test_compaction_process_ends_with_a_killed_driver(line: Line, tmp_path: Path
 KILLED_DRIVER = """
 import sys; sys.path[:0] = {path!r}
 import os, pickle, signal, threading
-from epochal.engine.compaction_process import ProcessRangeWriter
+from epochal.engine.compaction_process import MergingProcess
 from tests.kit.waiting import eventually
 store, jobs, begun = pickle.load(sys.stdin.buffer)
-threading.Thread(target=lambda: list(ProcessRangeWriter(store)(jobs)), daemon=True).start()
+threading.Thread(target=lambda: list(MergingProcess(store)(jobs)), daemon=True).start()
 eventually(lambda: begun.exists() and begun.read_text())
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -329,12 +339,12 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_larger_state_is_compacted_in_a_separate_process(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epochal.engine.compaction.BESIDE_BYTES", 1)
     compaction = Compaction(
-        line.store, line.position, line.bases, current_program(AFTER_TWO), beside=ProcessRangeWriter(line.store)
+        line.store, line.position, line.bases, current_program(AFTER_TWO), beside=MergingProcess(line.store)
     )
     line.epoch(counted(*range(50)))
     line.epoch(counted(*range(50)))
     compaction.consider(2)
-    assert len(line.bases.take()) == 4
+    assert len(line.bases.take()) == 1
 
 
 def test_large_state_is_compacted_by_a_spark_job(line: Line) -> None:
@@ -342,14 +352,14 @@ def test_large_state_is_compacted_by_a_spark_job(line: Line) -> None:
 
     def on_spark(jobs: object) -> Iterator[BaseFile]:
         requested.append(len(list(jobs)))  # type: ignore[call-overload]
-        yield from compact(line.store, COUNTS, line.chain, GROUPS)
+        yield from compacted(line)
 
     current = current_program(Configuration(compact_after_epochs=2, compact_on_spark_bytes=1))
     compaction = Compaction(line.store, line.position, line.bases, current, on_spark=lambda _: on_spark)
     line.epoch(counted(*range(50)))
     line.epoch(counted(*range(50)))
     compaction.consider(2)
-    assert requested == [4]
+    assert requested == [1]
     assert len(line.bases.take()) == 4
 
 
@@ -362,7 +372,7 @@ def test_cancelled_epoch_job_does_not_cancel_the_compaction(line: Line, spark: S
 
     def write() -> None:
         try:
-            written.extend(SparkRangeWriter(spark, held, 1)(jobs_of(COUNTS, line.chain, GROUPS)))
+            written.extend(SparkMerging(spark, held, 1)(jobs(line)))
         except Exception as error:  # noqa: BLE001 the test reports every exception
             failures.append(error)
 
@@ -375,7 +385,7 @@ def test_cancelled_epoch_job_does_not_cancel_the_compaction(line: Line, spark: S
     finally:
         proceed.touch()
         compacting.join(60)
-    assert (failures, [base.first_group for base in written]) == ([], [0, 4, 8, 12])
+    assert (failures, [base.first_group for base in written]) == ([], [0, 1, 2, 3])
 
 
 class HeldStore(SnapshotStore):

@@ -22,6 +22,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.state.expiry import Expiry, StateClock
 from epochal.state.keygroups import key_groups
 from epochal.state.table import Column, StateKind, StateTable
+from epochal.testing.state_world import SMALL_CELLS
 from tests.kit.manifests import plain_manifest
 
 GROUPS = 16
@@ -132,7 +133,9 @@ class Branch:
         """Write bases at the head; the next epoch names them."""
         chains = read_chains(self.store, self.head, [table.id for table in self.tables])
         self.bases = tuple(
-            base for table in self.tables for base in compact(self.store, table, chains[table.id], GROUPS)
+            base
+            for table in self.tables
+            for base in compact(self.store, table, chains[table.id], GROUPS, 2, SMALL_CELLS)
         )
 
     def _expire(self) -> None:

@@ -29,6 +29,7 @@ from epochal.testing.state_world import (
     COUNTS,
     GROUPS,
     SEEN,
+    SMALL_CELLS,
     TABLES,
     Change,
     changes_of,
@@ -78,7 +79,9 @@ class Line:
 
     def bases(self) -> tuple[BaseFile, ...]:
         chains = read_chains(self.store, self.references[-1], [table.id for table in TABLES])
-        return tuple(base for table in TABLES for base in compact(self.store, table, chains[table.id], GROUPS))
+        return tuple(
+            base for table in TABLES for base in compact(self.store, table, chains[table.id], GROUPS, 4, SMALL_CELLS)
+        )
 
 
 @pytest.fixture(params=["path", "memory"])
@@ -178,7 +181,7 @@ def test_files_with_and_without_nullable_key_columns_are_read_together(tmp_path:
     )
     assert not pq.read_schema(store.location(old.file.path)).field("word").nullable
     links = tuple(Link(EpochKey("main", epoch), (delta,)) for epoch, delta in ((1, old), (2, new)))
-    rows = merged(store, COUNTS, Chain(None, (), links), 0, GROUPS - 1)
+    rows = merged(store, COUNTS, Chain(None, (), links), range(GROUPS))
     counts = {(row["word"], row["day"]): row["count"] for row in rows.to_pylist()}
     assert counts == {key(number): 1 if number < 5 else 2 for number in range(20)}
     assert len(counts) == 20
@@ -225,18 +228,18 @@ def test_duckdb_reads_a_snapshots_files(tmp_path: Path) -> None:
     assert duckdb.connect().execute(query).fetchall() == [(200, 200, date(2013, 1, 1))]
 
 
-def test_bases_cover_their_ranges_and_are_sorted(tmp_path: Path) -> None:
+def test_bases_cover_their_key_groups_and_are_sorted(tmp_path: Path) -> None:
     line = Line(SnapshotStore(str(tmp_path)))
     line.add(counts=counted(*range(500)))
     line.add(counts=uncounted(*range(250)))
     bases = [base for base in line.bases() if base.table == "counts"]
-    assert [(base.first_group, base.last_group) for base in bases] == [(0, 3), (4, 7), (8, 11), (12, 15)]
+    assert [base.groups for base in bases] == [range(first, GROUPS, 4) for first in range(4)]
     assert sum(base.file.rows for base in bases) == 250
     for base in bases:
         rows = pq.read_table(line.store.location(base.file.path))
         groups = rows.column("_kg").to_numpy()
         assert rows.schema.names == ["_kg", "word", "day", "count", "last"]
-        assert base.first_group <= groups.min() and groups.max() <= base.last_group
+        assert set(groups.tolist()) <= set(base.groups)
         assert (np.diff(groups) >= 0).all()
     empty = [base for base in line.bases() if base.table == "counts.seen"]
-    assert [(base.first_group, base.last_group, base.file.rows) for base in empty] == [(12, 15, 0)]
+    assert [(base.groups, base.file.rows) for base in empty] == [(range(GROUPS), 0)]

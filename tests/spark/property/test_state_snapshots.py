@@ -148,7 +148,7 @@ class Lives(RuleBasedStateMachine):
     def files_hold_the_rows(self) -> None:
         for world in getattr(self, "worlds", []):
             for table in EVERY_TABLE:
-                rows = merged(self.harness.store, table, world.chains[table.id], 0, GROUPS - 1)
+                rows = merged(self.harness.store, table, world.chains[table.id], range(GROUPS))
                 assert _by_key(rows, table.key_schema.names) == world.visible(table)
                 groups = rows.column("_kg").to_pylist()
                 assert groups == sorted(groups)
