@@ -171,7 +171,7 @@ class MergePlanner:
         cells = self._cells()
         if cells is None or self._too_fine(cells):
             return TablePlan((), tuple(self._afresh()))
-        due = {cell.groups: self._wanted(cell) for cell in cells}
+        due = {cell.groups: self._depth_of(cell) for cell in cells}
         merges = [self._merge(cell, due[cell.groups]) for cell in self._within_budget(cells, due)]
         merged = {merge.groups: merge for merge in merges}
         kept: list[BaseFile] = []
@@ -207,7 +207,7 @@ class MergePlanner:
         for groups in divided(every, pieces_of(every, size, rows, self.parallelism, self.sizes)):
             yield Merge(groups, tuple(runs_for(self.chain.bases, groups)))
 
-    def _wanted(self, cell: Cell) -> int:
+    def _depth_of(self, cell: Cell) -> int:
         """Number of runs of a cell to merge with its deltas."""
         if any(run.columns != self.columns for run in cell.runs):
             return len(cell.runs)

@@ -22,6 +22,7 @@ from epochal.engine.retention import Retention
 from epochal.errors import EpochAborted
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
+from epochal.testing.state_world import SMALL_CELLS
 from epochal.wire.configuration import merged_configuration
 from tests.kit.programs import EmptyEpochs, program_of
 from tests.kit.waiting import eventually
@@ -55,7 +56,7 @@ def test_the_version_is_replaced_and_restored_if_its_first_epoch_fails(tmp_path:
     position, bases = Position(catalog.begin_attempt().branch, 1, None), PendingBases()
     queue = CommitQueue(catalog, current)
     coordinator = Coordinator(current, catalog, store, queue, position, bases, now=lambda: datetime.now(UTC))
-    queue.retain = retention = Retention(store, current, Compaction(store, position, bases, current))
+    queue.retain = retention = Retention(store, current, Compaction(store, position, bases, current, sizes=SMALL_CELLS))
 
     def assembled(order: VersionOrder) -> Program:
         return replace(before, orders=ordered(before.orders, order), runner=Recording("after", calls, fails))

@@ -27,6 +27,7 @@ from epochal.errors import EpochAborted
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.harness_engine import situation_of
+from epochal.testing.state_world import SMALL_CELLS
 from tests.kit.local_engine.engine import LocalPipeline, local_program
 from tests.kit.local_engine.tasks import FAULTLESS, LocalTasks
 
@@ -48,7 +49,7 @@ class LocalAttempt:
         position = Recovery(program, catalog, store, self._queue, time.sleep, lambda waiting: None).run()
         bases = PendingBases()
         self.coordinator = Coordinator(current, catalog, store, self._queue, position, bases, now=now)
-        self._compaction = Compaction(store, position, bases, current)
+        self._compaction = Compaction(store, position, bases, current, sizes=SMALL_CELLS)
         self._retention = self._queue.retain = Retention(store, current, self._compaction, self.coordinator.aborted)
 
     def epoch(self, most: int | None = None) -> Manifest | None:

@@ -37,6 +37,7 @@ from epochal.snapshots.lineage import history
 from epochal.state.watermarks import behind
 from epochal.testing.harness_engine import situation_of
 from epochal.testing.memory_catalog import MemoryCatalog
+from epochal.testing.state_world import SMALL_CELLS
 from tests.kit.simulation.pipeline import (
     ALARMS,
     DELAY,
@@ -164,7 +165,7 @@ def _epochs(world: World, plan: Plan, budget: int | None = None) -> bool:
     coordinator = Coordinator(
         current, _RetryingCatalog(catalog), world.store, commits, position, bases, now=lambda: world.clock - behind
     )
-    compaction = Compaction(world.store, position, bases, current)
+    compaction = Compaction(world.store, position, bases, current, sizes=SMALL_CELLS)
     commits.retain = Retention(world.store, current, compaction, coordinator.aborted)
     while budget is None or budget > 0:
         if plan.chance.random() < 0.5 or not commits.has_room:

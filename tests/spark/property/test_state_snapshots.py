@@ -17,10 +17,12 @@ from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
 from epochal.backends.runs import lists
 from epochal.snapshots import base_files
+from epochal.snapshots.merge_policy import CELL_SIZES, CellSizes
 from epochal.snapshots.merging import merged
 from epochal.testing.state_world import (
     COUNTS,
     GROUPS,
+    SMALL_CELLS,
     TABLES,
     VISITS,
     WINDOWS,
@@ -37,6 +39,7 @@ from epochal.testing.state_world import (
 )
 from tests.spark.contract.local_stores import LocalStoreHarness
 
+SIZES = (SMALL_CELLS, CELL_SIZES, CellSizes(whole=0, least=1 << 30, merged=0), CellSizes(whole=0, most=1, least=1))
 STEPS = st.sampled_from([0, 0, 1, 9])
 """Increments of a clock."""
 EVERY_TABLE = (*TABLES, WINDOWS, VISITS)
@@ -121,11 +124,11 @@ class Lives(RuleBasedStateMachine):
         world = data.draw(st.sampled_from(self.worlds))
         self.worlds.append(world.fork(f"fork-{len(self.worlds)}"))
 
-    @rule(data=st.data())
-    def compact(self, data: st.DataObject) -> None:
+    @rule(sizes=st.sampled_from(SIZES), data=st.data())
+    def compact(self, sizes: CellSizes, data: st.DataObject) -> None:
         world = data.draw(st.sampled_from(self.worlds))
         if world.chains[COUNTS.id].at is not None:
-            world.compact()
+            world.compact(sizes)
 
     @rule(parallelism=st.integers(1, 4), data=st.data())
     def rescale(self, parallelism: int, data: st.DataObject) -> None:

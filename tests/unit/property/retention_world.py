@@ -36,6 +36,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.lineage import history, read_chains
 from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.state.table import StateTable
+from epochal.testing.state_world import SMALL_CELLS
 from epochal.wire.configuration import ApplicationConfiguration
 from tests.kit.catalogs import new_sqlite_catalog
 from tests.kit.manifests import plain_manifest
@@ -179,7 +180,9 @@ class World:
             self._commit(catalog, record.key)
         position = Position.recovered(self.store, point.branch, point.next_epoch, point.head, [app.table])
         bases = PendingBases()
-        driver = Driver(catalog, position, bases, Compaction(self.store, position, bases, self.program))
+        driver = Driver(
+            catalog, position, bases, Compaction(self.store, position, bases, self.program, sizes=SMALL_CELLS)
+        )
         self._drivers[app.name] = driver
         return driver
 
