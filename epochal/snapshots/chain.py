@@ -14,6 +14,8 @@ from epochal.contracts.identity import EpochKey
 from epochal.snapshots.manifest import BaseFile, DeltaFile, Manifest
 from epochal.state.expiry import StateClock
 
+_KEPT_BASES: Final = 64
+"""Number of lists of runs that a process caches unpickled."""
 _KEPT: Final = 512
 """Number of unpickled links that a process caches."""
 _KEPT_BYTES: Final = 8 << 10
@@ -33,12 +35,21 @@ class Link:
         return pickle.dumps((self.key, self.deltas), pickle.HIGHEST_PROTOCOL)
 
 
+class RunList(tuple[BaseFile, ...]):
+    """The runs of one state table at its last bases."""
+
+    @cached_property
+    def pickled(self) -> bytes:
+        """Pickled form, for :func:`_kept_runs`."""
+        return pickle.dumps(tuple(self), pickle.HIGHEST_PROTOCOL)
+
+
 @dataclass(frozen=True)
 class Chain:
     """Bases, if any, then links, oldest first; the key of the last link is the snapshot.
 
-    A chain is sent to each task of each epoch, and differs from the previous epoch's by one link. Each link is
-    therefore pickled once, and processes cache unpickled links.
+    A chain is sent to each task of each epoch, and differs from the previous epoch's by one link. The bases and each
+    link are therefore pickled once, and processes cache them unpickled.
 
     A local store marked with the epoch of the bases or the key of a link can catch up from there. A store with another
     mark is ahead or not an ancestor, and is discarded. Without bases the table was empty before the first link.
@@ -52,12 +63,18 @@ class Chain:
     cached: CachedState | None = None
     """Cache entries of a state table that is not durable and has no files."""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.bases, RunList):
+            object.__setattr__(self, "bases", RunList(self.bases))
+
     @property
     def at(self) -> EpochKey | None:
         return self.links[-1].key if self.links else self.base_at
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _chain, (self.base_at, self.bases, [link.pickled for link in self.links], self.clock, self.cached)
+        assert isinstance(self.bases, RunList)
+        links = [link.pickled for link in self.links]
+        return _chain, (self.base_at, self.bases.pickled, links, self.clock, self.cached)
 
     def after(self, mark: EpochKey | None) -> tuple[Link, ...] | None:
         """Links missing in a store marked ``mark``; ``None`` if it must restore from the bases."""
@@ -71,12 +88,17 @@ class Chain:
 
 def _chain(
     base_at: EpochKey | None,
-    bases: tuple[BaseFile, ...],
+    runs: bytes,
     links: Sequence[bytes],
     clock: StateClock | None,
     cached: CachedState | None,
 ) -> Chain:
-    return Chain(base_at, bases, tuple(map(_link, links)), clock, cached)
+    return Chain(base_at, _kept_runs(runs), tuple(map(_link, links)), clock, cached)
+
+
+@lru_cache(_KEPT_BASES)
+def _kept_runs(pickled: bytes) -> RunList:
+    return RunList(pickle.loads(pickled))
 
 
 def _link(pickled: bytes) -> Link:

@@ -9,7 +9,7 @@ times that is logarithmic in the size of the state, and a reader opens a few run
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,6 +38,20 @@ class CompactionPolicy:
         return links >= 2 and (links >= self.epochs or bytes_of_deltas(chains.values()) >= self.bytes)
 
 
+def depth(sizes: Sequence[float]) -> int:
+    """Number of runs to merge with the deltas. ``sizes``: first of the deltas, then of the runs, newest first.
+
+    All are merged when the newer ones together have the size of the oldest.
+    """
+    if len(sizes) > 1 and sum(sizes[:-1]) >= sizes[-1]:
+        return len(sizes) - 1
+    together, count = sizes[0], 1
+    while count < len(sizes) and sizes[count] <= together:
+        together += sizes[count]
+        count += 1
+    return count - 1 if count >= FAN_IN else 0
+
+
 @dataclass(frozen=True)
 class CellSizes:
     """Sizes of cells, in bytes of files unless said otherwise.
@@ -45,7 +59,8 @@ class CellSizes:
     ``whole``: up to this size, a cell has one run. ``most``, ``most_rows``: when a cell is rewritten whole, it is
     divided into cells of at most this size. ``least``: the minimum size of cells of one subtask each; a smaller table
     is one cell, which all subtasks read. ``merged``, ``merged_share``: what a compaction merges beside the deltas, at
-    least and as a multiple of the deltas' size; further merges are left to later compactions.
+    least and as a multiple of the deltas' size; further merges are left to later compactions. ``depth``: which runs of
+    a larger cell are merged; any rule gives the same rows.
     """
 
     whole: int = 1 << 20
@@ -54,6 +69,7 @@ class CellSizes:
     least: int = 64 << 10
     merged: int = 64 << 20
     merged_share: int = 8
+    depth: Callable[[Sequence[float]], int] = depth
 
 
 CELL_SIZES = CellSizes()
@@ -119,20 +135,6 @@ def pieces_of(groups: range, bytes: int, rows: int, parallelism: int, sizes: Cel
     return pieces
 
 
-def depth(sizes: Sequence[float]) -> int:
-    """Number of runs to merge with the deltas. ``sizes``: first of the deltas, then of the runs, newest first.
-
-    All are merged when the newer ones together have the size of the oldest.
-    """
-    if len(sizes) > 1 and sum(sizes[:-1]) >= sizes[-1]:
-        return len(sizes) - 1
-    together, count = sizes[0], 1
-    while count < len(sizes) and sizes[count] <= together:
-        together += sizes[count]
-        count += 1
-    return count - 1 if count >= FAN_IN else 0
-
-
 @dataclass(frozen=True)
 class Cell:
     """The runs of some key groups, oldest first, and the size of the deltas that change them."""
@@ -150,8 +152,9 @@ class Cell:
         return max(run.file.rows for run in self.runs)
 
     @property
-    def depth(self) -> int:
-        return depth([self.changed, *(float(run.file.bytes) for run in reversed(self.runs))])
+    def sizes(self) -> list[float]:
+        """Of the deltas, then of the runs, newest first."""
+        return [self.changed, *(float(run.file.bytes) for run in reversed(self.runs))]
 
 
 @dataclass(frozen=True)
@@ -213,7 +216,7 @@ class MergePlanner:
             return len(cell.runs)
         if cell.bytes <= self.sizes.whole and (cell.changed or self.expires or len(cell.runs) > 1):
             return len(cell.runs)
-        return cell.depth if cell.changed else 0
+        return self.sizes.depth(cell.sizes) if cell.changed else 0
 
     def _within_budget(self, cells: Sequence[Cell], due: Mapping[range, int]) -> Iterator[Cell]:
         """Cells to merge now: those that must be merged or are small, then those with the most runs."""

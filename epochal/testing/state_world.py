@@ -31,8 +31,10 @@ from epochal.state.keygroups import subtask_of
 from epochal.state.table import GROUP, Column, StateKind, StateScope, StateTable
 
 OWNER, GROUPS = "counts", 16
-SMALL_CELLS = CellSizes(whole=0, most=4 << 10, least=1, merged=1)
-"""Sizes with which a few rows make several cells, each with several runs."""
+SMALL_CELLS = CellSizes(
+    whole=0, most=4 << 10, least=1, merged=1 << 40, depth=lambda sizes: int(sum(sizes)) % len(sizes)
+)
+"""Sizes with which a few rows make several cells, each with several runs; any number of the newest is merged."""
 COUNTS = StateTable(
     id="counts",
     operator=OWNER,

@@ -6,6 +6,7 @@ from tests.mutants import (
     authoring,
     bundles,
     clock,
+    compaction,
     engine,
     event_time,
     events,
@@ -31,6 +32,7 @@ from tests.mutants.mutant import Mutant as Mutant
 
 SUBJECTS = (
     clock,
+    compaction,
     engine,
     tasks,
     sinks,

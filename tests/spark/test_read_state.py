@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def branch(tmp_path: Path) -> Branch:
-    """Nine epochs of puts and deletes; bases after the fourth."""
+    """Nine epochs of puts and deletes; bases after the fourth, sixth and seventh."""
     chance = random.Random(7)
     branch = Branch(SnapshotStore(str(tmp_path / "a store")))
     for number in range(9):
@@ -35,7 +35,7 @@ def branch(tmp_path: Path) -> Branch:
         if number == 2:
             changes.append((VISITS, ("N1", "A"), {"late": 5}))
         branch.epoch(*changes)
-        if number == 3:
+        if number in (3, 5, 6):
             branch.compact()
     return branch
 

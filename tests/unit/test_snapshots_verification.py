@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.snapshots.verification import Finding, Report, Trouble, Verification
 from epochal.testing.state_world import COUNTS, GROUPS, changes_of, counted
 from tests.kit.manifests import plain_manifest
+from tests.unit.snapshot_tree import TOTALS, Branch
 
 
 class Line:
@@ -111,6 +113,27 @@ def test_a_missing_delta_affects_all_later_snapshots_without_a_base(line: Line) 
     finding = line.finding(quick=True)
     assert (finding.trouble, epochs(finding)) == (Trouble.MISSING, [8, 9])
     assert line.verify().intact == {"main": EpochKey("main", 7)}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_run_is_rebuilt_from_those_it_replaced(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    branch = Branch(SnapshotStore(str(tmp_path)))
+    for number in range(24):
+        keys = [(chance.choice(["JFK", "LA", None]), chance.randrange(40)) for _ in range(chance.randint(1, 12))]
+        rows = [{"count": number, "worst": None} if chance.random() < 0.7 else None for _ in keys]
+        branch.epoch(*((TOTALS, key, row) for key, row in dict(zip(keys, rows, strict=True)).items()))
+        if number % 4 == 2:
+            branch.compact()
+    named = [run for reference in branch.epochs for run in branch.store.read_manifest(reference).bases]
+    runs = {run.file.path: run for run in named if run.table == TOTALS.id}
+    assert {run.age for run in runs.values()} >= {0, 1, 2} and any(run.deletes for run in runs.values())
+    for path in runs:
+        whole = branch.store.read(path)
+        branch.store.write(path, whole[:-9])
+        report = Verification(branch.store, branch.epochs).run(repair=True)
+        assert [(finding.path, finding.repaired) for finding in report.findings] == [(path, True)]
+        assert branch.store.read(path) == whole
 
 
 @pytest.mark.parametrize("missing", [True, False])

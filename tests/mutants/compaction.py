@@ -1,0 +1,88 @@
+"""Wrong ways to merge and to read the runs of bases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.mutants.mutant import change, mutant
+
+LIVES = "tests/spark/property/test_state_snapshots.py"
+READER = "tests/unit/test_snapshots_expiry.py"
+COMPACTION = "tests/spark/test_compaction.py"
+POLICY = "tests/unit/property/test_merge_policy.py"
+
+
+@mutant("compaction: a merge omits deleted keys although an older run lies below", LIVES)
+def _deletes_lost() -> None:
+    from epochal.snapshots import compaction
+
+    def wrong(run_rows: Any) -> Any:
+        return lambda store, table, chain, merge, changes: run_rows(store, table, chain, replace(merge, age=0), changes)
+
+    change(compaction, "run_rows", wrong)
+
+
+@mutant("compaction: readers take the oldest run that has a key", READER)
+def _oldest_run_first() -> None:
+    from epochal.snapshots.reader import TableSearch
+
+    def wrong(self: Any) -> Any:
+        deltas = [delta for link in reversed(self._chain.links) for delta in link.deltas]
+        return [*deltas, *sorted(self._chain.bases, key=lambda base: base.age)]
+
+    change(TableSearch, "files", lambda _: property(wrong))
+
+
+@mutant("compaction: the heap restores runs oldest first", LIVES)
+def _heap_restores_in_reverse() -> None:
+    from epochal.backends.heap import _CatchUp
+
+    change(_CatchUp, "_bases", lambda bases: lambda self: bases(self)[::-1])
+
+
+@mutant("compaction: LMDB restores runs newest first", LIVES)
+def _lmdb_restores_in_reverse() -> None:
+    from epochal.backends.catch_up import Bases
+
+    def wrong(of_group: Any) -> Any:
+        return lambda self, group: iter([*of_group(self, group)][::-1])
+
+    change(Bases, "of_group", wrong)
+
+
+@mutant("compaction: runs of other columns are kept", COMPACTION)
+def _other_columns_kept() -> None:
+    from epochal.snapshots import compaction
+
+    change(compaction, "columns_of", lambda _: lambda table: "")
+
+
+@mutant("compaction: a history takes rows that had expired at the bases for live ones", READER)
+def _history_without_the_clock_of_bases() -> None:
+    from epochal.snapshots.key_walk import Bases
+
+    change(Bases, "clock", lambda _: property(lambda self: None))
+
+
+@mutant("compaction: every merge is as deep as it can be", POLICY)
+def _merges_without_bound() -> None:
+    from epochal.snapshots.merge_policy import CellSizes
+
+    def wrong(init: Any) -> Any:
+        def deep(self: Any, *args: Any, **fields: Any) -> None:
+            init(self, *args, **fields | {"depth": lambda sizes: len(sizes) - 1})
+
+        return deep
+
+    change(CellSizes, "__init__", wrong)
+
+
+@mutant("compaction: cells ignore the parallelism", POLICY)
+def _cells_of_several_subtasks() -> None:
+    from epochal.snapshots import merge_policy
+
+    def wrong(pieces_of: Any) -> Any:
+        return lambda groups, bytes, rows, parallelism, sizes: pieces_of(groups, bytes, rows, 1, sizes)
+
+    change(merge_policy, "pieces_of", wrong)
