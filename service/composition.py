@@ -101,7 +101,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
     directory = SnapshotDirectory(database)
     limits = settings.limits
     builder = BoundedBuilder(make_builder(settings, isolation.user), limits.builds, limits.builds_waiting)
-    replicas = Replicas(settings.replicas_directory, store, directory, events)
+    replicas = Replicas(settings.replicas_directory, store, directory, events, most_bytes=settings.replica_bytes)
     leadership = leadership_of(settings)
     housekeeping = Housekeeping(leadership)
     expiry = CatalogExpiry(database, settings.kept)

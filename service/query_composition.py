@@ -42,5 +42,5 @@ def compose_applier(orders: QueryOrders) -> Applier:
     database = Database(settings.database_url, APPLIER_CONNECTIONS)
     store = LineageStore(settings.store_url, CatalogLineages(database))
     directory = SnapshotDirectory(database)
-    replicas = Replicas(settings.replicas_directory, store, directory, None, claimed=orders.folder)
+    replicas = Replicas(settings.replicas_directory, store, directory, None, orders.folder, settings.replica_bytes)
     return Applier(database, replicas, hints_of(settings.database_url, settings.data.absolute()))

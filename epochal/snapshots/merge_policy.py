@@ -114,6 +114,12 @@ def bytes_of_bases(chains: Iterable[Chain]) -> int:
     return sum(base.file.bytes for chain in chains for base in chain.bases)
 
 
+def bytes_of(chains: Iterable[Chain]) -> int:
+    """Total size of the runs and deltas."""
+    chains = tuple(chains)
+    return bytes_of_bases(chains) + bytes_of_deltas(chains)
+
+
 def rows_of(chain: Chain) -> int:
     """Upper bound of the table's rows: rows of its runs plus all later changes."""
     deltas = sum(delta.file.rows for link in chain.links for delta in link.deltas)

@@ -144,6 +144,11 @@ class Settings(Section):
     workers: Annotated[int, OPTION] = Field(
         1, ge=1, le=64, description="Number of processes of a query node that answer look-ups."
     )
+    replica_bytes: int = Field(
+        1 << 30,
+        ge=0,
+        description="Size of the files of a state table, in bytes, above which it has no replica: look-ups read files.",
+    )
     warm_drivers: Annotated[
         int | None, Setting(option=True, metavar="N", default="1, or 0 with less than 6 GiB of free memory")
     ] = Field(None, ge=0, le=16, description="Number of processes that wait with Spark started and become drivers.")

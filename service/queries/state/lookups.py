@@ -29,9 +29,10 @@ from epochal.service.runtime.replicas.serving import ServedReplicas
 from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.reader import SnapshotReader
 from epochal.state.table import StateTable
-from epochal.wire.state import DEFAULT_WAIT_SECONDS
 
 _UNCOMMITTED_POLL_SECONDS = 0.05
+_BRIEF_SECONDS = 0.5
+"""Time for a small replica to be built. Afterwards look-ups read the files of the snapshot."""
 _KEYS_AT_ONCE = 5000
 """Number of keys of a batch that are processed before other threads get a turn."""
 
@@ -252,23 +253,29 @@ class Lookups:
         head = await asyncio.to_thread(self._snapshots.head, application)
         if head.committed is None:
             return []
-        await self._reach(application, head.committed, DEFAULT_WAIT_SECONDS)
+
+        def there() -> bool:
+            seen = self._replicas.application(application)
+            return seen is not None and (seen.at is not None or seen.problem is not None)
+
+        await self._replicas.wait(there, _BRIEF_SECONDS)
+        return await asyncio.to_thread(self._tables, application, head.committed)
+
+    def _tables(self, application: str, committed: ManifestReference) -> list[TableStatus]:
         followed = self._replicas.application(application)
-        if followed is None:
-            return []  # it was deleted meanwhile
-        return await asyncio.to_thread(
-            lambda: [
-                *(TableStatus(item.table, *item.replica.count()) for item in followed.tables.values()),
-                *(TableStatus(table, None, None) for table in followed.others),
-            ]
-        )
+        replicated = {} if followed is None else dict(followed.tables)
+        found = [TableStatus(item.table, *item.replica.count()) for item in replicated.values()]
+        declared = self._replicas.store.read_manifest(committed).tables
+        return [*found, *(TableStatus(table, None, None) for table in declared if table.id not in replicated)]
 
     async def reader(self, application: str, table: str, read: ReadFrom) -> tuple[RowFormat, Reader]:
         """Reader and format of the rows of a state table."""
         if read.of_the_past:
             return await asyncio.to_thread(self._past, application, table, read)
         deadline = time.monotonic() + read.wait_seconds
-        followed = self._replicas.table(application, table) or await self._find(application, table, read.wait_seconds)
+        followed = self._replicas.table(application, table) or await self._found(application, table, read.wait_seconds)
+        if followed is None:
+            return await self._in_files(application, table, read, deadline)
         if read.isolation == "read_uncommitted":
             return followed.format, await self._uncommitted(application, followed, read.min_epoch, deadline)
         if read.min_epoch is not None:
@@ -286,39 +293,53 @@ class Lookups:
             declared = past_table(snapshot, application, table)
         return RowFormat(declared), PastReader(snapshot, declared, self._snapshots)
 
-    async def _find(self, application: str, table: str, wait_seconds: float) -> FollowedTable:
-        """Find a table that is not followed: it does not exist, or its replica is not ready."""
+    async def _found(self, application: str, table: str, wait_seconds: float) -> FollowedTable | None:
+        """A table that was not followed yet; ``None`` if it still has no replica."""
         head = await asyncio.to_thread(self._snapshots.head, application)
         if head.committed is None:
             raise NotFound(f"Application {application!r} has not committed an epoch yet and has no state.")
-        await self._reach(application, head.committed, wait_seconds)
-        followed = self._replicas.table(application, table)
-        if followed is None:
-            raise NotFound(self._no_such_table(application, table))
-        return followed
-
-    async def _reach(self, application: str, committed: ManifestReference, wait_seconds: float) -> None:
-        """Wait for the first replicas of an application. Raises the reason if they are not ready."""
 
         def there() -> bool:
+            if self._replicas.table(application, table) is not None:
+                return True
             seen = self._replicas.application(application)
             return seen is not None and (seen.at is not None or seen.problem is not None)
 
-        if not await self._replicas.wait(there, wait_seconds):
-            raise NotYetCommitted(
-                f"The replicas of {application!r} are being built up to epoch {committed.epoch}; try again later."
-            )
-        seen = self._replicas.application(application)
-        if seen is not None and seen.at is None and seen.problem is not None:
-            raise seen.problem
+        await self._replicas.wait(there, min(wait_seconds, _BRIEF_SECONDS))
+        return self._replicas.table(application, table)
 
-    def _no_such_table(self, application: str, table: str) -> str:
+    async def _in_files(
+        self, application: str, table: str, read: ReadFrom, deadline: float
+    ) -> tuple[RowFormat, Reader]:
+        """Reader of the files of the latest epoch: the table has no replica, its replica is being built, or has
+        failed."""
+        while True:
+            head = await asyncio.to_thread(self._snapshots.head, application)
+            latest = head.committed
+            if read.isolation == "read_uncommitted" and head.prepared:
+                latest = head.prepared[-1]
+            if latest is None:
+                raise NotFound(f"Application {application!r} has not committed an epoch yet and has no state.")
+            if read.min_epoch is None or latest.epoch >= read.min_epoch:
+                break
+            if time.monotonic() >= deadline:
+                raise NotYetCommitted(
+                    f"Epoch {read.min_epoch} of {application!r} is not committed yet; the latest is {latest.epoch}. "
+                    "Wait longer."
+                )
+            await asyncio.sleep(_UNCOMMITTED_POLL_SECONDS)
         seen = self._replicas.application(application)
-        names = sorted(seen.tables) if seen else []
-        other = next((other for other in seen.others if other.id == table), None) if seen else None
-        if other is not None:
-            return f"State {table!r} of {application!r} {other.unreadable}."
-        return f"Application {application!r} has no state {table!r}; it has {', '.join(names) or 'none'}."
+        large = () if seen is None else seen.unreplicated
+        if head.committed is not None and all(each.id != table for each in large):
+            self._replicas.answered(application, head.branch, head.committed.epoch)
+        return await asyncio.to_thread(self._of_head, application, table, latest)
+
+    def _of_head(self, application: str, table: str, latest: ManifestReference) -> tuple[RowFormat, Reader]:
+        declared = self._replicas.store.read_manifest(latest).tables
+        if table not in {each.id for each in declared}:
+            names = ", ".join(sorted(each.id for each in declared if each.queryable)) or "none"
+            raise NotFound(f"Application {application!r} has no state {table!r}; it has {names}.")
+        return self.past(application, table, latest)
 
     async def _wait_for(self, application: str, epoch: int, deadline: float) -> None:
         def there() -> bool:

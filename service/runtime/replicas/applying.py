@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import lmdb
 
@@ -27,13 +27,26 @@ from epochal.state.table import StateTable
 log = logging.getLogger("epochal.replicas")
 
 _MAP_BYTES_PER_FILE_BYTE = 32
+_PART_BYTES = 8 << 20
+"""Size of the files that one transaction of a new generation writes."""
 
 
-def catch_up(generations: Generations, store: SnapshotStore, head: ManifestReference, table: StateTable) -> Replica:
+class Interrupted(Exception):
+    """The process ends: the replica is not built."""
+
+
+def catch_up(
+    generations: Generations,
+    store: SnapshotStore,
+    head: ManifestReference,
+    table: StateTable,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Replica:
     """Bring the current generation to ``head`` by applying the missing deltas, or rebuild it from the bases.
 
-    Readers see the previous epoch or ``head``, never a state in between. Raises ``FileMissing``, ``FileCorrupt``,
-    ``StorageFull``, ``EnvironmentProblem``.
+    ``stopping``: true when the process ends; then raises :class:`Interrupted`. Readers see the previous epoch or
+    ``head``, never a state in between. Raises ``FileMissing``, ``FileCorrupt``, ``StorageFull``,
+    ``EnvironmentProblem``.
     """
     with generations.errors():
         replica = generations.current
@@ -47,7 +60,7 @@ def catch_up(generations: Generations, store: SnapshotStore, head: ManifestRefer
             except UNREADABLE as error:
                 log.warning("replica %s is broken (%s); rebuilding it", replica.directory, error)
                 break
-        return _build(generations, store, head, table)
+        return _build(generations, store, head, table, stopping)
 
 
 def _bring(replica: Replica, store: SnapshotStore, head: ManifestReference, table: StateTable) -> bool:
@@ -75,19 +88,31 @@ def _bring(replica: Replica, store: SnapshotStore, head: ManifestReference, tabl
     return True
 
 
-def _build(generations: Generations, store: SnapshotStore, head: ManifestReference, table: StateTable) -> Replica:
+def _build(
+    generations: Generations,
+    store: SnapshotStore,
+    head: ManifestReference,
+    table: StateTable,
+    stopping: Callable[[], bool],
+) -> Replica:
+    """A new generation, which has no readers. Its transactions are limited in size, since LMDB keeps changed pages in
+    memory."""
     started = time.monotonic()
     chain = read_chains(store, head, [table.id])[table.id]
     map_bytes = _map_bytes(chain)
     while True:
         replica = generations.begin(map_bytes)
         try:
+            for part in _parts(chain):
+                if stopping():
+                    raise Interrupted
+                deltas = [file for file in part if isinstance(file, DeltaFile)]
+                with replica.environment.begin(write=True) as transaction:
+                    writer = _Writer(replica, transaction, read_ahead(store, (delta.file for delta in deltas)), table)
+                    writer.bases(file for file in part if isinstance(file, BaseFile))
+                    writer.deltas(deltas)
             with replica.environment.begin(write=True) as transaction:
-                deltas = [delta for link in chain.links for delta in link.deltas]
-                writer = _Writer(replica, transaction, read_ahead(store, (delta.file for delta in deltas)), table)
-                writer.bases(chain.bases)
-                writer.deltas(deltas)
-                writer.finish(head)
+                _Writer(replica, transaction, store, table).finish(head)
         except lmdb.MapFullError:
             generations.discard(replica)
             map_bytes *= 2
@@ -98,6 +123,20 @@ def _build(generations: Generations, store: SnapshotStore, head: ManifestReferen
         generations.adopt(replica)
         log.debug("replica %s is at %s (built, %.3f s)", replica.directory, head.key, time.monotonic() - started)
         return replica
+
+
+def _parts(chain: Chain) -> Iterator[list[BaseFile | DeltaFile]]:
+    """The files of a chain, oldest first, as parts of limited size."""
+    part: list[BaseFile | DeltaFile] = []
+    files: list[BaseFile | DeltaFile] = [*sorted(chain.bases, key=lambda base: base.age)]
+    files += [delta for link in chain.links for delta in link.deltas]
+    for file in files:
+        if part and sum(each.file.bytes for each in part) + file.file.bytes > _PART_BYTES:
+            yield part
+            part = []
+        part.append(file)
+    if part:
+        yield part
 
 
 def _map_bytes(chain: Chain) -> int:

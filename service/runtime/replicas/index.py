@@ -67,6 +67,7 @@ class Tables(_Model):
     branch: str
     queryable: tuple[QueryableTable, ...]
     others: tuple[StateTable, ...]
+    unreplicated: tuple[StateTable, ...] = ()
 
 
 class Left(NamedTuple):

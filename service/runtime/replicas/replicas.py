@@ -20,7 +20,7 @@ from epochal.service.domain.events import COMMITTED, EXECUTION, OPERATION, Topic
 from epochal.service.domain.snapshots import ApplicationHead, Snapshots
 from epochal.service.runtime.events.hub import EventHub
 from epochal.service.runtime.replicas.claim import ClaimedFolder, claim
-from epochal.service.runtime.replicas.follower import FollowedApplication, FollowedTable, Follower
+from epochal.service.runtime.replicas.follower import MOST_BYTES, FollowedApplication, FollowedTable, Follower
 from epochal.service.runtime.replicas.index import ReplicaIndex
 from epochal.service.runtime.replicas.replica import UNREADABLE
 from epochal.service.runtime.replicas.serving import FALLBACK_SECONDS, ServedReplicas
@@ -51,16 +51,19 @@ class Replicas(ServedReplicas):
         snapshots: Snapshots,
         events: EventHub | None,
         claimed: Path | None = None,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         """``claimed``: a folder that another process has claimed for this one, and whose readers continue meanwhile.
 
         Without it, :meth:`open` claims a folder below ``directory``, and withdraws existing entries of the index until
-        they have been followed again. Without ``events``, the catalog is polled every second.
+        they have been followed again. Without ``events``, the catalog is polled every second. ``most_bytes``: size of
+        the files of a table above which it has no replica.
         """
         super().__init__(store)
         self._snapshots = snapshots
         self._directory = directory
         self._given = claimed
+        self._most_bytes = most_bytes
         self._claim: ClaimedFolder | None = None
         self._followers: dict[str, Follower] = {}
         self._earliest = 0.0
@@ -102,7 +105,9 @@ class Replicas(ServedReplicas):
 
     def table(self, application: str, table: str) -> FollowedTable | None:
         follower = self._followers.get(application)
-        return None if follower is None else follower.seen.tables.get(table)
+        if follower is None or (self._answered and self._is_behind(application, follower.seen)):
+            return None
+        return follower.seen.tables.get(table)
 
     def application(self, application: str) -> FollowedApplication | None:
         follower = self._followers.get(application)
@@ -169,7 +174,7 @@ class Replicas(ServedReplicas):
 
     def _begin(self, head: ApplicationHead) -> Follower:
         left = self._index.left(head.application)
-        follower = Follower(self.store, self.folder, head.branch, left)
+        follower = Follower(self.store, self.folder, head.branch, left, self._most_bytes, lambda: self._closing)
         if left is not None and left.position is not None and left.tables.branch != head.branch:
             # After a rollback, the published state is from another branch whose epochs have the same numbers.
             self._publish(follower, head.application)

@@ -27,6 +27,8 @@ class ServedReplicas(ABC):
         self.moved = AsyncNotifier()
         """Notifies waiters when a replica has reached another epoch."""
         self._closing = False
+        self._answered: dict[str, tuple[str, int]] = {}
+        """Branch and epoch of the latest look-up of an application that files have answered instead of a replica."""
 
     @abstractmethod
     def open(self) -> None:
@@ -43,11 +45,25 @@ class ServedReplicas(ABC):
 
     @abstractmethod
     def table(self, application: str, table: str) -> FollowedTable | None:
-        """Return one queryable table; ``None`` if it does not exist, or not yet. Fast."""
+        """Return one queryable table; ``None`` if it has no replica, or not yet. Fast."""
 
     @abstractmethod
     def application(self, application: str) -> FollowedApplication | None:
         """Return the followed state of an application; ``None`` if the application is not followed (yet)."""
+
+    def answered(self, application: str, branch: str, epoch: int) -> None:
+        """Record that files have answered a look-up at this epoch: replicas answer from there on."""
+        self._answered[application] = branch, epoch
+
+    def _is_behind(self, application: str, seen: FollowedApplication) -> bool:
+        """True until the replicas have reached the epoch of the latest look-up that files have answered."""
+        latest = self._answered.get(application)
+        if latest is None:
+            return False
+        if seen.branch == latest[0] and (seen.at is None or seen.at.epoch < latest[1]):
+            return True
+        self._answered.pop(application, None)
+        return False
 
     async def wait(self, there: Callable[[], bool], seconds: float) -> bool:
         """Wait until ``there()`` is true, checking after each replica change. Returns ``False`` on a timeout."""

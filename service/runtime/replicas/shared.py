@@ -89,10 +89,11 @@ class SharedReplicas(ServedReplicas):
 
     def table(self, application: str, table: str) -> FollowedTable | None:
         known = self._known.get(application)
-        if known is not None and known.number >= self._index.number():
-            return known.seen.tables.get(table)
-        seen = self.application(application)
-        return None if seen is None else seen.tables.get(table)
+        seen = known.seen if known is not None and known.number >= self._index.number() else None
+        seen = seen or self.application(application)
+        if seen is None or (self._answered and self._is_behind(application, seen)):
+            return None
+        return seen.tables.get(table)
 
     def application(self, application: str) -> FollowedApplication | None:
         for _ in range(_TRIES):
@@ -127,9 +128,10 @@ class SharedReplicas(ServedReplicas):
         problem = None if read.problem is None else read.problem.error()
         if known is not None and known.tables == tables:
             followed, others, branch = known.seen.tables, known.seen.others, known.seen.branch
+            unreplicated = known.seen.unreplicated
         else:
             what = Tables.model_validate_json(tables)
-            branch, others = what.branch, what.others
+            branch, others, unreplicated = what.branch, what.others, what.unreplicated
             before = {} if known is None else known.seen.tables
             followed = {
                 each.table.id: self._followed(
@@ -137,7 +139,7 @@ class SharedReplicas(ServedReplicas):
                 )
                 for each in what.queryable
             }
-        return FollowedApplication(branch, read.at, followed, others, problem)
+        return FollowedApplication(branch, read.at, followed, others, unreplicated, problem)
 
     def _followed(self, table: StateTable, folder: Path, before: Mapping[str, FollowedTable]) -> FollowedTable:
         known = before.get(table.id)
