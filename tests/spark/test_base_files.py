@@ -32,9 +32,10 @@ from epochal.snapshots.base_files import (
     read_groups,
 )
 from epochal.snapshots.chain import Chain, Link
-from epochal.snapshots.compaction import write_base
+from epochal.snapshots.compaction import compact, write_base
 from epochal.snapshots.delta import ROW_GROUP, read_delta, rows_of_groups, sort_changes, write_delta
 from epochal.snapshots.manifest import BaseFile
+from epochal.snapshots.merge_policy import CellSizes
 from epochal.snapshots.merging import merged
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.access import TableAccess
@@ -132,7 +133,7 @@ def counted(request: pytest.FixtureRequest) -> SnapshotStore:
 @pytest.mark.parametrize("parallelism", [8, 5, 3])
 @pytest.mark.alternating(3)
 @pytest.mark.claim(
-    "docs/operations/scale.md: All subtasks together read the bases of a large state table once, at any parallelism."
+    "docs/operations/scale.md: several subtasks read the runs of one cell: of large runs, each reads its own key groups"
 )
 def test_all_subtasks_together_read_the_state_once(
     counted: SnapshotStore, tmp_path: Path, backend: Backend, parallelism: int
@@ -147,8 +148,8 @@ def test_all_subtasks_together_read_the_state_once(
 
 @pytest.mark.parametrize("parallelism", [1, 8])
 @pytest.mark.claim(
-    "docs/operations/scale.md: Of a small state table every subtask reads every base as a whole",
-    "docs/operations/scale.md: Small means less than about 8 MiB in memory for each column, at 128 key groups.",
+    "docs/operations/scale.md: small ones it reads as a whole.",
+    "docs/operations/scale.md: Small means less than 64 KiB in memory for each column and key group.",
 )
 def test_every_subtask_reads_small_bases_completely(
     counted: SnapshotStore, tmp_path: Path, parallelism: int, monkeypatch: pytest.MonkeyPatch
@@ -159,6 +160,29 @@ def test_every_subtask_reads_small_bases_completely(
     assert restore(counted, chain, HeapBackend, parallelism, tmp_path).rows == 2000
     size = sum(base.file.bytes for base in chain.bases)
     assert sum(ranged_files.bytes_read().values()) == parallelism * size
+
+
+@pytest.mark.parametrize("backend", [HeapBackend, LmdbBackend])
+@pytest.mark.claim(
+    "docs/operations/scale.md: All subtasks together read the runs of a state table once at the parallelism with which "
+    "they were written."
+)
+def test_subtasks_read_only_the_runs_of_their_cells(
+    counted: SnapshotStore, tmp_path: Path, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base_files, "LEAST_CHUNK_BYTES", LEAST_CHUNK_BYTES)
+    chain = Chain(None, (), ())
+    sizes = CellSizes(whole=0, least=1, depth=lambda sizes: 0)
+    for number, count in enumerate((4000, 400), 1):
+        at, rows = EpochKey("main", number), state(count)
+        changes = rows.append_column("_op", pa.repeat("put", rows.num_rows))
+        delta = write_delta(counted, sort_changes(TOTALS, changes), at, 0, 1)
+        chain = Chain(chain.base_at, chain.bases, (Link(at, (delta,)),))
+        chain = Chain(at, compact(counted, TOTALS, chain, GROUPS, 4, sizes), ())
+    assert {(base.step, base.age, base.index) for base in chain.bases} == {(4, 0, None), (4, 1, None)}
+    ranged_files.REQUESTS.clear()
+    assert restore(counted, chain, backend, 4, tmp_path).rows == 4000
+    assert sum(ranged_files.bytes_read().values()) == sum(base.file.bytes for base in chain.bases)
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="this system does not report what a process has read")

@@ -5,7 +5,7 @@
 `stored/` was written with format 1. Until 0.1.0 is released the fixture is written again when the format changes;
 after it, a new folder is added and the previous one stays.
 
-The store has aggregate, value, list and map state with deletes: deltas, bases over them, later deltas, and a fork.
+The store has aggregate, value, list and map state with deletes: deltas, bases of several runs, later deltas, and a fork.
 ``state.json`` lists the snapshots and the rows of each.
 """
 
@@ -87,6 +87,7 @@ def main(folder: Path) -> None:
     trunk.epoch(*_changes(2, TABLES))
     trunk.compact()
     trunk.epoch(*_changes(3, (DELAYS, RECENT)))
+    trunk.compact()
     fork = trunk.fork(FORK, application="forked")
     trunk.epoch(*_changes(4, (LAST, RECENT, AIRPORTS)))
     fork.epoch(*_changes(5, (DELAYS, AIRPORTS)))
