@@ -5,7 +5,7 @@
 `stored/` was written with format 1. Until 0.1.0 is released the fixture is written again when the format changes;
 after it, a new folder is added and the previous one stays.
 
-The store has aggregate, value, list and map state with deletes: deltas, bases of several runs, later deltas, and a fork.
+The store has aggregate, value, list and map state with deletes: deltas, bases of several runs, later deltas, a fork.
 ``state.json`` lists the snapshots and the rows of each.
 """
 
