@@ -159,7 +159,7 @@ class Cell:
 
     @property
     def sizes(self) -> list[float]:
-        """Of the deltas, then of the runs, newest first."""
+        """Sizes of the deltas, then of the runs, newest first."""
         return [self.changed, *(float(run.file.bytes) for run in reversed(self.runs))]
 
 
