@@ -306,7 +306,7 @@ def test_compaction_process_ends_with_a_killed_driver(line: Line, tmp_path: Path
     driver = subprocess.run(
         [sys.executable, "-c", KILLED_DRIVER.format(path=[str(Path(__file__).parents[2])])],
         input=pickle.dumps((held, jobs_of(COUNTS, line.chain, GROUPS), begun)),
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert driver.returncode == -signal.SIGKILL
@@ -321,7 +321,7 @@ from epochal.engine.compaction_process import ProcessRangeWriter
 from tests.kit.waiting import eventually
 store, jobs, begun = pickle.load(sys.stdin.buffer)
 threading.Thread(target=lambda: list(ProcessRangeWriter(store)(jobs)), daemon=True).start()
-eventually(lambda: begun.exists() and begun.read_text())
+eventually(lambda: begun.exists() and begun.read_text(), 300)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
