@@ -70,6 +70,7 @@ pytest_plugins = (
     "tests.kit.selection",
     "tests.kit.recording",
     "tests.kit.statements",
+    "tests.kit.model_copies",
 )
 
 # Numbers of examples that Hypothesis tries. `make test-all` uses the thorough profile.

@@ -105,7 +105,9 @@ class Application:
         source.connect(self._inbox)
         participants = Participants(
             sources={ENTRIES: source},
-            operators={each.name: make_state(each.name, store, "") for each in self._local.operators},
+            operators={
+                each.name: make_state(each.name, store, orders.cache_directory) for each in self._local.operators
+            },
             sinks={},
             tables=self._local.tables,
         )

@@ -137,7 +137,7 @@ class ServedProgram:
         source.connect(inbox)
         participants = Participants(
             sources={ENTRIES: source},
-            operators={each.name: make_state(each.name, store, "") for each in pipeline.operators},
+            operators={each.name: make_state(each.name, store, orders.cache_directory) for each in pipeline.operators},
             sinks={},
             tables=pipeline.tables,
         )

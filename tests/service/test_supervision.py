@@ -298,7 +298,7 @@ input()
 
 @pytest.mark.long  # rotation, reading and following: test_supervision_launcher.py
 def test_driver_logs_are_rotated_and_read_across_rotations(settings: Settings) -> None:
-    with control_plane(settings.model_copy(update={"log_bytes": 12})) as plane:
+    with control_plane(settings.model_copy(update={"log_size": 12 / (1 << 20)})) as plane:
         # Log sizes are checked at intervals, also before the next attempt starts.
         plane.submit("crash", RESTART | {"max_restarts": 1, "backoff_seconds": 2.0, "backoff_limit_seconds": 2.0})
         eventually(lambda: bool(list(settings.logs_directory.glob("flights/*.log.1"))))

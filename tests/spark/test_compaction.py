@@ -316,7 +316,7 @@ def test_compaction_process_ends_with_a_killed_driver(line: Line, tmp_path: Path
     driver = subprocess.run(
         [sys.executable, "-c", KILLED_DRIVER.format(path=[str(Path(__file__).parents[2])])],
         input=pickle.dumps((held, jobs(line), begun)),
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert driver.returncode == -signal.SIGKILL
@@ -331,7 +331,7 @@ from epochal.engine.compaction_process import MergingProcess
 from tests.kit.waiting import eventually
 store, jobs, begun = pickle.load(sys.stdin.buffer)
 threading.Thread(target=lambda: list(MergingProcess(store)(jobs)), daemon=True).start()
-eventually(lambda: begun.exists() and begun.read_text())
+eventually(lambda: begun.exists() and begun.read_text(), 300)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

@@ -102,7 +102,8 @@ def test_parallelism_follows_a_raised_input_rate(plane: ControlPlane, tmp_path: 
         input.rate = RATE
         until(application, lambda: application.get().configuration["parallelism"] == 2)
         (operation, *_) = [item for item in client.operations.list() if item.kind == "rescale"]
-        assert operation.state == "succeeded"
+        # The driver completes the operation after the epoch that changed the parallelism.
+        assert client.operations.wait(operation, timeout_seconds=60).state == "succeeded"
         version, *_ = application.versions.list()
         assert version.created_by == "autoscaler" and "its subtasks were busy for" in str(version.message)
         behind = input.rows - committed_rows(application)
