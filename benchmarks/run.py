@@ -54,6 +54,7 @@ MEASURES = (
     "state_size",
     "restore",
     "compaction",
+    "runs",
     "store_size",
     "backup",
     "past",
