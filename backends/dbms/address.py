@@ -86,9 +86,12 @@ class DatabaseAddress:
         """Secrets, for :func:`epochal.secrets.without_secrets`."""
         return {"password": self.password}
 
-    def engine(self) -> Engine:
+    def engine(self, isolation: str | None = None) -> Engine:
         """Return a new engine with a small connection pool. Raises ``OptionError`` for a missing driver, secret, or
-        file of trusted certificates."""
+        file of trusted certificates.
+
+        ``isolation``: isolation level of its transactions; ``None``: the server's default.
+        """
         url = make_url(self.url).set(drivername=DRIVERS[self.dialect])
         if self.password is not None:
             url = url.set(password=self.password.reveal())
@@ -101,6 +104,7 @@ class DatabaseAddress:
                 hide_parameters=True,
                 json_serializer=_as_it_is,
                 json_deserializer=_as_it_is,
+                **({} if isolation is None else {"isolation_level": isolation}),
             )
         except ModuleNotFoundError:
             raise OptionError(

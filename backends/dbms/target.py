@@ -93,6 +93,15 @@ def planned(connection: Connection, writing: Writing, schema: pa.Schema) -> Tabl
     return Table(writing.table_name, MetaData(), *columns, schema=writing.schema_name, mysql_engine="InnoDB")
 
 
+def described(table: Table, dialect: str) -> Target:
+    """Describe a table that is to be created."""
+    columns = tuple(
+        TargetColumn(column.name, column_type(column.type, dialect), bool(column.nullable), not column.nullable, False)
+        for column in table.columns
+    )
+    return Target(table.fullname, columns, (frozenset(column.name for column in table.primary_key.columns),))
+
+
 def check(target: Target, writing: Writing, schema: pa.Schema, dialect: str) -> None:
     """Check that rows of this schema can be written. Raises ``SchemaError`` for the first mismatch."""
     where = f"Table {target.name}"
