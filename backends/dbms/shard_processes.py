@@ -18,8 +18,6 @@ from epochal.backends.dbms.shard import ShardPart, ShardWriter
 from epochal.background.child_process import ChildProcess, answers_to_parent, messages_of_parent
 from epochal.errors import EpochalError, Fenced, OutcomeUnknown, SinkError, error_class
 
-MODULE = "epochal.backends.dbms.shard_processes"
-
 
 class ShardProcesses:
     """The processes of a sink, by shard. They start when they are first needed, and after one has ended."""
@@ -43,7 +41,7 @@ class ShardProcesses:
     def _commit(self, part: ShardPart) -> None:
         process = self._processes.get(part.shard)
         if process is None:
-            process = self._processes[part.shard] = ChildProcess(MODULE)
+            process = self._processes[part.shard] = ChildProcess(__name__)
             process.send(self._writer)
         process.send(part)
         answer = process.answers.readline()
@@ -103,7 +101,3 @@ def _problem(error: Exception | None) -> dict[str, str] | None:
         return {"slug": error.slug, "message": error.message}
     traceback.print_exception(error)
     return {"slug": SinkError.slug, "message": f"{type(error).__name__}: {error}"}
-
-
-if __name__ == "__main__":
-    main()

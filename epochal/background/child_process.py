@@ -21,11 +21,11 @@ from epochal.background.task import BackgroundTask
 
 
 class ChildProcess:
-    """A process that runs a module, with the parent's environment and module path."""
+    """A process that runs the function ``main`` of a module, with the parent's environment and module path."""
 
     def __init__(self, module: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module],
+            [sys.executable, "-P", "-c", f"import sys; from {module} import main; sys.exit(main())"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

@@ -7,7 +7,6 @@ ends with the driver. Files that it wrote before are named by no manifest and ar
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -65,7 +64,3 @@ def main() -> int:
         answers.flush()
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
