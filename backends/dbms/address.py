@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,9 +130,25 @@ class DatabaseAddress:
         }
 
 
-def _as_it_is(json: str | bytes | None) -> str | None:
+@contextmanager
+def reflecting(connection: Connection) -> Iterator[None]:
+    """Let SQLAlchemy read the JSON in which PostgreSQL describes collations and identities, within the block."""
+    if connection.dialect.name != "postgresql":
+        yield
+        return
+    from psycopg.types.json import set_json_loads  # its driver is an extra
+
+    session: Any = connection.connection.driver_connection
+    set_json_loads(json.loads, session)
+    try:
+        yield
+    finally:
+        set_json_loads(_as_it_is, session)
+
+
+def _as_it_is(text: str | bytes | None) -> str | None:
     """Pass JSON to and from a column as text: Python's numbers would lose digits."""
-    return json.decode() if isinstance(json, bytes) else json
+    return text.decode() if isinstance(text, bytes) else text
 
 
 def _dialect(what: str, url: URL) -> str:

@@ -224,7 +224,9 @@ def test_text_keys_need_a_collation_that_compares_exactly(
     if database.address.dialect == "postgresql":
         collation = '"C"'
         if not exact:
-            database.run("CREATE COLLATION without_case (provider=icu, locale='und-u-ks-level2', deterministic=false)")
+            # The test server has no ICU, which provides such collations.
+            set_flag = "UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'without_case'"
+            database.run('CREATE COLLATION without_case FROM "C"', set_flag)
             collation = "without_case"
     else:
         collation = "utf8mb4_bin" if exact else "utf8mb4_general_ci"
@@ -237,7 +239,7 @@ def test_text_keys_need_a_collation_that_compares_exactly(
     backend = started(database, schema)
     rows = [{"id": id, "name": id} for id in ("a", "A", "b", "B", "ä", "c", "d", "e")]
     backend.commit(epoch(1), [write(backend, epoch(1), rows, schema)])
-    assert database.visible() and {row["id"] for row in database.visible()} == {row["id"] for row in rows}
+    assert sorted(row["id"] for row in database.visible()) == sorted(row["id"] for row in rows)
     assert len(shard_processes()) == 2
 
 
