@@ -67,11 +67,13 @@ def messages_of_parent() -> Iterator[Any]:
     for ignored in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)
     received: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    # Not sys.stdin, whose lock Python takes at its end, although the thread is still reading.
+    stream = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
 
     def receive() -> None:
         try:
             while True:
-                received.put(pickle.load(sys.stdin.buffer))
+                received.put(pickle.load(stream))
         except EOFError:
             pass
         except BaseException:  # noqa: BLE001  the process ends: it cannot receive anything further
