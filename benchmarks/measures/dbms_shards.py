@@ -34,14 +34,20 @@ def run(folder: Path, turns: int = TURNS) -> list[Result]:
         one, two = (stack.enter_context(sink(server, shards, folder)) for shards in (1, 2))
         clients = stack.enter_context(Clients(server.create_database()))
         ones, twos, bare = list[tuple[float, float]](), list[tuple[float, float]](), list[float]()
+
+        def with_one(turn: int) -> None:
+            ones.append(one.epoch(turn, ROWS))
+
+        def with_two(turn: int) -> None:
+            twos.append(two.epoch(turn, ROWS))
+
+        def by_hand(turn: int) -> None:
+            bare.append(clients.epoch(turn))
+
+        sides = [with_one, with_two, by_hand]
         for turn in range(turns + 1):
-            sides = [
-                lambda turn=turn: ones.append(one.epoch(turn, ROWS)),
-                lambda turn=turn: twos.append(two.epoch(turn, ROWS)),
-                lambda turn=turn: bare.append(clients.epoch(turn)),
-            ]
             for side in sides[turn % 3 :] + sides[: turn % 3]:
-                side()
+                side(turn)
     # The first turn fills the tables, the others update the rows.
     return results(ones[1:], twos[1:], bare[1:])
 
