@@ -33,7 +33,7 @@ class ChildProcess:
 
     @property
     def answers(self) -> IO[bytes]:
-        """What the child writes; ends when the child ends."""
+        """Output of the child; it ends when the child ends."""
         assert self._process.stdout is not None
         return self._process.stdout
 
