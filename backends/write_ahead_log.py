@@ -4,11 +4,15 @@ transaction of the target, together with a marker that records the epoch. Shared
 
 A log is one task attempt's batches in order, in *segments* (Arrow IPC streams of at most about ``SEGMENT_BYTES``) so
 that neither writer nor reader holds more than one. It is deleted once its commit has succeeded: the target's marker
-shows whether an epoch has been applied, so a repetition needs no log."""
+shows whether an epoch has been applied, so a repetition needs no log.
+
+The log of a sink with several *shards* has segments for each. The handle names the number of shards and the shard of
+each segment: a later commit applies the epoch as it was logged, whatever number the sink has by then."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -33,60 +37,75 @@ LOG_REMOVED = declare(
 )
 
 
-class LogWriter:
-    """The log of one task attempt. Batches keep their order."""
+@dataclass
+class _OpenSegment:
+    """A segment that is being written."""
 
-    def __init__(self, store: SnapshotStore, task: TaskScope, schema: pa.Schema) -> None:
+    buffer: pa.BufferOutputStream
+    stream: pa.ipc.RecordBatchStreamWriter
+    rows: int = 0
+
+
+class LogWriter:
+    """The log of one task attempt, in ``shards`` parts. The batches of a shard keep their order."""
+
+    def __init__(self, store: SnapshotStore, task: TaskScope, schema: pa.Schema, shards: int = 1) -> None:
         self._files = TaskFiles(store)
         self._task = task
         self._schema = schema
+        self._shards = shards
         self._segments: list[FileReference] = []
-        self._buffer: pa.BufferOutputStream | None = None
-        self._stream: pa.ipc.RecordBatchStreamWriter | None = None
-        self._buffered_rows = 0
+        self._shard_of_segment: list[int] = []
+        self._open: dict[int, _OpenSegment] = {}
 
     @property
     def rows(self) -> int:
-        return sum(segment.rows for segment in self._segments) + self._buffered_rows
+        return sum(segment.rows for segment in self._segments) + sum(each.rows for each in self._open.values())
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: pa.RecordBatch, shard: int = 0) -> None:
         """Append one batch. Raises ``StorageFull`` or ``SnapshotError`` when a segment cannot be stored."""
         if batch.num_rows == 0:
             return
-        if self._stream is None:
-            self._buffer = pa.BufferOutputStream()
-            self._stream = pa.ipc.new_stream(self._buffer, self._schema, options=_OPTIONS)
-        self._stream.write_batch(batch)
-        self._buffered_rows += batch.num_rows
-        if self._buffer is not None and self._buffer.tell() >= SEGMENT_BYTES:
-            self._end_segment()
+        if shard not in self._open:
+            buffer = pa.BufferOutputStream()
+            self._open[shard] = _OpenSegment(buffer, pa.ipc.new_stream(buffer, self._schema, options=_OPTIONS))
+        segment = self._open[shard]
+        segment.stream.write_batch(batch)
+        segment.rows += batch.num_rows
+        if segment.buffer.tell() >= SEGMENT_BYTES // self._shards:
+            self._end_segment(shard)
 
     def finish(self) -> Handle:
         """Complete the log: large segments are durable, small ones in the handle. Its payload is
-        ``{"segments": [..]}``, empty for a task without rows."""
-        self._end_segment()
+        ``{"segments": [..]}``, with ``shards`` and ``shard_of_segment`` for several shards; empty for a task without
+        rows."""
+        for shard in sorted(self._open):
+            self._end_segment(shard)
+        payload: dict[str, Any] = {}
+        if self._segments:
+            payload = {"segments": [segment.model_dump() for segment in self._segments]}
+            if self._shards > 1:
+                payload |= {"shards": self._shards, "shard_of_segment": self._shard_of_segment}
         return Handle(
             owner=self._task.owner,
             subtask=self._task.subtask,
             rows=sum(segment.rows for segment in self._segments),
             bytes=sum(segment.bytes for segment in self._segments),
-            payload={"segments": [segment.model_dump() for segment in self._segments]} if self._segments else {},
+            payload=payload,
             carried=self._files.carried,
         )
 
     def discard(self) -> None:
         """Remove the stored segments; the sweep removes those that cannot be removed now."""
-        self._stream = self._buffer = None
+        self._open.clear()
         self._files.discard()
 
-    def _end_segment(self) -> None:
-        if self._stream is None or self._buffer is None:
-            return
-        self._stream.close()
+    def _end_segment(self, shard: int) -> None:
+        segment = self._open.pop(shard)
+        segment.stream.close()
         path = layout.log_segment(self._task.epoch.key, self._task.epoch.attempt, self._task.owner, self._task.subtask)
-        self._segments.append(self._files.write_file(path, self._buffer.getvalue(), self._buffered_rows))
-        self._stream = self._buffer = None
-        self._buffered_rows = 0
+        self._segments.append(self._files.write_file(path, segment.buffer.getvalue(), segment.rows))
+        self._shard_of_segment.append(shard)
         SEGMENT_DURABLE.hit(self._task.epoch.epoch)
 
 
@@ -105,9 +124,9 @@ class WriteAheadLog:
             )
         return self._place.store
 
-    def open(self, task: TaskScope, schema: pa.Schema) -> LogWriter:
+    def open(self, task: TaskScope, schema: pa.Schema, shards: int = 1) -> LogWriter:
         """T1: open a log that belongs to this task attempt."""
-        return LogWriter(self.store, task, schema)
+        return LogWriter(self.store, task, schema, shards)
 
     def read(self, epoch: EpochScope, handles: Sequence[Handle]) -> Iterator[pa.RecordBatch]:
         """The epoch's batches: by subtask, each subtask's in the order it wrote them. Segments that a handle still
@@ -161,6 +180,26 @@ def rows_of(handles: Sequence[Handle]) -> int:
 def has_log(handle: Handle) -> bool:
     """Return whether a log must be applied: a task that wrote to the target directly leaves none."""
     return bool(_segments(handle))
+
+
+def shards_of(handles: Sequence[Handle]) -> int:
+    """Return the number of shards with which the epoch was logged; 1 for an epoch without rows."""
+    return max((int(handle.payload.get("shards", 1)) for handle in handles), default=1)
+
+
+def of_shard(handle: Handle, shard: int) -> Handle:
+    """Return the handle with the segments of one shard only."""
+    segments = _segments(handle)
+    shard_of_segment = handle.payload.get("shard_of_segment", [0] * len(segments))
+    mine = [segment for segment, of in zip(segments, shard_of_segment, strict=True) if of == shard]
+    return handle.model_copy(
+        update={
+            "rows": sum(segment.rows for segment in mine),
+            "bytes": sum(segment.bytes for segment in mine),
+            "payload": {"segments": [segment.model_dump() for segment in mine]} if mine else {},
+            "carried": {each.path: handle.carried[each.path] for each in mine if each.path in handle.carried},
+        }
+    )
 
 
 def _segments(handle: Handle) -> list[FileReference]:

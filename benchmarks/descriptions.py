@@ -73,6 +73,11 @@ BENCH = (
         ),
     ),
     Baseline(
+        "dbms_shards",
+        "two processes, each with the program of `dbms` by hand and the rows of its own keys; the same rows as the "
+        "sink's two tasks",
+    ),
+    Baseline(
         "kafka (sink)",
         "confluent-kafka's idempotent producer with the sink's settings: acks all, linger 5 ms, batches of 1,000,000 "
         "bytes, uncompressed. No transaction. Compared from the first row on, write-ahead log included",

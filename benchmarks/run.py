@@ -60,11 +60,12 @@ MEASURES = (
     "past",
     "long_history",
     "dbms",
+    "dbms_shards",
     "kafka",
     "guarantees",
     "hdfs",
 )
-IN_TURNS = ("event_time", "planning", "programs", "warm_drivers")
+IN_TURNS = ("dbms_shards", "event_time", "planning", "programs", "warm_drivers")
 """Measures with a configurable number of rounds."""
 LIMIT_SECONDS = 1800
 

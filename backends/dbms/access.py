@@ -12,19 +12,22 @@ from sqlalchemy import Connection, Engine
 from epochal.backends.dbms import target as targets
 from epochal.backends.dbms.address import DatabaseAddress
 from epochal.backends.dbms.failures import translated
+from epochal.backends.dbms.sharding import Sharding, sharding_of
 from epochal.backends.dbms.target import Target
 from epochal.backends.dbms.writing import Writing
 from epochal.errors import SchemaError
 
 
 class TableAccess:
-    """Access to one table. Serialisable: connections stay in the process. :meth:`prepare` sets ``target``."""
+    """Access to one table. Serialisable: connections stay in the process. :meth:`prepare` sets ``target`` and
+    ``sharding``."""
 
     def __init__(self, sink: str, address: DatabaseAddress, writing: Writing) -> None:
         self.subject = f"Sink {sink!r}"
         self.address = address
         self.writing = writing
         self.target: Target | None = None
+        self.sharding = Sharding(1 if writing.keys else writing.shards)
         self._schema: pa.Schema | None = None
         self._engine: Engine | None = None
 
@@ -50,7 +53,8 @@ class TableAccess:
                 if found is not None:
                     targets.check(found, self.writing, schema, self.address.dialect)
                 else:
-                    targets.planned(connection, self.writing, schema)
+                    found = targets.described(targets.planned(connection, self.writing, schema), self.address.dialect)
+                sharding_of(connection, found, self.writing, schema)
         self._schema = schema
 
     def prepare(self, connection: Connection) -> None:
@@ -64,6 +68,7 @@ class TableAccess:
                 raise targets.missing(self.writing)
             if self._schema is not None:
                 targets.check(found, self.writing, self._schema, self.address.dialect)
+            self.sharding = sharding_of(connection, found, self.writing, self._schema)
         self.target = found
 
     @contextmanager
@@ -72,11 +77,17 @@ class TableAccess:
         errors."""
         with translated(self.subject, doing, self.address):
             if self._engine is None:
-                self._engine = self.address.engine()
+                self._engine = self.address.engine(self._isolation)
             with self._engine.connect().execution_options(epochal_reading=reading) as connection:
                 yield connection
                 if connection.in_transaction():
                     connection.commit()
+
+    @property
+    def _isolation(self) -> str | None:
+        """Concurrent upserts of InnoDB lock the gaps between rows, and wait for each other, unless they read committed
+        rows only."""
+        return "READ COMMITTED" if self.address.dialect == "mysql" and self.writing.shards > 1 else None
 
     def close(self) -> None:
         """Close this process's connections; they are opened again on demand."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,9 +88,12 @@ class DatabaseAddress:
         """Secrets, for :func:`epochal.secrets.without_secrets`."""
         return {"password": self.password}
 
-    def engine(self) -> Engine:
+    def engine(self, isolation: str | None = None) -> Engine:
         """Return a new engine with a small connection pool. Raises ``OptionError`` for a missing driver, secret, or
-        file of trusted certificates."""
+        file of trusted certificates.
+
+        ``isolation``: isolation level of its transactions; ``None``: the server's default.
+        """
         url = make_url(self.url).set(drivername=DRIVERS[self.dialect])
         if self.password is not None:
             url = url.set(password=self.password.reveal())
@@ -101,6 +106,7 @@ class DatabaseAddress:
                 hide_parameters=True,
                 json_serializer=_as_it_is,
                 json_deserializer=_as_it_is,
+                **({} if isolation is None else {"isolation_level": isolation}),
             )
         except ModuleNotFoundError:
             raise OptionError(
@@ -124,9 +130,25 @@ class DatabaseAddress:
         }
 
 
-def _as_it_is(json: str | bytes | None) -> str | None:
+@contextmanager
+def reflecting(connection: Connection) -> Iterator[None]:
+    """Let SQLAlchemy read the JSON in which PostgreSQL describes collations and identities, within the block."""
+    if connection.dialect.name != "postgresql":
+        yield
+        return
+    from psycopg.types.json import set_json_loads  # its driver is an extra
+
+    session: Any = connection.connection.driver_connection
+    set_json_loads(json.loads, session)
+    try:
+        yield
+    finally:
+        set_json_loads(_as_it_is, session)
+
+
+def _as_it_is(text: str | bytes | None) -> str | None:
     """Pass JSON to and from a column as text: Python's numbers would lose digits."""
-    return json.decode() if isinstance(json, bytes) else json
+    return text.decode() if isinstance(text, bytes) else text
 
 
 def _dialect(what: str, url: URL) -> str:

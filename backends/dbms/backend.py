@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
 
 from epochal.backends.dbms.access import TableAccess
 from epochal.backends.dbms.address import DatabaseAddress
-from epochal.backends.dbms.applying import apply, compacted, refused_row, waited
-from epochal.backends.dbms.failures import Busy, commit_outcome, refusal
+from epochal.backends.dbms.failures import Busy
 from epochal.backends.dbms.fence import TABLE as FENCE_TABLE
 from epochal.backends.dbms.fence import Fence, check_not_repeated
+from epochal.backends.dbms.shard import ShardWriter, parts_of
+from epochal.backends.dbms.shard_processes import ShardProcesses, in_this_process
 from epochal.backends.dbms.transaction import DbmsTransaction, DirectTransaction
 from epochal.backends.dbms.writing import Writing
 from epochal.backends.write_ahead_log import WriteAheadLog
 from epochal.contracts.backend import SinkBackend, SinkPlace, SinkTransaction
 from epochal.contracts.handle import Handle
-from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
-from epochal.errors import RowRefused, SinkError
+from epochal.contracts.identity import EpochScope, TaskScope
+from epochal.errors import SinkError
 from epochal.faults import declare
 
 PREPARED = declare("R1.dbms.fence-ready", "table and fence table exist, the fence still belongs to an earlier attempt")
 TAKEN_OVER = declare("R1.dbms.taken-over", "the fence belongs to this attempt")
-FENCE_MOVED = declare("E5.dbms.fence-moved", "the fence has moved within the transaction, no row is applied")
-APPLIED = declare("E5.dbms.applied", "fence and rows are applied within the transaction, which is not committed")
-COMMITTED = declare("E5.dbms.committed", "the transaction is committed, the log still exists")
-
-CHUNK_ROWS = 64 * 1024
-"""Number of rows sent to the database in one chunk; the next chunk is prepared meanwhile."""
+COMMITTED = declare("E5.dbms.committed", "the transactions of all shards are committed, the log still exists")
 
 _LOCK_SECONDS = 2
 _TAKE_OVERS = 5
@@ -45,7 +42,12 @@ class DbmsBackend(SinkBackend):
         self._writing = writing
         self._log = WriteAheadLog(place)
         self._access = TableAccess(place.sink, address, writing)
-        self._refused: tuple[tuple[EpochKey, str], str | None] | None = None
+        self._writer = ShardWriter(place, self._access)
+        self._processes: ShardProcesses | None = None
+        self._fences: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_processes": None}
 
     @property
     def kind(self) -> str:
@@ -78,30 +80,21 @@ class DbmsBackend(SinkBackend):
     def start(self, task: TaskScope) -> SinkTransaction:
         if self._place.delivery != "exactly_once":
             return DirectTransaction(self._access, self._fence, task, self._place.delivery)
-        return DbmsTransaction(self._log, task, self._writing, self._access.target, self._address.dialect)
+        access = self._access
+        return DbmsTransaction(self._log, task, self._writing, access.target, self._address.dialect, access.sharding)
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        try:
-            self._commit(epoch, handles)
-        except RowRefused as refused:
-            cause = refused.__cause__
-            if self._address.dialect != "postgresql" or cause is None:
-                raise
-            row = self._refused_row(epoch, handles, refused)
-            if row is None:
-                raise
-            raise refusal(f"{self._access.subject}, epoch {epoch.epoch}: ", row, cause) from cause
+        if self._fences is None:
+            with self._access.transaction("read its fence", reading=True) as connection:
+                self._fences = self._fence.shards(connection, epoch)
+        parts = parts_of(epoch, handles, self._fences)
+        if self._writing.shards > 1 and len(parts) > 1:
+            self._processes = self._processes or ShardProcesses(self._place.sink, self._writer)
+            self._processes.commit(parts)
+        else:
+            in_this_process(self._writer, parts)
         COMMITTED.hit(epoch.epoch)
         self._log.remove(epoch, handles)
-
-    def _commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        with self._access.transaction(f"commit epoch {epoch.epoch}") as connection, waited(connection) as heard:
-            if self._fence.advance(connection, epoch):
-                FENCE_MOVED.hit(epoch.epoch)
-                apply(connection, self._writing, heard(self._chunks(epoch, handles)))
-                APPLIED.hit(epoch.epoch)
-                with commit_outcome(self._access.subject, self._address):
-                    connection.commit()
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         self._log.remove(epoch, handles)
@@ -110,63 +103,37 @@ class DbmsBackend(SinkBackend):
         return self._log.sweep(epoch, keep)
 
     def close(self) -> None:
-        """Close this process's connections; they are opened again on demand."""
+        """Close this process's connections and end those of the shards; they are opened again on demand."""
         self._access.close()
+        if self._processes is not None:
+            self._processes.close()
 
     @property
     def _fence(self) -> Fence:
         return Fence(self._place.sink, self._writing, self._address.place)
 
-    def _refused_row(self, epoch: EpochScope, handles: Sequence[Handle], refused: RowRefused) -> str | None:
-        """Find the refused row, once: each repetition of the commit raises the same refusal."""
-        known = (epoch.key, refused.message)
-        if self._refused is None or self._refused[0] != known:
-            with self._access.transaction("find the refused row") as connection:
-                row = refused_row(connection, self._writing, self._chunks(epoch, handles), self._address)
-                connection.rollback()
-            self._refused = known, row
-        return self._refused[1]
-
     def _take_over(self, epoch: EpochScope) -> None:
-        """R1.2. Terminates a transaction of an earlier attempt that holds the fence: a suspended one would hold it
+        """R1.2. Terminates transactions of an earlier attempt that hold the fence: a suspended one would hold it
         indefinitely."""
         for left in reversed(range(_TAKE_OVERS)):
             try:
                 with self._access.transaction("take over its fence") as connection:
                     if self._address.dialect == "postgresql":
                         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
-                    self._fence.take_over(connection, epoch, self._place)
+                    self._fences = self._fence.take_over(connection, epoch, self._place, self._writing.shards)
             except Busy as busy:
                 if not left:
                     raise SinkError(
                         f"{busy.message} A driver of an earlier attempt may hold the fence in an open transaction; "
                         "terminate that process."
                     ) from busy
-                self._end_holder(epoch)
+                self._end_holders(epoch)
             else:
                 return
 
-    def _end_holder(self, epoch: EpochScope) -> None:
+    def _end_holders(self, epoch: EpochScope) -> None:
         if self._address.dialect != "postgresql":
             return
-        with self._access.transaction("end an earlier attempt's transaction", reading=True) as connection:
-            process = self._fence.holder(connection, epoch)
-            if process is not None:
+        with self._access.transaction("end an earlier attempt's transactions", reading=True) as connection:
+            for process in self._fence.holders(connection, epoch):
                 connection.execute(sa.select(sa.func.pg_terminate_backend(process)))
-
-    def _chunks(self, epoch: EpochScope, handles: Sequence[Handle]) -> Iterator[pa.Table]:
-        """Yield the epoch's rows in order. With keys, each chunk has one row per key; later chunks take precedence."""
-        held: list[pa.RecordBatch] = []
-        rows = 0
-        for batch in self._log.read(epoch, handles):
-            held.append(batch)
-            rows += batch.num_rows
-            # The order column applies to all rows of the epoch.
-            if rows >= CHUNK_ROWS and self._writing.order_by is None:
-                yield self._compacted(held)
-                held, rows = [], 0
-        if held:
-            yield self._compacted(held)
-
-    def _compacted(self, held: Sequence[pa.RecordBatch]) -> pa.Table:
-        return compacted(pa.Table.from_batches(held), self._writing)

@@ -1,4 +1,9 @@
-"""The fence: one row per branch and sink in the target database, moved in the transaction that applies an epoch.
+"""The fence: a row per branch, sink and shard in the target database, moved in the transactions that apply an epoch.
+
+A row at an epoch states: all rows that belong to its shard, up to this epoch, are in the table. An epoch without rows
+of a shard moves the shard's row, too, so that at the end of each commit all rows of the sink are at the same epoch. A
+row is created at the start of an attempt with more shards than before, at the epoch of shard 0: no decided epoch has
+rows for it. No row is deleted when the number of shards falls.
 
 docs/reference/sinks/dbms.md describes the table for database administrators.
 """
@@ -17,6 +22,7 @@ from sqlalchemy.dialects import mysql
 
 from epochal.backends.dbms.writing import Writing
 from epochal.backends.earlier_manifests import manifests_of
+from epochal.backends.write_ahead_log import shards_of
 from epochal.contracts.backend import SinkPlace
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.errors import Fenced, SinkAhead, SinkError
@@ -25,8 +31,8 @@ from epochal.snapshots.manifest import Manifest
 log = logging.getLogger(__name__)
 
 TABLE = "_epochal_fence"
-SHARD = 0
-"""A DBMS sink has one shard: its epochs are one transaction each."""
+FIRST_SHARD = 0
+"""The shard that every sink has."""
 LONGEST_NAME = 150
 LONGEST_TARGET = 255
 _SHOWN_MARKERS = 10
@@ -38,6 +44,12 @@ class Marker:
 
     branch: str
     sink: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class _Row:
+    attempt: int
     epoch: int
 
 
@@ -68,53 +80,57 @@ class Fence:
         if not sa.inspect(connection).has_table(TABLE, schema=self.table.schema):
             connection.execute(sa.schema.CreateTable(self.table, if_not_exists=True))
 
-    def take_over(self, connection: Connection, epoch: EpochScope, place: SinkPlace) -> None:
-        """R1: assign the row to this attempt. ``epoch.key`` is the latest prepared epoch.
+    def take_over(self, connection: Connection, epoch: EpochScope, place: SinkPlace, shards: int) -> int:
+        """R1: assign all rows of the sink to this attempt, and create those of new shards. ``epoch.key`` is the latest
+        prepared epoch. Returns the number of rows, which can exceed ``shards``.
 
-        Raises ``Fenced`` when a later attempt owns the row, ``SinkError`` when the row is lost, ``SinkAhead``.
+        Raises ``Fenced`` when a later attempt owns a row, ``SinkError`` when a row is lost, ``SinkAhead``.
         """
-        row = self._row(connection, epoch)
-        if row is None:
-            self._begin(connection, epoch, place)
-            return
-        taken = self._update(connection, epoch, self.table.c.attempt < epoch.attempt, self._held_by(epoch))
-        attempt, at = row
-        if not taken:
-            attempt, at = self._row(connection, epoch) or row
-            if attempt > epoch.attempt:
-                raise self._fenced(epoch, attempt)
-        if at > epoch.epoch:
-            raise SinkAhead.of(f"Sink {self._sink!r} at {self._place}", at, epoch.application, epoch.epoch)
-        if at < epoch.epoch and _is_without(epoch.key, place):
-            # The pipeline was temporarily without the sink: no epoch up to this one remains to be applied.
-            self._update(connection, epoch, sa.true(), {"epoch": epoch.epoch})
+        rows = self._rows(connection, epoch, lock=True)
+        for shard, row in rows.items():
+            self._take(connection, epoch, place, shard, row)
+        number = max(shards, max(rows, default=FIRST_SHARD) + 1)
+        missing = [shard for shard in range(number) if shard not in rows]
+        if missing:
+            if missing[0] < _logged_shards(epoch.key, place):
+                raise self._lost(epoch.key)
+            new = FIRST_SHARD not in rows or _is_without(epoch.key, place)
+            at = epoch.epoch if new else rows[FIRST_SHARD].epoch
+            for shard in missing:
+                key = {"branch": epoch.branch, "sink": self._sink, "shard": shard}
+                connection.execute(self.table.insert().values(**key, epoch=at, **self._held_by(epoch)))
+        return number
+
+    def shards(self, connection: Connection, epoch: EpochScope) -> int:
+        """Return the number of rows of the sink."""
+        return max(self._rows(connection, epoch), default=FIRST_SHARD) + 1
 
     def shown(self, connection: Connection, epoch: EpochScope) -> int:
-        """Return the latest applied epoch."""
+        """Return the latest epoch of which a shard shows rows."""
         if not sa.inspect(connection).has_table(TABLE, schema=self.table.schema):
             return 0
-        row = self._row(connection, epoch)
-        return 0 if row is None else row[1]
+        return max((row.epoch for row in self._rows(connection, epoch).values()), default=0)
 
-    def advance(self, connection: Connection, epoch: EpochScope) -> bool:
-        """E5.1: the compare-and-set. ``False``: the epoch was applied earlier. Raises ``Fenced``, ``SinkError``."""
+    def advance(self, connection: Connection, epoch: EpochScope, shard: int = FIRST_SHARD) -> bool:
+        """E5.1: the compare-and-set of a shard's row. ``False``: the epoch was applied earlier. Raises ``Fenced``,
+        ``SinkError``."""
         row = self.table.c
         expected = epoch.parent_in_branch or 0
         follows = (row.epoch == expected) & (row.attempt == epoch.attempt)
-        if self._update(connection, epoch, follows, {"epoch": epoch.epoch}):
+        if self._update(connection, epoch, shard, follows, {"epoch": epoch.epoch}):
             return True
-        found = self._row(connection, epoch)
+        found = self._row(connection, epoch, shard)
         if found is None:
             raise self._lost(epoch.key)
-        attempt, at = found
-        if attempt > epoch.attempt:
-            raise self._fenced(epoch, attempt)
-        if at >= epoch.epoch:
+        if found.attempt > epoch.attempt:
+            raise self._fenced(epoch, found.attempt)
+        if found.epoch >= epoch.epoch:
             return False
         raise SinkError(
-            f"Sink {self._sink!r}: its fence at {self._place} is at epoch {at}, attempt {attempt}; epoch "
-            f"{epoch.epoch} of attempt {epoch.attempt} follows epoch {expected}. The database was restored to an "
-            f"older state, or row ({epoch.branch}, {self._sink}) of {TABLE} was changed. Restore both together."
+            f"Sink {self._sink!r}: its fence at {self._place} is at epoch {found.epoch}, attempt {found.attempt}; "
+            f"epoch {epoch.epoch} of attempt {epoch.attempt} follows epoch {expected}. The database was restored to an "
+            f"older state, or row ({epoch.branch}, {self._sink}, {shard}) of {TABLE} was changed. Restore both "
+            "together."
         )
 
     def check(self, connection: Connection, epoch: EpochScope) -> None:
@@ -123,7 +139,8 @@ class Fence:
         Raises ``Fenced`` when a later attempt owns the row, ``SinkError`` after a later epoch, or when the row is lost.
         """
         row = self.table.c
-        query = sa.select(row.attempt, row.epoch).where(self._mine(epoch)).with_for_update(read=True)
+        mine = self._mine(epoch) & (row.shard == FIRST_SHARD)
+        query = sa.select(row.attempt, row.epoch).where(mine).with_for_update(read=True)
         found = connection.execute(query).one_or_none()
         if found is None:
             raise self._lost(epoch.key)
@@ -138,44 +155,57 @@ class Fence:
     def others(self, connection: Connection, epoch: EpochScope) -> list[Marker]:
         """Return the markers of sinks of other branches that write to the same table."""
         row = self.table.c
-        query = sa.select(row.branch, row.sink, row.epoch).where(row.target == self._target, row.branch != epoch.branch)
+        of_others = (row.target == self._target) & (row.branch != epoch.branch)
+        query = sa.select(row.branch, row.sink, sa.func.max(row.epoch)).where(of_others).group_by(row.branch, row.sink)
         return [Marker(str(branch), str(sink), int(applied)) for branch, sink, applied in connection.execute(query)]
 
-    def holder(self, connection: Connection, epoch: EpochScope) -> int | None:
-        """PostgreSQL: return the process that holds the row's lock, if any."""
+    def holders(self, connection: Connection, epoch: EpochScope) -> list[int]:
+        """PostgreSQL: return the processes that hold locks of the sink's rows."""
         name = connection.dialect.identifier_preparer.format_table(self.table)
         found = connection.exec_driver_sql(
-            f"SELECT l.pid FROM {name} f JOIN pg_locks l ON l.transactionid::text = f.xmax::text "
+            f"SELECT DISTINCT l.pid FROM {name} f JOIN pg_locks l ON l.transactionid::text = f.xmax::text "
             "WHERE f.branch = %(branch)s AND f.sink = %(sink)s AND l.locktype = 'transactionid' "
             "AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid()",
             {"branch": epoch.branch, "sink": self._sink},
         )
-        return found.scalar()
+        return list(found.scalars())
 
-    def _begin(self, connection: Connection, epoch: EpochScope, place: SinkPlace) -> None:
-        """Insert the missing row of a new sink; if the latest epoch had the sink, the row is lost."""
-        if epoch.epoch > 0 and _names_sink(epoch.key, place):
-            raise self._lost(epoch.key)
-        key = {"branch": epoch.branch, "sink": self._sink, "shard": SHARD}
-        connection.execute(self.table.insert().values(**key, epoch=epoch.epoch, **self._held_by(epoch)))
+    def _take(self, connection: Connection, epoch: EpochScope, place: SinkPlace, shard: int, row: _Row) -> None:
+        """Assign a locked row to this attempt."""
+        if row.attempt > epoch.attempt:
+            raise self._fenced(epoch, row.attempt)
+        if row.epoch > epoch.epoch:
+            raise SinkAhead.of(f"Sink {self._sink!r} at {self._place}", row.epoch, epoch.application, epoch.epoch)
+        # The pipeline was temporarily without the sink: no epoch up to this one remains to be applied.
+        at = epoch.epoch if row.epoch < epoch.epoch and _is_without(epoch.key, place) else row.epoch
+        if row.attempt < epoch.attempt or at != row.epoch:
+            self._update(connection, epoch, shard, sa.true(), {"epoch": at, **self._held_by(epoch)})
 
     def _held_by(self, epoch: EpochScope) -> dict[str, Any]:
         return {"attempt": epoch.attempt, "target": self._target}
 
-    def _row(self, connection: Connection, epoch: EpochScope) -> tuple[int, int] | None:
-        query = sa.select(self.table.c.attempt, self.table.c.epoch).where(self._mine(epoch))
+    def _row(self, connection: Connection, epoch: EpochScope, shard: int) -> _Row | None:
+        row = self.table.c
+        query = sa.select(row.attempt, row.epoch).where(self._mine(epoch), row.shard == shard)
         found = connection.execute(query).one_or_none()
-        return (found.attempt, found.epoch) if found else None
+        return _Row(found.attempt, found.epoch) if found else None
+
+    def _rows(self, connection: Connection, epoch: EpochScope, lock: bool = False) -> dict[int, _Row]:
+        """Return the sink's rows by shard, in ascending order. ``lock``: until the end of the transaction."""
+        row = self.table.c
+        query = sa.select(row.shard, row.attempt, row.epoch).where(self._mine(epoch)).order_by(row.shard)
+        found = connection.execute(query.with_for_update() if lock else query)
+        return {shard: _Row(attempt, at) for shard, attempt, at in found}
 
     def _update(
-        self, connection: Connection, epoch: EpochScope, when: sa.ColumnElement[bool], to: dict[str, Any]
+        self, connection: Connection, epoch: EpochScope, shard: int, when: sa.ColumnElement[bool], to: dict[str, Any]
     ) -> bool:
-        statement = self.table.update().where(self._mine(epoch), when).values(to)
+        statement = self.table.update().where(self._mine(epoch), self.table.c.shard == shard, when).values(to)
         return connection.execute(statement).rowcount == 1
 
     def _mine(self, epoch: EpochScope) -> sa.ColumnElement[bool]:
         row = self.table.c
-        return (row.branch == epoch.branch) & (row.sink == self._sink) & (row.shard == SHARD)
+        return (row.branch == epoch.branch) & (row.sink == self._sink)
 
     def _fenced(self, epoch: EpochScope, attempt: int) -> Fenced:
         return Fenced(
@@ -245,8 +275,10 @@ def _manifests(key: EpochKey, place: SinkPlace) -> list[Manifest]:
     return [] if place.store is None or key.epoch == 0 else manifests_of(place.store, key)
 
 
-def _names_sink(key: EpochKey, place: SinkPlace) -> bool:
-    return any(place.sink in manifest.sinks for manifest in _manifests(key, place))
+def _logged_shards(key: EpochKey, place: SinkPlace) -> int:
+    """Return the number of shards for which the epoch may have rows; 0 if it had no such sink."""
+    named = [manifest.sinks[place.sink] for manifest in _manifests(key, place) if place.sink in manifest.sinks]
+    return max((shards_of(sink.handles) for sink in named), default=0)
 
 
 def _is_without(key: EpochKey, place: SinkPlace) -> bool:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy import Column, Connection, Inspector, MetaData, Table
 
-from epochal.backends.dbms.address import DIALECTS
+from epochal.backends.dbms.address import DIALECTS, reflecting
 from epochal.backends.dbms.column_types import ColumnType, column_type, sql_type
 from epochal.backends.dbms.writing import Writing
 from epochal.declarations.names import closest, listed
@@ -52,7 +52,9 @@ def find(connection: Connection, writing: Writing) -> Target | None:
         _check_engine(inspector, writing)
     columns = []
     primary = inspector.get_pk_constraint(name, schema=schema)["constrained_columns"]
-    for found in inspector.get_columns(name, schema=schema):
+    with reflecting(connection):
+        reflected = inspector.get_columns(name, schema=schema)
+    for found in reflected:
         # SQLite's INTEGER PRIMARY KEY is numbered automatically and not null, but reflection reports neither.
         own_number = dialect == "sqlite" and primary == [found["name"]] and isinstance(found["type"], sa.INTEGER)
         identity = found.get("identity")
@@ -91,6 +93,15 @@ def planned(connection: Connection, writing: Writing, schema: pa.Schema) -> Tabl
             ) from None
         columns.append(Column(field.name, type, primary_key=key, nullable=not key, autoincrement=False))
     return Table(writing.table_name, MetaData(), *columns, schema=writing.schema_name, mysql_engine="InnoDB")
+
+
+def described(table: Table, dialect: str) -> Target:
+    """Describe a table that is to be created."""
+    columns = tuple(
+        TargetColumn(column.name, column_type(column.type, dialect), bool(column.nullable), not column.nullable, False)
+        for column in table.columns
+    )
+    return Target(table.fullname, columns, (frozenset(column.name for column in table.primary_key.columns),))
 
 
 def check(target: Target, writing: Writing, schema: pa.Schema, dialect: str) -> None:

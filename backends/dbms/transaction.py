@@ -15,6 +15,7 @@ from epochal.backends.dbms.access import TableAccess
 from epochal.backends.dbms.applying import apply, compacted, waited
 from epochal.backends.dbms.failures import commit_outcome
 from epochal.backends.dbms.fence import Fence
+from epochal.backends.dbms.sharding import Sharding
 from epochal.backends.dbms.target import Target
 from epochal.backends.dbms.writing import INSERT, OPERATION, Writing
 from epochal.backends.write_ahead_log import LogWriter, WriteAheadLog
@@ -37,13 +38,20 @@ class DbmsTransaction(SinkTransaction):
     """Exactly-once delivery. ``target`` ``None``: the table was not inspected; only the database checks rows."""
 
     def __init__(
-        self, log: WriteAheadLog, task: TaskScope, writing: Writing, target: Target | None, dialect: str
+        self,
+        log: WriteAheadLog,
+        task: TaskScope,
+        writing: Writing,
+        target: Target | None,
+        dialect: str,
+        sharding: Sharding,
     ) -> None:
         self._log = log
         self._task = task
         self._writing = writing
         self._target = target
         self._dialect = dialect
+        self._sharding = sharding
         self._writer: LogWriter | None = None
         self._held: list[pa.Table] = []
         self._held_rows = 0
@@ -80,9 +88,10 @@ class DbmsTransaction(SinkTransaction):
         if self._writing.keys:
             rows = row_rules.net(rows, self._writing.table_keys)
         if self._writer is None:
-            self._writer = self._log.open(self._task, rows.schema)
-        for batch in rows.combine_chunks().to_batches(max_chunksize=LOG_BATCH_ROWS):
-            self._writer.write(batch)
+            self._writer = self._log.open(self._task, rows.schema, self._sharding.shards)
+        for shard, mine in enumerate(self._sharding.split(rows)):
+            for batch in mine.combine_chunks().to_batches(max_chunksize=LOG_BATCH_ROWS):
+                self._writer.write(batch, shard)
 
 
 APPLIED = declare("T3.dbms.direct-applied", "a task's rows are in its open transaction, which is not committed")

@@ -24,7 +24,7 @@ class Writing:
     ``insert``, ``upsert`` or ``delete`` for each row. ``order_by``: column that determines the last of an epoch's rows
     of one key; by default, the order of writing. ``keep_newer``: a row of the table with a greater order is neither
     replaced nor deleted. ``columns``: the table's name of a column, ``None``: not written. ``create``: create a missing
-    table.
+    table. ``shards``: number of transactions per epoch, each of which writes the rows of its own keys.
     """
 
     table: str
@@ -34,6 +34,7 @@ class Writing:
     columns: tuple[tuple[str, str | None], ...] = ()
     create: bool = False
     keep_newer: bool = True
+    shards: int = 1
 
     @property
     def guard(self) -> str | None:

@@ -28,8 +28,8 @@ ROWS, KEYS, BATCH_ROWS, TURNS = 300_000, 300_000, 10_000, 3
 SMALL_EPOCHS, SMALL_ROWS, WARM = 60, 1_000, 10
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64())])
 TABLE = "CREATE TABLE {} (id bigint PRIMARY KEY, name text, amount double precision)"
-STAGING = "CREATE UNLOGGED TABLE staging (id bigint, name text, amount double precision)"
-UPSERT = """INSERT INTO bare SELECT * FROM staging ORDER BY id
+STAGING = "CREATE UNLOGGED TABLE {} (id bigint, name text, amount double precision)"
+UPSERT = """INSERT INTO bare SELECT * FROM {} ORDER BY id
 ON CONFLICT (id) DO UPDATE SET name = EXCLUDED.name, amount = EXCLUDED.amount"""
 CSV = pyarrow.csv.WriteOptions(include_header=False)
 
@@ -39,8 +39,8 @@ def run(folder: Path) -> list[Result]:
         sink = Sink(server, folder)
         whole, commits, bare = list[float](), list[float](), list[float]()
         with psycopg.connect(server.url("postgres", "postgresql")) as session:
-            session.execute(TABLE.format("bare"))
-            session.execute(STAGING)
+            session.execute(TABLE.format("bare").encode())
+            session.execute(STAGING.format("staging").encode())
             session.commit()
 
             def ours(rows: Sequence[pa.RecordBatch]) -> None:
@@ -108,20 +108,22 @@ class Sink:
         return EpochScope("bench", EpochKey("bench", epoch), 1, EpochKey("bench", epoch - 1) if epoch > 1 else None)
 
 
-def copy_and_upsert(session: psycopg.Connection[tuple[object, ...]], rows: Sequence[pa.RecordBatch]) -> None:
+def copy_and_upsert(
+    session: psycopg.Connection[tuple[object, ...]], rows: Sequence[pa.RecordBatch], staging: str = "staging"
+) -> None:
     """The fastest program found without exactly-once delivery.
 
     An unlogged staging table that is truncated; COPY of one batch after the other, so that the server reads while
     the next one is encoded; one upsert in the order of the keys, which touches each page of the index once.
     """
     with session.cursor() as cursor:
-        cursor.execute("TRUNCATE staging")
-        with cursor.copy("COPY staging FROM STDIN (FORMAT csv)") as copy:
+        cursor.execute(f"TRUNCATE {staging}".encode())
+        with cursor.copy(f"COPY {staging} FROM STDIN (FORMAT csv)".encode()) as copy:
             for batch in rows:
                 buffer = BytesIO()
                 pyarrow.csv.write_csv(batch, buffer, CSV)
                 copy.write(buffer.getvalue())
-        cursor.execute(UPSERT)
+        cursor.execute(UPSERT.format(staging).encode())
     session.commit()
 
 

@@ -7,6 +7,7 @@ Python driver and need no JDBC driver. Executors read slices, a large one in sev
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,7 @@ def sink(
     mode: Mode = "append",
     create: bool = False,
     delivery: Delivery | None = None,
+    shards: int = 1,
     password: Secret | None = None,
     **options: Any,
 ) -> SinkDefinition:
@@ -67,6 +69,8 @@ def sink(
     - ``delivery``: ``at_least_once`` and, with ``keys``, ``idempotent`` bypass the write-ahead log: tasks write to the
       table as they run, and rows of an epoch that is run again are written again. Default: the application's
       ``guarantee``.
+    - ``shards``: number of transactions per epoch, applied concurrently by processes beside the driver. Each has the
+      rows of its own keys and becomes visible separately. Not for SQLite.
     - ``options``: options of the database client (``sslmode``, ``connect_timeout``, ..).
 
     Raises ``OptionError``.
@@ -77,10 +81,16 @@ def sink(
     address, writing = _arguments(
         what, url, table, keys, operation, order_by, keep_newer, columns, create, password, options
     )
+    _check_shards(what, shards, address, writing, mode, delivery)
     return SinkDefinition(
         kind="dbms",
-        make=partial(_backend, address, writing),
-        description={**_described(address, writing), **described(mode), **described_delivery(delivery)},
+        make=partial(_backend, address, replace(writing, shards=shards)),
+        description={
+            **_described(address, writing),
+            **described(mode),
+            **described_delivery(delivery),
+            **({"shards": shards} if shards > 1 else {}),
+        },
         takes=taken_by_keys(what, mode, "keys", writing.keys),
         deliveries=deliveries,
         delivery=delivery,
@@ -109,6 +119,8 @@ def two_phase_sink(
     with the same keys must come from one subtask. ``delivery``: only ``exactly_once``. Raises ``OptionError``.
     """
     what = "dbms.two_phase_sink"
+    if "shards" in options:
+        raise OptionError(f"{what} has no option 'shards': each of its subtasks already writes in its own transaction.")
     check_delivery(what, delivery, EXACTLY_ONCE, "its rows are prepared before the decision; dbms.sink can do less")
     address, writing = _arguments(
         what, url, table, keys, operation, order_by, keep_newer, columns, create, password, options
@@ -242,11 +254,32 @@ def _arguments(
     return address, writing
 
 
+def _check_shards(
+    what: str, shards: int, address: DatabaseAddress, writing: Writing, mode: Mode, delivery: Delivery | None
+) -> None:
+    """Check the option ``shards``. Raises ``OptionError`` for a sink that several transactions cannot write."""
+    check_positive(what, "shards", shards, whole=True)
+    if shards == 1:
+        return
+    if address.dialect == "sqlite":
+        raise OptionError(f"{what}: SQLite has one writer at a time, so that shards={shards} has no use. Set shards=1.")
+    if delivery not in (None, "exactly_once"):
+        raise OptionError(
+            f"{what}: with delivery={delivery!r} tasks write to the table themselves, so that shards={shards} has no "
+            "effect. Set shards=1."
+        )
+    if mode == "updates" and not writing.keys:
+        raise OptionError(
+            f"{what}: shards={shards} with mode='updates' needs keys: without them, several transactions would insert "
+            "the changes of a row in any order. Set keys, or shards=1."
+        )
+
+
 def _check_spelling(what: str, options: Mapping[str, Any]) -> None:
     """Raise ``OptionError`` for a misspelt option of the sink, with the closest of the sink's own options."""
     from epochal.declarations.names import closest
 
-    own = ("keys", "operation", "order_by", "keep_newer", "columns", "create", "delivery", "password")
+    own = ("keys", "operation", "order_by", "keep_newer", "columns", "create", "delivery", "shards", "password")
     for name in options:
         if closest(name, own):
             raise OptionError(f"{what} has no option {name!r}.{closest(name, own)}")

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, MetaData, Table
 
 from epochal.backends.dbms import DatabaseAddress
+from epochal.backends.dbms.address import reflecting
 from epochal.backends.dbms.column_types import ColumnType, Family, column_type, with_exact_types
 from epochal.backends.dbms.failures import translated
 from epochal.declarations.names import closest, listed
@@ -42,7 +43,8 @@ class Reading:
         schema, _, name = self.table.rpartition(".")
         if not sa.inspect(connection).has_table(name, schema=schema or None):
             raise SourceError(f"{self.name} does not exist. Create it, or correct its name.")
-        table = Table(name, MetaData(), schema=schema or None, autoload_with=connection)
+        with reflecting(connection):
+            table = Table(name, MetaData(), schema=schema or None, autoload_with=connection)
         with_exact_types(table, self.address.dialect)
         for column in table.columns:
             if isinstance(column.type, sa.Float):

@@ -7,14 +7,10 @@ ends with the driver. Files that it wrote before are named by no manifest and ar
 from __future__ import annotations
 
 import os
-import pickle
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
-from epochal.background.task import BackgroundTask
+from epochal.background.child_process import ChildProcess, answers_to_parent, messages_of_parent
 from epochal.errors import EpochalError, SnapshotError, StorageFull
 from epochal.snapshots.compaction import MergeJob, merge_runs
 from epochal.snapshots.manifest import BaseFile
@@ -34,30 +30,17 @@ class MergingProcess:
 
     def __call__(self, jobs: Sequence[MergeJob]) -> Iterator[BaseFile]:
         """Raises ``StorageFull``, and ``SnapshotError`` for anything else that ends the process early."""
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "epochal.engine.compaction_process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
+        process = ChildProcess(__name__)
         try:
-            with suppress(BrokenPipeError):  # the exit code is checked below
-                pickle.dump((self.store, tuple(jobs)), process.stdin)
-                process.stdin.flush()
-            for line in process.stdout:
+            process.send((self.store, tuple(jobs)))
+            for line in process.answers:
                 if line.startswith(_PROBLEM):
                     raise _problem(line[1:].strip())
                 yield BaseFile.model_validate_json(line)
             if code := process.wait():
                 raise SnapshotError(f"The compaction process ended with exit code {code}. See the driver's log.")
         finally:
-            process.kill()
-            process.wait()
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-            process.stdout.close()
+            process.end()
 
 
 def _problem(message: bytes) -> EpochalError:
@@ -67,12 +50,10 @@ def _problem(message: bytes) -> EpochalError:
 
 
 def main() -> int:
-    """Main function of the process: reads store and jobs from standard input, which the driver keeps open while it
-    runs."""
+    """Main function of the process: receives store and jobs."""
     os.nice(_NICENESS)
-    store, jobs = pickle.load(sys.stdin.buffer)
-    BackgroundTask("driver", _end_with_driver)
-    answers = sys.stdout.buffer
+    answers = answers_to_parent()
+    store, jobs = next(messages_of_parent())
     try:
         for base in merge_runs(store, jobs):
             answers.write(base.model_dump_json().encode() + b"\n")
@@ -83,12 +64,3 @@ def main() -> int:
         answers.flush()
         return 1
     return 0
-
-
-def _end_with_driver() -> None:
-    os.read(sys.stdin.fileno(), 1)
-    os._exit(1)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -123,20 +123,20 @@ def _marker_gap() -> None:
 
 @mutant("dbms: rows are applied outside the fence's transaction", DBMS)
 def _outside_fence() -> None:
-    from epochal.backends.dbms.backend import DbmsBackend
+    from epochal.backends.dbms import shard
 
     def apart(_: Any) -> Any:
-        def wrong(self: Any, epoch: Any, handles: Any) -> None:
+        def wrong(self: Any, part: Any) -> None:
             with self._access.transaction("apply") as connection:
-                self._apply(connection, self._chunks(epoch, handles))
+                shard.apply(connection, self._access.writing, self._chunks(part))
                 connection.commit()
             with self._access.transaction("move the fence") as connection:
-                self._fence.advance(connection, epoch)
+                self._fence.advance(connection, part.epoch, part.shard)
                 connection.commit()
 
         return wrong
 
-    change(DbmsBackend, "commit", apart)
+    change(shard.ShardWriter, "_commit", apart)
 
 
 @mutant("dbms: the fence ignores the attempt", DBMS)
@@ -144,9 +144,9 @@ def _attempt_ignored() -> None:
     from epochal.backends.dbms.fence import Fence
 
     def blind(advance: Any) -> Any:
-        def wrong(self: Any, connection: Any, epoch: Any) -> Any:
-            row = self._row(connection, epoch)
-            return advance(self, connection, epoch if row is None else replace(epoch, attempt=row[0]))
+        def wrong(self: Any, connection: Any, epoch: Any, shard: int = 0) -> Any:
+            row = self._row(connection, epoch, shard)
+            return advance(self, connection, epoch if row is None else replace(epoch, attempt=row.attempt), shard)
 
         return wrong
 
@@ -160,12 +160,56 @@ def _fence_only_set() -> None:
     from epochal.backends.dbms.fence import Fence
 
     def set_only(_: Any) -> Any:
-        def wrong(self: Any, connection: Any, epoch: Any) -> bool:
-            return bool(self._update(connection, epoch, sa.true(), {"epoch": epoch.epoch}))
+        def wrong(self: Any, connection: Any, epoch: Any, shard: int = 0) -> bool:
+            return bool(self._update(connection, epoch, shard, sa.true(), {"epoch": epoch.epoch}))
 
         return wrong
 
     change(Fence, "advance", set_only)
+
+
+SHARDS = "tests/unit/test_dbms_sharding.py"
+
+
+@mutant("dbms: rows of a key are in any shard", SHARDS)
+def _rows_in_any_shard() -> None:
+    from epochal.backends.dbms.sharding import Sharding
+
+    def wrong(split: Any) -> Any:
+        return lambda self, rows: split(Sharding(self.shards), rows)
+
+    change(Sharding, "split", wrong)
+
+
+@mutant("dbms: a commit uses the sink's number of shards instead of the log's", SHARDS)
+def _number_of_shards_by_setting() -> None:
+    from epochal.backends.dbms import shard
+
+    change(shard, "shards_of", lambda _: lambda handles: 2)
+
+
+@mutant("dbms: the fences of shards without rows stay behind", SHARDS)
+def _fences_left_behind() -> None:
+    from epochal.backends.dbms.shard import ShardPart
+
+    ShardPart.fences = property(lambda self: [self.shard])  # type: ignore[assignment, method-assign]
+
+
+@mutant("dbms: a new shard's fence begins at the latest decided epoch", SHARDS)
+def _new_fence_ahead() -> None:
+    from epochal.backends.dbms import fence
+
+    change(fence, "_is_without", lambda _: lambda key, place: True)
+
+
+@mutant("dbms: one fence stands for all shards", SHARDS)
+def _one_fence() -> None:
+    from epochal.backends.dbms.fence import Fence
+
+    def wrong(advance: Any) -> Any:
+        return lambda self, connection, epoch, shard=0: advance(self, connection, epoch, 0)
+
+    change(Fence, "advance", wrong)
 
 
 @mutant("hdfs: the length of an upload is not verified", "tests/servers/contract/test_hdfs_faults.py")

@@ -39,6 +39,12 @@ URL = "postgresql://epochal@db.example:5433/shop"
         (URL, {"order_by": "at"}, "order_by requires keys"),
         (URL, {"keys": "id", "keep_newer": False}, "keep_newer=False needs order_by"),
         (URL, {"keys": "id", "order_by": "at", "keep_newer": "no"}, "keep_newer is 'no'"),
+        (URL, {"shards": 0}, "shards is 0"),
+        (URL, {"shards": 1.5}, "shards is 1.5"),
+        (URL, {"shard": 2}, "no option 'shard'. Did you mean 'shards'"),
+        ("sqlite:////tmp/x", {"shards": 2}, "SQLite has one writer at a time"),
+        (URL, {"keys": "id", "shards": 2, "delivery": "idempotent"}, "delivery='idempotent' tasks write"),
+        (URL, {"shards": 2, "mode": "updates"}, "shards=2 with mode='updates' needs keys"),
     ],
 )
 def test_invalid_sink_options_are_refused(url: str, options: dict[str, Any], message: str) -> None:
@@ -58,6 +64,16 @@ def test_two_phase_commit_requires_postgresql() -> None:
         OptionError, match=r"two_phase_sink supports only PostgreSQL, not sqlite:/tmp/x. Use dbms\.sink"
     ):
         dbms.two_phase_sink("sqlite:////tmp/x", "flights")
+
+
+def test_two_phase_commit_has_no_shards() -> None:
+    with pytest.raises(OptionError, match=r"two_phase_sink has no option 'shards': each of its subtasks already"):
+        dbms.two_phase_sink(URL, "flights", shards=2)
+
+
+def test_shards_are_described() -> None:
+    assert dbms.sink(URL, "flights", keys="id", shards=3).description["shards"] == 3
+    assert "shards" not in dbms.sink(URL, "flights", keys="id", shards=1).description
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from epochal.backends import write_ahead_log
-from epochal.backends.write_ahead_log import WriteAheadLog
+from epochal.backends.write_ahead_log import WriteAheadLog, has_log, of_shard, shards_of
 from epochal.contracts.backend import SinkPlace
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
@@ -76,6 +76,35 @@ def test_a_large_log_keeps_its_order_over_segments(log: WriteAheadLog, monkeypat
     handle = written(log, *range(20))
     assert len(handle.payload["segments"]) == 20
     assert numbers(log, handle) == list(range(20))
+
+
+@pytest.mark.parametrize("in_pack", [True, False])
+def test_a_log_of_several_shards_is_read_by_shard(
+    log: WriteAheadLog, monkeypatch: pytest.MonkeyPatch, in_pack: bool
+) -> None:
+    if not in_pack:
+        monkeypatch.setattr(task_files, "TASK_BYTES", 0)
+    monkeypatch.setattr(write_ahead_log, "SEGMENT_BYTES", 1)
+    writer = log.open(TaskScope(scope(), "out", 0), SCHEMA, shards=3)
+    for number in range(12):
+        row = {"n": number, "text": f"row {number}"}
+        writer.write(pa.RecordBatch.from_pylist([row], schema=SCHEMA), shard=(0, 2)[number % 2])
+    handle = writer.finish()
+    assert shards_of([handle, written(log)]) == 3
+    if in_pack:
+        pack = Pack.of(scope().key, 1, carried_by([handle]))
+        log.store.write(pack.path, pack.beginning)
+        assert numbers(log, of_shard(handle, 2)) == [1, 3, 5, 7, 9, 11]  # from the handle, before the pack is read
+        handle = pack.placed(handle)
+    handle = Handle.decode(handle.encode())
+    divided = [of_shard(handle, shard) for shard in range(3)]
+    assert [numbers(log, each) for each in divided] == [[0, 2, 4, 6, 8, 10], [], [1, 3, 5, 7, 9, 11]]
+    assert [each.rows for each in divided] == [6, 0, 6]
+    assert [has_log(each) for each in divided] == [True, False, True]
+    log.sweep(scope(), [handle])
+    assert len(log.leftovers()) == (0 if in_pack else 12)
+    log.remove(scope(), [handle])
+    assert log.leftovers() == []
 
 
 def test_a_task_without_rows_stores_nothing(log: WriteAheadLog) -> None:

@@ -105,7 +105,7 @@ class TestDbmsSinkWithKeys:
         self, url: str, new_database: NewDatabase, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(transaction, "CHUNK_ROWS", 10)
-        monkeypatch.setattr("epochal.backends.dbms.backend.CHUNK_ROWS", 15)
+        monkeypatch.setattr("epochal.backends.dbms.shard.CHUNK_ROWS", 15)
         database = new_database(url, keys=("id",))
         backend = started(database)
         given = [(number % 7, f"{number}") for number in range(100)]

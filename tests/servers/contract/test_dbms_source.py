@@ -38,7 +38,8 @@ class Clock:
 @pytest.fixture
 def database(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DbmsDatabase]:
     database = DbmsDatabase(url, tmp_path, monkeypatch)
-    database.run("CREATE TABLE orders (id bigint primary key, item varchar(20))")
+    collation = ' COLLATE "C"' if database.address.dialect == "postgresql" else ""
+    database.run(f"CREATE TABLE orders (id bigint primary key, item varchar(20){collation})")
     yield database
     database.close()
 

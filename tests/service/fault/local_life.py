@@ -136,12 +136,26 @@ def to_dbms(parameters: Mapping[str, Any]) -> tuple[tuple[type[KeyedProcess], ..
     }
 
 
+def to_dbms_shards(parameters: Mapping[str, Any]) -> tuple[tuple[type[KeyedProcess], ...], Sinks]:
+    database = {
+        "url": parameters["url"],
+        "password": secret(f"file:{parameters['password']}"),
+        "create": True,
+        "shards": parameters["shards"],
+    }
+    return (Sums,), {
+        "spread": (SOURCE, dbms.sink(table="spread_rows", keys="event", **database)),
+        "totals": ("totals", dbms.sink(table="totals", keys="sensor", **database)),
+    }
+
+
 KINDS: Mapping[str, Callable[[Mapping[str, Any]], tuple[tuple[type[KeyedProcess], ...], Sinks]]] = {
     "files": to_files,
     "hdfs": to_hdfs,
     "objects": to_objects,
     "kafka": to_kafka,
     "dbms": to_dbms,
+    "dbms_shards": to_dbms_shards,
 }
 
 
