@@ -21,6 +21,7 @@ from epochal.testing.state_world import (
     COUNTS,
     OWNER,
     SEEN,
+    SMALL_CELLS,
     StateHarness,
     World,
     changes_of,
@@ -218,6 +219,25 @@ class StateBackendContract(ViewContract, ExpiryContract):
         for forget in (harness.new_worker, harness.new_machine):
             forget()
             world.check()
+
+    @pytest.mark.parametrize("merged", [0, 1, 2])
+    def test_a_new_machine_restores_from_several_runs(self, world: World, harness: StateHarness, merged: int) -> None:
+        """Each run decides the keys that it has: later ones put, change, delete and put again."""
+        sizes = replace(SMALL_CELLS, most=1 << 30, depth=lambda sizes: min(merged, len(sizes) - 2))
+        world.run(counts=counted(*range(300)), seen=seen(1, b"a", b"b"))
+        world.compact(sizes)
+        for changes in (
+            counted(*range(40), count=2) + uncounted(*range(100, 160)),
+            counted(*range(100, 130), count=3) + uncounted(*range(10)),
+            counted(*range(5), count=4) + uncounted(*range(300, 310)),
+        ):
+            world.run(counts=changes, seen=unseen(1, b"a"))
+            world.compact(sizes)
+            harness.new_machine()
+            world.check()
+        ages = {run.age for run in world.chains[COUNTS.id].bases}
+        assert len(ages) == {0: 4, 1: 2, 2: 2}[merged]
+        assert any(run.deletes for run in world.chains[COUNTS.id].bases)
 
     def test_bases_may_be_empty(self, world: World, harness: StateHarness) -> None:
         world.run(counts=counted(1))

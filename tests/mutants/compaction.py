@@ -7,13 +7,13 @@ from typing import Any
 
 from tests.mutants.mutant import change, mutant
 
-LIVES = "tests/spark/property/test_state_snapshots.py"
+RESTORES = "tests/spark/contract/test_state_backends.py -k several_runs"
 READER = "tests/unit/test_snapshots_expiry.py"
 COMPACTION = "tests/spark/test_compaction.py"
 POLICY = "tests/unit/property/test_merge_policy.py"
 
 
-@mutant("compaction: a merge omits deleted keys although an older run lies below", LIVES)
+@mutant("compaction: a merge omits deleted keys although an older run lies below", RESTORES)
 def _deletes_lost() -> None:
     from epochal.snapshots import compaction
 
@@ -34,14 +34,14 @@ def _oldest_run_first() -> None:
     change(TableSearch, "files", lambda _: property(wrong))
 
 
-@mutant("compaction: the heap restores runs oldest first", LIVES)
+@mutant("compaction: the heap restores runs oldest first", RESTORES)
 def _heap_restores_in_reverse() -> None:
     from epochal.backends.heap import _CatchUp
 
     change(_CatchUp, "_bases", lambda bases: lambda self: bases(self)[::-1])
 
 
-@mutant("compaction: LMDB restores runs newest first", LIVES)
+@mutant("compaction: LMDB restores runs newest first", RESTORES)
 def _lmdb_restores_in_reverse() -> None:
     from epochal.backends.catch_up import Bases
 
