@@ -149,6 +149,8 @@ class DeltaBackend(StateBackend):
     ``owner`` is the operator; ``cache_directory`` a folder on the executor's machine for the local store, shared by all
     its Python workers, which may be lost or deleted at any time."""
 
+    has_cached_state = True
+
     def __init__(self, owner: str, store: SnapshotStore, cache_directory: str) -> None:
         self.owner = owner
         self.store = with_machine_deltas(store, cache_directory)

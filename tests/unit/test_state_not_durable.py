@@ -13,6 +13,7 @@ import pytest
 from epochal import KeyedProcess, ListState, MapState, Pipeline, ValueState
 from epochal.backends import boot_folders, cached_state, heap, lmdb, recent
 from epochal.connectors import console, generator
+from epochal.contracts.registry import STATE_BACKENDS, find, names
 from epochal.contracts.state import StateBackend
 from epochal.declarations.state import StateDeclaration
 from epochal.engine.program import changes_since
@@ -288,3 +289,14 @@ def test_a_backend_without_caches_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(PipelineError, match=r"State 'seen.count' has durable=False, which the state backend 'plain'"):
         analysis.check_cached_state([a_table(durable=False)], "plain")
     analysis.check_cached_state([a_table(durable=True)], "plain")
+
+
+@pytest.mark.parametrize("backend", ["heap", "lmdb"])
+def test_the_backends_of_epochal_accept_state_that_is_not_durable(backend: str) -> None:
+    analysis.check_cached_state([a_table(durable=False)], backend)
+
+
+@pytest.mark.parametrize("backend", sorted(names(STATE_BACKENDS)))
+def test_backends_that_return_cached_state_declare_it(backend: str) -> None:
+    found = find(STATE_BACKENDS, backend)
+    assert found.has_cached_state == (found.cached is not StateBackend.cached)

@@ -50,6 +50,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 def run(command: str, folder: Path, environment: dict[str, str]) -> str:
     words = shlex.split(command)
+    if words[1] == "call":
+        words += ["--wait-seconds", "120"]  # the driver that answers has just been started
     assert words[0] == "epochal", f"README has a command that this test cannot run: {command}"
     done = subprocess.run(
         [COMMAND, *words[1:]], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=200

@@ -36,6 +36,8 @@ RAISING = PIPELINE.replace(
         per_epoch=True,
     ).""",
 )
+BY_SENSOR = ("totals", "longest")
+"""Operators whose input ``RAISING`` changes."""
 WITHOUT_LONGEST = PIPELINE[: PIPELINE.index("    longest = by_sensor")] + "    return pipeline\n"
 
 

@@ -14,7 +14,7 @@ from epochal.engine import points
 from epochal.errors import EpochalError
 from epochal.faults import ENVIRONMENT, Fault
 from epochal.testing.servers.control_plane import ControlPlane, control_plane
-from tests.service.reconfiguration.conftest import RAISING, Sensors
+from tests.service.reconfiguration.conftest import BY_SENSOR, RAISING, Sensors
 
 UNDECIDED = (points.E1_ASSEMBLED, points.E1_DRAINED, points.E1_TAKEN_OVER, points.E1_SWITCHED)
 RESTARTS = {"restart": {"max_restarts": 50, "backoff_seconds": 0.0}}
@@ -54,7 +54,7 @@ def test_reconfiguration_survives_killed_drivers(sensors: Sensors, plane: Contro
     sensors.check()
     assert sensors.handle.snapshots.get(sensors.head()).parallelism == 3
 
-    version = sensors.handle.versions.create(sensors.artifact(RAISING))
+    version = sensors.handle.versions.create(sensors.artifact(RAISING), accept_changed=BY_SENSOR)
     assert version.operation is not None
     with pytest.raises(EpochalError, match="The driver ended before version"):
         sensors.done(version.operation)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 
 from epochal.errors import Conflict, EpochalError, IncompatibleState, OptionError
-from tests.service.reconfiguration.conftest import PIPELINE, RAISING, SENSORS, WITH_COUNT, WITHOUT_LONGEST, Sensors
+from tests.service.reconfiguration.conftest import (
+    BY_SENSOR,
+    PIPELINE,
+    RAISING,
+    SENSORS,
+    WITH_COUNT,
+    WITHOUT_LONGEST,
+    Sensors,
+)
 
 FACTOR = ("totals.total", "longest.value")
 """Columns whose meaning the parameter ``factor`` changes."""
-BY_SENSOR = ("totals", "longest")
-"""Operators whose input ``RAISING`` changes."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
