@@ -12,7 +12,7 @@ from tests.spark.formats.make import BUNDLE, MAIN, STATE
 
 FIXTURE = Path(__file__).parents[1] / "spark" / "formats" / "stored"
 
-BASES_AT = 2
+BASES_AT = 3
 """The epoch of the last bases; a bundle contains the files after it."""
 
 

@@ -71,7 +71,7 @@ def full_manifest(**fields: Any) -> Manifest:
     )
     records = FileInFlight(file=packed(layout.records_of_loop(KEY, "again", 0), 10), first=0, last=3)
     base = BaseFile(
-        table="counts", at=PARENT, first_group=0, last_group=7, file=file(layout.base(PARENT, "counts", 0, 7))
+        table="counts", at=PARENT, first_group=0, last_group=7, file=file(layout.base(PARENT, "counts", range(8)))
     )
     usual: dict[str, Any] = {
         "application": "pricing.orders",
