@@ -285,7 +285,11 @@ class World:
         driver = self.start(app)
         key = self._open(driver)
         write_changes(self.store, key, app.table, app.parallelism, {1: 1})
-        for path in (layout.manifest(key, 1), layout.log_segment(key, 1, "out", 0), layout.base(key, "counts", range(8))):
+        for path in (
+            layout.manifest(key, 1),
+            layout.log_segment(key, 1, "out", 0),
+            layout.base(key, "counts", range(8)),
+        ):
             self.store.write(path, b"x")
             folder, _, name = path.rpartition("/")
             self.store.write(f"{folder}/.{name}.{uuid4().hex[:8]}{layout.TEMPORARY}", b"x")
