@@ -65,19 +65,6 @@ def _history_without_the_clock_of_bases() -> None:
     change(Bases, "clock", lambda _: property(lambda self: None))
 
 
-@mutant("compaction: every merge is as deep as it can be", POLICY)
-def _merges_without_bound() -> None:
-    from epochal.snapshots.merge_policy import CellSizes
-
-    def wrong(init: Any) -> Any:
-        def deep(self: Any, *args: Any, **fields: Any) -> None:
-            init(self, *args, **fields | {"depth": lambda sizes: len(sizes) - 1})
-
-        return deep
-
-    change(CellSizes, "__init__", wrong)
-
-
 @mutant("compaction: cells ignore the parallelism", POLICY)
 def _cells_of_several_subtasks() -> None:
     from epochal.snapshots import merge_policy
