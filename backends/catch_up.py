@@ -15,8 +15,9 @@ import numpy as np
 from epochal.backends.recent import EncodedChanges, changes_of, encoded, is_remembered
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
-from epochal.snapshots.base_files import changes_of_run, read_groups
+from epochal.snapshots.base_files import read_groups
 from epochal.snapshots.chain import Chain
+from epochal.snapshots.delta import SortedChanges
 from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.read_ahead import read_ahead
 from epochal.snapshots.store import SnapshotStore
@@ -29,7 +30,7 @@ class Bases:
 
     def __init__(self, store: SnapshotStore, chain: Chain, table: StateTable, groups: Sequence[int]) -> None:
         self._store = store
-        self._runs = sorted(chain.bases, key=lambda run: run.age)
+        self.runs = chain.bases
         self._table = table
         self._groups = np.array(groups, np.int32)
         self._cell: range | None = None
@@ -39,19 +40,12 @@ class Bases:
         """The runs that can hold rows of a key group, oldest first. Raises ``FileMissing``, ``FileCorrupt``."""
         if self._cell is None or group not in self._cell:
             self._of_cell.clear()  # frees the memory of the previous cell before the next is read
-            runs = [run for run in self._runs if group in run.groups]
+            runs = [run for run in self.runs if group in run.groups]
             self._cell = runs[0].groups if runs else None
             for run in runs:
-                changes, _ = changes_of_run(self._table, read_groups(self._store, self._table, run, self._groups))
-                self._of_cell.append(encoded(changes))
+                rows = read_groups(self._store, self._table, run, self._groups)
+                self._of_cell.append(encoded(SortedChanges.of(self._table, rows)))
         yield from self._of_cell
-
-
-def by_cell(scope: StateTaskScope, groups: Iterable[int]) -> list[int]:
-    """Key groups in an order in which those of a cell of the largest state table follow each other."""
-    runs = [run for chain in scope.chains.values() for run in chain.bases]
-    step = max(runs, key=lambda run: run.file.bytes).step if runs else 1
-    return sorted(groups, key=lambda group: (group % step, group))
 
 
 @dataclass(frozen=True)
@@ -63,10 +57,18 @@ class Step:
     changes: Mapping[str, tuple[EncodedChanges, ...]] = field(default_factory=dict)
     bases: Mapping[str, Bases] = field(default_factory=dict)
 
+    def by_cell(self, groups: Iterable[int]) -> Iterable[int]:
+        """Key groups in an order in which those of a cell of the largest state table follow each other."""
+        runs = [run for bases in self.bases.values() for run in bases.runs]
+        if not runs:
+            return groups
+        step = max(runs, key=lambda run: run.file.bytes).step
+        return sorted(groups, key=lambda group: (group % step, group))
+
     def of_group(self, table: str, group: int) -> Iterator[tuple[list[bytes], list[bytes | None]]]:
         """Keys, ascending, and values of one key group, the newest last; a value is ``None`` if the key is deleted.
 
-        Call it for key groups in the order of :func:`by_cell`: the runs of one cell are in memory at a time.
+        Call it for key groups in the order of :meth:`by_cell`: the runs of one cell are in memory at a time.
         """
         for changes in self.bases[table].of_group(group) if table in self.bases else self.changes.get(table, ()):
             first, end = np.searchsorted(changes.groups, [group, group + 1]).tolist()

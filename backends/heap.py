@@ -18,7 +18,6 @@ from threading import RLock
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,10 +35,11 @@ from epochal.backends.runs.view import RunsView
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
 from epochal.snapshots import read_counts
-from epochal.snapshots.base_files import changes_of_run, read_groups
+from epochal.snapshots.base_files import read_groups
 from epochal.snapshots.chain import Chain
-from epochal.snapshots.delta import PUT, SortedChanges
+from epochal.snapshots.delta import SortedChanges
 from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.merging import by_group, runs_for
 from epochal.snapshots.read_ahead import read_ahead
 from epochal.snapshots.storage_errors import storage_errors
 from epochal.snapshots.store import SnapshotStore
@@ -152,7 +152,7 @@ class _CatchUp:
         Files of one age have different key groups, so that several make one run.
         """
         runs, parts, paths = list[Run](), list[pa.Table](), list[str]()
-        mine = [base for base in self._chain.bases if not set(base.groups).isdisjoint(self.groups)]
+        mine = runs_for(self._chain.bases, self.groups)
         mine.sort(key=lambda base: (-base.age, base.deletes, base.first_group))
         for number, base in enumerate(mine):
             rows = read_groups(self._store, self._table, base, np.array(self.groups, np.int32))
@@ -162,15 +162,12 @@ class _CatchUp:
             following = mine[number + 1] if number + 1 < len(mine) else None
             goes_on = following is not None and (following.age, following.deletes) == (base.age, base.deletes)
             if parts and not (goes_on and sum(part.nbytes for part in parts) < _RESTORED_BYTES):
-                runs.append(self._restored(pa.concat_tables(parts).combine_chunks(), name_of(*paths)))
+                runs.append(self._restored(pa.concat_tables(parts), name_of(*paths)))
                 parts, paths = [], []
         return tuple(runs)
 
     def _restored(self, rows: pa.Table, source: str) -> Run:
-        groups = rows.column("_kg").to_numpy()
-        if not (groups[1:] >= groups[:-1]).all():
-            rows = rows.take(pa.array(np.argsort(groups, kind="stable"))).combine_chunks()
-        return self._run(*changes_of_run(self._table, rows), source)
+        return self._run(SortedChanges.of(self._table, by_group(rows)), source)
 
     def _delta(self, store: SnapshotStore, delta: DeltaFile) -> Run:
         if (found := self.lists.made_of(delta.file.path, delta.file.rows)) is not None:
@@ -180,19 +177,17 @@ class _CatchUp:
 
     def made_of(self, delta: DeltaFile, changes: SortedChanges) -> Run:
         """Make a run of the delta's rows that the subtask reads."""
-        deleted = pc.not_equal(changes.rows.column("_op"), PUT).to_numpy()
         if delta.parallelism != self.groups.step:
             mine = np.isin(changes.groups, np.array(self.groups, np.int32))
             mask = pa.array(mine)
             changes = SortedChanges(changes.table, changes.rows.filter(mask), changes.keys.filter(mask))
-            deleted = deleted[mine]
-        return self._run(changes, deleted, delta.file.path)
+        return self._run(changes, delta.file.path)
 
-    def _run(self, changes: SortedChanges, deleted: npt.NDArray[np.bool_], source: str) -> Run:
+    def _run(self, changes: SortedChanges, source: str) -> Run:
         values = changes.rows.select(self._table.value_schema.names)
         hashes = hash_keys(changes.keys, self.salt)
         return self.lists.add(
-            Run.of(changes.groups, changes.keys, deleted, values, hashes, self.lists.in_order), source
+            Run.of(changes.groups, changes.keys, changes.deleted, values, hashes, self.lists.in_order), source
         )
 
 

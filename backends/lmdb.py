@@ -16,7 +16,7 @@ from threading import RLock
 import lmdb
 
 from epochal.backends.boot_folders import boot_folder, cache_identity
-from epochal.backends.catch_up import by_cell, steps
+from epochal.backends.catch_up import steps
 from epochal.backends.delta import DeltaBackend, OpenView
 from epochal.backends.encoded_view import Bound, EncodedView, FoundRows
 from epochal.backends.lmdb_environment import CacheDamaged, Environment, Read
@@ -71,11 +71,8 @@ class LmdbBackend(DeltaBackend):
         return None
 
     def _catch_up(self, scope: StateTaskScope, mark: EpochKey | None, behind: dict[int, Environment]) -> None:
-        behind = {group: behind[group] for group in by_cell(scope, behind)}
-        for step in steps(self.store, scope, mark, sorted(behind)):
-            behind = {
-                group: environment for group, environment in behind.items() if environment.apply(step, group, mark)
-            }
+        for step in steps(self.store, scope, mark, list(behind)):
+            behind = {group: behind[group] for group in step.by_cell(behind) if behind[group].apply(step, group, mark)}
             mark = step.key
         by_table = prunings(scope)
         if by_table:

@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from threading import Lock
 
 import numpy as np
-import pyarrow.compute as pc
 
 from epochal.snapshots import read_counts
-from epochal.snapshots.delta import PUT, SortedChanges, read_delta
+from epochal.snapshots.delta import SortedChanges, read_delta
 from epochal.snapshots.manifest import DeltaFile, FileReference
 from epochal.snapshots.store import SnapshotStore
-from epochal.state.column_bytes import as_list
-from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import Groups
 from epochal.state.row_codec import RowCodec
 from epochal.state.table import StateTable
@@ -70,17 +67,13 @@ def columns_of(store: SnapshotStore, table: StateTable, delta: DeltaFile) -> Sor
     if known is not None and known.table.delta_schema == table.delta_schema:
         read_counts.count("memory", delta.file.bytes)
         return known
-    rows = read_delta(store, table, delta)
-    return SortedChanges(table, rows, KeyCodec(table.key_schema).encode_array(rows))
+    return SortedChanges.of(table, read_delta(store, table, delta))
 
 
 def encoded(changes: SortedChanges) -> EncodedChanges:
     """Keys and values as the bytes of :mod:`epochal.state.row_codec`."""
     values: list[bytes | None] = list(RowCodec(changes.table.value_schema).encode(changes.rows))
-    if "_op" not in changes.rows.column_names:
-        return EncodedChanges(changes.groups, as_list(changes.keys), values)
-    deleted = pc.not_equal(changes.rows.column("_op"), PUT)
-    for position in np.flatnonzero(deleted.to_numpy()).tolist():
+    for position in np.flatnonzero(changes.deleted).tolist():
         values[position] = None
     return EncodedChanges(changes.groups, changes.keys.to_numpy(zero_copy_only=False).tolist(), values)
 

@@ -38,7 +38,7 @@ from epochal.engine.store_wait import StoreAway, until_answered
 from epochal.errors import Conflict, Fenced
 from epochal.pipeline.graph import Graph
 from epochal.snapshots.manifest import Manifest
-from epochal.snapshots.merge_policy import bytes_of_bases, bytes_of_deltas, rows_of
+from epochal.snapshots.merge_policy import bytes_of, rows_of
 from epochal.snapshots.store import SnapshotStore
 
 log = logging.getLogger(__name__)
@@ -262,7 +262,7 @@ def ordered(before: ExecutionOrders, order: VersionOrder) -> ExecutionOrders:
 def size_of(position: Position) -> tuple[int, int]:
     """Rows and bytes of the state's files."""
     chains = list(position.chains.values())
-    return sum(rows_of(chain) for chain in chains), bytes_of_bases(chains) + bytes_of_deltas(chains)
+    return sum(rows_of(chain) for chain in chains), bytes_of(chains)
 
 
 def _epoch_time(position: Position) -> int | None:

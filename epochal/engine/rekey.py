@@ -37,7 +37,7 @@ from epochal.snapshots.compaction import write_base
 from epochal.snapshots.in_flight import slices_in_flight
 from epochal.snapshots.lineage import read_chains
 from epochal.snapshots.manifest import BaseFile, Manifest
-from epochal.snapshots.merge_policy import bytes_of_bases, bytes_of_deltas, divided, pieces_of, rows_of
+from epochal.snapshots.merge_policy import bytes_of, divided, pieces_of, rows_of
 from epochal.snapshots.merging import merged
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.accepted_differences import check_acceptance
@@ -141,8 +141,7 @@ class _Rekeying:
 
     def _cells(self, max_parallelism: int) -> tuple[range, ...]:
         every = range(max_parallelism)
-        size = bytes_of_bases([self.chain]) + bytes_of_deltas([self.chain])
-        return divided(every, pieces_of(every, size, rows_of(self.chain), self.parallelism))
+        return divided(every, pieces_of(every, bytes_of([self.chain]), rows_of(self.chain), self.parallelism))
 
 
 def _bases(spark: SparkSession, work: _Rekeying) -> list[BaseFile]:

@@ -32,7 +32,6 @@ from epochal.errors import FileCorrupt
 from epochal.snapshots.delta import (
     PUT,
     ROW_GROUP,
-    SortedChanges,
     decode_parquet,
     described,
     encode_parquet,
@@ -40,9 +39,9 @@ from epochal.snapshots.delta import (
 )
 from epochal.snapshots.layout import FORMAT, check_format
 from epochal.snapshots.manifest import BaseFile, FilePart
+from epochal.snapshots.row_groups import can_hold
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.declared_rows import as_declared
-from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import Groups
 from epochal.state.table import StateTable
 
@@ -201,20 +200,12 @@ def without_operations(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def changes_of_run(table: StateTable, rows: pa.Table) -> tuple[SortedChanges, npt.NDArray[np.bool_]]:
-    """Rows of a run with their encoded keys, and a mask of the deleted keys."""
-    keys = KeyCodec(table.key_schema).encode_array(rows)
-    if "_op" not in rows.column_names:
-        return SortedChanges(table, rows, keys), np.zeros(rows.num_rows, bool)
-    return SortedChanges(table, rows, keys), pc.not_equal(rows.column("_op"), PUT).to_numpy()
-
-
 def read_groups(store: SnapshotStore, table: StateTable, base: BaseFile, groups: Groups) -> pa.Table:
     """Rows of some key groups, with the columns of :func:`base_schema`, sorted by (key group, key).
 
     ``groups``: ascending. Raises ``FileMissing``; ``FileCorrupt``, naming file, state table and key group.
     """
-    requested = groups[np.isin(groups, np.array(base.groups, np.int32))]
+    requested = groups[can_hold(base, groups)]
     if len(requested) == len(base.groups):
         return read_base(store, table, base)
     if base.index is None:

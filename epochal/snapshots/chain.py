@@ -36,7 +36,7 @@ class Link:
 
 
 class RunList(tuple[BaseFile, ...]):
-    """The runs of one state table at its last bases."""
+    """The runs of one state table at its last bases, oldest first."""
 
     @cached_property
     def pickled(self) -> bytes:
@@ -46,7 +46,7 @@ class RunList(tuple[BaseFile, ...]):
 
 @dataclass(frozen=True)
 class Chain:
-    """Bases, if any, then links, oldest first; the key of the last link is the snapshot.
+    """Bases, if any, and links, both oldest first; the key of the last link is the snapshot.
 
     A chain is sent to each task of each epoch, and differs from the previous epoch's by one link. The bases and each
     link are therefore pickled once, and processes cache them unpickled.
@@ -65,7 +65,7 @@ class Chain:
 
     def __post_init__(self) -> None:
         if not isinstance(self.bases, RunList):
-            object.__setattr__(self, "bases", RunList(self.bases))
+            object.__setattr__(self, "bases", RunList(sorted(self.bases, key=lambda run: run.age)))
 
     @property
     def at(self) -> EpochKey | None:

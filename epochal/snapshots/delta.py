@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from epochal.contracts.identity import EpochKey
@@ -41,11 +42,24 @@ class FileWriter(Protocol):
 
 @dataclass(frozen=True)
 class SortedChanges:
-    """Changes in the order of a delta: columns of ``StateTable.delta_schema``, and the encoded full key of each row."""
+    """Changes in the order of a delta: columns of ``StateTable.delta_schema``, and the encoded full key of each row.
+    Those of a run without deleted keys have no ``_op``."""
 
     table: StateTable
     rows: pa.Table
     keys: pa.BinaryArray
+
+    @classmethod
+    def of(cls, table: StateTable, rows: pa.Table) -> SortedChanges:
+        """``rows``: of a delta or a run, in its order."""
+        return cls(table, rows, KeyCodec(table.key_schema).encode_array(rows))
+
+    @property
+    def deleted(self) -> npt.NDArray[np.bool_]:
+        """Mask of the deleted keys."""
+        if "_op" not in self.rows.column_names:
+            return np.zeros(self.rows.num_rows, bool)
+        return cast(npt.NDArray[np.bool_], pc.not_equal(self.rows.column("_op"), PUT).to_numpy())
 
     @property
     def groups(self) -> npt.NDArray[np.int32]:

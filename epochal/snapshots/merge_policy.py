@@ -22,6 +22,8 @@ from epochal.state.keygroups import subtask_of
 
 FAN_IN = 4
 """Number of runs of similar size that are merged into one."""
+SHRUNK = 0.25
+"""Share of the least size of its cells below which a table is divided again."""
 MOST_RUNS = 16
 """Number of runs of a cell from which they are merged whatever the other merges of a compaction write."""
 
@@ -195,7 +197,7 @@ class MergePlanner:
     def _cells(self) -> list[Cell] | None:
         """The present cells; ``None`` if the runs do not divide all key groups into cells."""
         by_groups: dict[range, list[BaseFile]] = {}
-        for run in sorted(self.chain.bases, key=lambda run: run.age):
+        for run in self.chain.bases:
             by_groups.setdefault(run.groups, []).append(run)
         if sorted(group for groups in by_groups for group in groups) != list(range(self.max_parallelism)):
             return None
@@ -207,18 +209,18 @@ class MergePlanner:
 
     def _too_fine(self, cells: Sequence[Cell]) -> bool:
         """True if the table has shrunk, so that its cells are much smaller than the least size."""
-        return len(cells) > 1 and sum(cell.bytes for cell in cells) < len(cells) * self.sizes.least / FAN_IN
+        return len(cells) > 1 and sum(cell.bytes for cell in cells) < SHRUNK * len(cells) * self.sizes.least
 
     def _afresh(self) -> Iterator[Merge]:
         """All rows, in new cells."""
         every = range(self.max_parallelism)
-        size, rows = bytes_of_deltas([self.chain]) + bytes_of_bases([self.chain]), rows_of(self.chain)
+        size, rows = bytes_of([self.chain]), rows_of(self.chain)
         for groups in divided(every, pieces_of(every, size, rows, self.parallelism, self.sizes)):
             yield Merge(groups, tuple(runs_for(self.chain.bases, groups)))
 
     def _depth_of(self, cell: Cell) -> int:
         """Number of runs of a cell to merge with its deltas."""
-        if any(run.columns != self.columns for run in cell.runs):
+        if self._is_outdated(cell):
             return len(cell.runs)
         if cell.bytes <= self.sizes.whole and (cell.changed or self.expires or len(cell.runs) > 1):
             return len(cell.runs)
@@ -230,11 +232,15 @@ class MergePlanner:
         first = True
         for cell in sorted((cell for cell in cells if due[cell.groups]), key=lambda cell: -len(cell.runs)):
             cost = sum(run.file.bytes for run in cell.runs[-due[cell.groups] :])
-            outdated = any(run.columns != self.columns for run in cell.runs)
-            if first or outdated or cost <= self.sizes.whole or len(cell.runs) >= MOST_RUNS or cost <= budget:
+            must = self._is_outdated(cell) or cost <= self.sizes.whole or len(cell.runs) >= MOST_RUNS
+            if first or must or cost <= budget:
                 budget -= cost
                 first = False
                 yield cell
+
+    def _is_outdated(self, cell: Cell) -> bool:
+        """True if the table has other columns than some of the cell's runs."""
+        return any(run.columns != self.columns for run in cell.runs)
 
     def _merge(self, cell: Cell, depth: int) -> Merge:
         inputs = cell.runs[-depth:]

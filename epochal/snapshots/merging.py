@@ -103,9 +103,9 @@ def changes_within(store: SnapshotStore, table: StateTable, chain: Chain, groups
 
 
 def runs_for(bases: Iterable[BaseFile], groups: range) -> list[BaseFile]:
-    """Runs that can have rows of some of these key groups, oldest first."""
+    """Runs that can have rows of some of these key groups, in their order."""
     requested = set(groups)
-    return sorted((base for base in bases if not requested.isdisjoint(base.groups)), key=lambda base: base.age)
+    return [base for base in bases if not requested.isdisjoint(base.groups)]
 
 
 def rows_by_age(store: SnapshotStore, table: StateTable, runs: Sequence[BaseFile], groups: range) -> Iterator[pa.Table]:
@@ -114,7 +114,7 @@ def rows_by_age(store: SnapshotStore, table: StateTable, runs: Sequence[BaseFile
     requested = np.array(groups, np.int32)
     for _, alike in groupby(runs, key=lambda run: run.age):
         parts = [read_groups(store, table, run, requested) for run in alike]
-        yield _by_group(pa.concat_tables([_with_operations(table, part) for part in parts]))
+        yield by_group(pa.concat_tables([_with_operations(table, part) for part in parts]))
 
 
 def puts_of(table: StateTable, changes: pa.Table) -> pa.Table:
@@ -128,9 +128,9 @@ def _with_operations(table: StateTable, rows: pa.Table) -> pa.Table:
     return rows.select(table.delta_schema.names)
 
 
-def _by_group(rows: pa.Table) -> pa.Table:
-    """Rows sorted by (key group, key). ``rows``: those of several runs of one age, each in this order, without common
-    key groups."""
+def by_group(rows: pa.Table) -> pa.Table:
+    """Rows sorted by (key group, key), in one chunk. ``rows``: those of several runs of one age, each in this order,
+    without common key groups."""
     groups = rows.column("_kg").to_numpy()
     if len(groups) < 2 or (groups[1:] >= groups[:-1]).all():
         return rows.combine_chunks()

@@ -195,7 +195,7 @@ class TableSearch:
     def files(self) -> list[DeltaFile | BaseFile]:
         """Listed newest first. Two files of one epoch, or runs of one age, hold different key groups."""
         deltas = [delta for link in reversed(self._chain.links) for delta in link.deltas]
-        return [*deltas, *sorted(self._chain.bases, key=lambda base: -base.age)]
+        return [*deltas, *reversed(self._chain.bases)]
 
     def find(self, requested: RequestedKeys) -> FoundRows:
         """Rows of all requested keys that exist. Raises ``FileMissing``, ``FileCorrupt``."""

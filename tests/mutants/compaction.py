@@ -29,7 +29,7 @@ def _oldest_run_first() -> None:
 
     def wrong(self: Any) -> Any:
         deltas = [delta for link in reversed(self._chain.links) for delta in link.deltas]
-        return [*deltas, *sorted(self._chain.bases, key=lambda base: base.age)]
+        return [*deltas, *self._chain.bases]
 
     change(TableSearch, "files", lambda _: property(wrong))
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
 from epochal.errors import InvalidInput, NotFound, NotYetCommitted, StoreUnavailable
-from epochal.service.domain.snapshots import ReadFrom, Snapshots, expiring
+from epochal.service.domain.snapshots import ApplicationHead, ReadFrom, Snapshots, expiring
 from epochal.service.queries.state.instance_lookups import InstanceFormat, instance_format
 from epochal.service.queries.state.readers import CommittedReader, PastReader, Reader, UncommittedReader, past_table
 from epochal.service.queries.state.window_lookups import WindowFormat, window_format
@@ -30,7 +30,7 @@ from epochal.snapshots.lineage import clock_of
 from epochal.snapshots.reader import SnapshotReader
 from epochal.state.table import StateTable
 
-_UNCOMMITTED_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _BRIEF_SECONDS = 0.5
 """Time for a small replica to be built. Afterwards look-ups read the files of the snapshot."""
 _KEYS_AT_ONCE = 5000
@@ -253,12 +253,7 @@ class Lookups:
         head = await asyncio.to_thread(self._snapshots.head, application)
         if head.committed is None:
             return []
-
-        def there() -> bool:
-            seen = self._replicas.application(application)
-            return seen is not None and (seen.at is not None or seen.problem is not None)
-
-        await self._replicas.wait(there, _BRIEF_SECONDS)
+        await self._replicas.wait(lambda: self._is_followed(application), _BRIEF_SECONDS)
         return await asyncio.to_thread(self._tables, application, head.committed)
 
     def _tables(self, application: str, committed: ManifestReference) -> list[TableStatus]:
@@ -295,39 +290,51 @@ class Lookups:
 
     async def _found(self, application: str, table: str, wait_seconds: float) -> FollowedTable | None:
         """A table that was not followed yet; ``None`` if it still has no replica."""
-        head = await asyncio.to_thread(self._snapshots.head, application)
-        if head.committed is None:
-            raise NotFound(f"Application {application!r} has not committed an epoch yet and has no state.")
+        await asyncio.to_thread(self._head, application)
 
         def there() -> bool:
-            if self._replicas.table(application, table) is not None:
-                return True
-            seen = self._replicas.application(application)
-            return seen is not None and (seen.at is not None or seen.problem is not None)
+            return self._replicas.table(application, table) is not None or self._is_followed(application)
 
         await self._replicas.wait(there, min(wait_seconds, _BRIEF_SECONDS))
         return self._replicas.table(application, table)
+
+    def _is_followed(self, application: str) -> bool:
+        """True if the replicas of an application exist, or cannot be built."""
+        seen = self._replicas.application(application)
+        return seen is not None and (seen.at is not None or seen.problem is not None)
+
+    def _head(self, application: str) -> ApplicationHead:
+        """Raises ``NotFound`` before the first commit."""
+        head = self._snapshots.head(application)
+        if head.committed is None:
+            raise NotFound(f"Application {application!r} has not committed an epoch yet and has no state.")
+        return head
+
+    async def _latest(
+        self, application: str, isolation: str, min_epoch: int | None, deadline: float
+    ) -> tuple[ApplicationHead, ManifestReference]:
+        """The newest committed snapshot, or the newest prepared one for ``read_uncommitted``, once it has reached
+        ``min_epoch``."""
+        uncommitted = isolation == "read_uncommitted"
+        while True:
+            head = await asyncio.to_thread(self._head, application)
+            latest = head.prepared[-1] if uncommitted and head.prepared else head.committed
+            assert latest is not None  # the application has committed an epoch
+            if min_epoch is None or latest.epoch >= min_epoch:
+                return head, latest
+            if time.monotonic() >= deadline:
+                raise NotYetCommitted(
+                    f"Epoch {min_epoch} of {application!r} is not {'prepared' if uncommitted else 'committed'} yet; "
+                    f"the latest is {latest.epoch}. Wait longer."
+                )
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _in_files(
         self, application: str, table: str, read: ReadFrom, deadline: float
     ) -> tuple[RowFormat, Reader]:
         """Reader of the files of the latest epoch: the table has no replica, its replica is being built, or has
         failed."""
-        while True:
-            head = await asyncio.to_thread(self._snapshots.head, application)
-            latest = head.committed
-            if read.isolation == "read_uncommitted" and head.prepared:
-                latest = head.prepared[-1]
-            if latest is None:
-                raise NotFound(f"Application {application!r} has not committed an epoch yet and has no state.")
-            if read.min_epoch is None or latest.epoch >= read.min_epoch:
-                break
-            if time.monotonic() >= deadline:
-                raise NotYetCommitted(
-                    f"Epoch {read.min_epoch} of {application!r} is not committed yet; the latest is {latest.epoch}. "
-                    "Wait longer."
-                )
-            await asyncio.sleep(_UNCOMMITTED_POLL_SECONDS)
+        head, latest = await self._latest(application, read.isolation, read.min_epoch, deadline)
         seen = self._replicas.application(application)
         large = () if seen is None else seen.unreplicated
         if head.committed is not None and all(each.id != table for each in large):
@@ -362,18 +369,8 @@ class Lookups:
     async def _uncommitted(
         self, application: str, followed: FollowedTable, min_epoch: int | None, deadline: float
     ) -> Reader:
-        while True:
-            head = await asyncio.to_thread(self._snapshots.head, application)
-            latest = head.prepared[-1] if head.prepared else head.committed
-            assert latest is not None  # a replica exists, so something was committed
-            if min_epoch is None or latest.epoch >= min_epoch:
-                return UncommittedReader(followed, latest, self._replicas.store, self._replicas.overlays)
-            if time.monotonic() >= deadline:
-                raise NotYetCommitted(
-                    f"Epoch {min_epoch} of {application!r} is not prepared yet; the latest is {latest.epoch}. Wait "
-                    "longer."
-                )
-            await asyncio.sleep(_UNCOMMITTED_POLL_SECONDS)
+        _, latest = await self._latest(application, "read_uncommitted", min_epoch, deadline)
+        return UncommittedReader(followed, latest, self._replicas.store, self._replicas.overlays)
 
 
 def etag(content: bytes) -> str:

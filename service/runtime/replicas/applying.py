@@ -128,7 +128,7 @@ def _build(
 def _parts(chain: Chain) -> Iterator[list[BaseFile | DeltaFile]]:
     """The files of a chain, oldest first, as parts of limited size."""
     part: list[BaseFile | DeltaFile] = []
-    files: list[BaseFile | DeltaFile] = [*sorted(chain.bases, key=lambda base: base.age)]
+    files: list[BaseFile | DeltaFile] = [*chain.bases]
     files += [delta for link in chain.links for delta in link.deltas]
     for file in files:
         if part and sum(each.file.bytes for each in part) + file.file.bytes > _PART_BYTES:
@@ -161,8 +161,8 @@ class _Writer:
         self._expiry = None if times is None else ExpiryIndex(replica, transaction, times)
 
     def bases(self, bases: Iterable[BaseFile]) -> None:
-        """Write the runs of bases, the newest last."""
-        for base in sorted(bases, key=lambda base: base.age):
+        """Write runs, oldest first."""
+        for base in bases:
             self._write(self._encoder.rows(read_base(self._store, self._table, base)))
 
     def deltas(self, deltas: Iterable[DeltaFile]) -> None:

@@ -26,9 +26,6 @@ from epochal.state.table import StateTable
 
 log = logging.getLogger("epochal.replicas")
 
-MOST_BYTES = 1 << 30
-"""Size of the files of a table above which it has no replica."""
-
 
 @dataclass(frozen=True)
 class FollowedTable:
@@ -74,13 +71,13 @@ class Follower:
         directory: Path,
         branch: str,
         left: Left | None = None,
-        most_bytes: int = MOST_BYTES,
+        most_bytes: int | None = None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """``left``: the entry of an earlier process for the same directory.
 
-        Its published state is visible immediately. ``stopping``: true when the process ends, which interrupts the
-        building of a replica.
+        Its published state is visible immediately. ``most_bytes``: size of the files of a table above which it has no
+        replica. ``stopping``: true when the process ends, which interrupts the building of a replica.
         """
         self._most_bytes = most_bytes
         self._stopping = stopping
@@ -161,6 +158,8 @@ class Follower:
 
     def _is_large(self, table: StateTable, committed: ManifestReference) -> bool:
         """True if the table has no replica. Determined once; a table that grows keeps its replica until a restart."""
+        if self._most_bytes is None:
+            return False
         size = bytes_of([read_chains(self._store, committed, [table.id])[table.id]])
         if size <= self._most_bytes:
             return False

@@ -20,7 +20,7 @@ from epochal.service.domain.events import COMMITTED, EXECUTION, OPERATION, Topic
 from epochal.service.domain.snapshots import ApplicationHead, Snapshots
 from epochal.service.runtime.events.hub import EventHub
 from epochal.service.runtime.replicas.claim import ClaimedFolder, claim
-from epochal.service.runtime.replicas.follower import MOST_BYTES, FollowedApplication, FollowedTable, Follower
+from epochal.service.runtime.replicas.follower import FollowedApplication, FollowedTable, Follower
 from epochal.service.runtime.replicas.index import ReplicaIndex
 from epochal.service.runtime.replicas.replica import UNREADABLE
 from epochal.service.runtime.replicas.serving import FALLBACK_SECONDS, ServedReplicas
@@ -51,7 +51,7 @@ class Replicas(ServedReplicas):
         snapshots: Snapshots,
         events: EventHub | None,
         claimed: Path | None = None,
-        most_bytes: int = MOST_BYTES,
+        most_bytes: int | None = None,
     ) -> None:
         """``claimed``: a folder that another process has claimed for this one, and whose readers continue meanwhile.
 
