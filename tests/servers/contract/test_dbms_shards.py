@@ -262,7 +262,15 @@ def fences(database: DbmsDatabase) -> dict[int, int]:
 
 def shard_processes() -> list[psutil.Process]:
     found = psutil.Process().children(recursive=True)
-    return [process for process in found if any("shard_processes" in part for part in process.cmdline())]
+    return [process for process in found if any("shard_processes" in part for part in command_of(process))]
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """Empty for a process that has ended, such as one that another test started and nobody has waited for."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 def inject(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
