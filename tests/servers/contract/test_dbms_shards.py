@@ -266,7 +266,7 @@ def shard_processes() -> list[psutil.Process]:
 
 
 def command_of(process: psutil.Process) -> list[str]:
-    """Empty for a process that has ended, such as one that another test started and nobody has waited for."""
+    """Empty for a process that has ended, such as one that another test started and has not waited for."""
     try:
         return process.cmdline()
     except psutil.NoSuchProcess:
