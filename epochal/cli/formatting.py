@@ -39,6 +39,14 @@ def age(then: datetime | None, now: datetime | None = None) -> str:
     return f"{int(seconds // 86400)} d ago"
 
 
+def minutes(seconds: float) -> str:
+    """A duration: ``0 s``, ``90 s``, ``10 min``, ``2 h``."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:g} s"
+
+
 def count(number: int | None) -> str:
     return "" if number is None else f"{number:,}"
 

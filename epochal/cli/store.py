@@ -32,7 +32,9 @@ def gc(
     ] = False,
     grace: Annotated[
         float | None,
-        typer.Option("--grace", min=0, metavar="SECONDS", help="Keep files younger than this.  \\[default: 3600]"),
+        typer.Option(
+            "--grace", min=0, metavar="SECONDS", help="Keep files younger than this.  \\[default: the setting grace]"
+        ),
     ] = None,
     foreign: Annotated[
         list[str] | None,
@@ -148,14 +150,16 @@ def plan_view(plan: CollectionPlan) -> RenderableType:
         parts.append(Text(f".. and {plan.total.files - FILES_SHOWN} more; --json lists up to 1,000", style="dim"))
     total = f"{plan.total.files} files, {formatting.size(plan.total.bytes)}, would be deleted"
     snapshots = f"; {len(plan.snapshots)} snapshots would be marked as expired" if plan.snapshots else ""
-    return Group(*parts, *_problems(plan.problems), Text(f"\n{total}{snapshots}."))
+    kept = f"Grace period: {formatting.minutes(plan.grace_seconds)}."
+    return Group(*parts, *_problems(plan.problems), Text(f"\n{total}{snapshots}. {kept}"))
 
 
 def collected_view(collected: Collection) -> RenderableType:
     """View of a collection: deleted and kept files with reasons."""
     deleted = collected.deleted
     amount = f"{deleted.files} files, {formatting.size(deleted.bytes)}"
-    said = f"\n{amount} deleted; {collected.snapshots} snapshots expired."
+    kept = f"Grace period: {formatting.minutes(collected.grace_seconds)}."
+    said = f"\n{amount} deleted; {collected.snapshots} snapshots expired. {kept}"
     parts = _summary(collected.needed, collected.reasons, collected.spared, collected.foreign, "deleted")
     return Group(*parts, *_problems(collected.problems), Text(said))
 

@@ -15,7 +15,7 @@ concurrently.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -100,10 +100,32 @@ class Amount:
 
 
 @dataclass(frozen=True)
+class WaitingLimit:
+    """Size above which the files that only wait for the end of the grace period make it shorter: ``share`` times the
+    size of the needed files, but at least ``bytes``. ``least``: the grace period is never shorter."""
+
+    share: float
+    bytes: int = 1 << 30
+    least: timedelta = timedelta(minutes=10)
+
+    def graces(self, longest: timedelta) -> Iterator[timedelta]:
+        """Grace periods to try, in descending order, the first of which is ``longest``."""
+        yield longest
+        while longest > self.least:
+            longest = max(longest / 2, self.least)
+            yield longest
+
+    def allows(self, waiting: int, needed: int) -> bool:
+        """``waiting``, ``needed``: sizes in bytes."""
+        return waiting <= max(self.bytes, self.share * needed)
+
+
+@dataclass(frozen=True)
 class CollectionPlan:
     """Result of planning. ``snapshots``: to be marked as collected first; their files are deleted after the grace
-    period."""
+    period ``grace``."""
 
+    grace: timedelta
     snapshots: tuple[EpochKey, ...]
     files: tuple[Doomed, ...]
     needed: Amount
@@ -115,6 +137,11 @@ class CollectionPlan:
     @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
+
+    @property
+    def waiting(self) -> int:
+        """Size in bytes of the files that only wait for the end of the grace period."""
+        return sum(self.spared.get(reason, Amount()).bytes for reason in (WhyNot.YOUNG, WhyNot.JUST_EXPIRED))
 
 
 def plan(
@@ -134,6 +161,7 @@ def plan(
         verdict = _judge(facts, file, folder, oldest, folder in scratch)
         counted.add(file, folder, verdict)
     return CollectionPlan(
+        grace=grace,
         snapshots=tuple(snapshots),
         files=tuple(counted.doomed),
         needed=counted.needed,

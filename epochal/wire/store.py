@@ -38,7 +38,7 @@ class DeletableFile(Answer):
 
 class CollectionPlanAnswer(Answer):
     """Plan of a collection. ``files``: the first thousand files of ``reasons``; ``spared``: unneeded files that are
-    kept."""
+    kept. ``grace_seconds``: shorter than requested by the settings if much larger files would wait for its end."""
 
     snapshots: list[EpochKey]
     reasons: dict[str, AmountAnswer]
@@ -47,11 +47,13 @@ class CollectionPlanAnswer(Answer):
     spared: dict[str, AmountAnswer]
     foreign: dict[str, AmountAnswer]
     files: list[DeletableFile]
+    grace_seconds: float
     problems: list[str]
 
 
 class CollectionAnswer(Answer):
-    """The result of an operation of kind ``collect``."""
+    """The result of an operation of kind ``collect``. ``grace_seconds``: as in the plan. ``waiting_bytes``: size of the
+    files that only wait for the end of the grace period."""
 
     snapshots: int
     deleted: AmountAnswer
@@ -59,6 +61,8 @@ class CollectionAnswer(Answer):
     needed: AmountAnswer
     spared: dict[str, AmountAnswer]
     foreign: dict[str, AmountAnswer]
+    grace_seconds: float
+    waiting_bytes: int
     problems: list[str]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from sqlalchemy import and_, select, tuple_, update
+from sqlalchemy import and_, func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import ManifestReference
@@ -110,6 +110,12 @@ class RetentionRepository:
         own = select(Branch.id).where(Branch.application == row.id)
         branches = {*self._session.scalars(own), *horizon_of(self._session, row).lineage}
         return [reference for key, reference in kept.items() if key.branch in branches]
+
+    def written_since(self, moment: datetime) -> int:
+        """Size in bytes of the deltas of all epochs that were prepared after ``moment``."""
+        branches = select(Branch.id).where(Branch.owned)
+        written = select(func.sum(Epoch.state_bytes)).where(Epoch.branch.in_(branches), Epoch.prepared_at > moment)
+        return int(self._session.scalar(written) or 0)
 
     def mark(self, keys: Iterable[EpochKey], moment: datetime) -> None:
         """Mark as collected."""

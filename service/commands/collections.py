@@ -22,6 +22,7 @@ from epochal.errors import Conflict, SnapshotError
 from epochal.faults import declare
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.folding import FoldingRepository
+from epochal.service.catalog.models import Operation
 from epochal.service.catalog.operation_claims import Claim
 from epochal.service.catalog.operations import OperationRepository
 from epochal.service.catalog.retention import KnownBranch, KnownSnapshots, RetentionRepository
@@ -33,7 +34,15 @@ from epochal.service.domain.store_answers import collection_answer, plan_answer,
 from epochal.service.runtime.housekeeping import Housekeeping
 from epochal.service.runtime.operations import OperationWorker, Verb
 from epochal.service.runtime.stored_files import StoredFiles
-from epochal.snapshots.collection import Amount, BranchFacts, CollectionPlan, Doomed, StoreFacts, plan
+from epochal.snapshots.collection import (
+    Amount,
+    BranchFacts,
+    CollectionPlan,
+    Doomed,
+    StoreFacts,
+    WaitingLimit,
+    plan,
+)
 from epochal.snapshots.references import References
 from epochal.snapshots.store import SnapshotStore, StoredFile
 from epochal.snapshots.verification import Verification
@@ -45,6 +54,10 @@ log = logging.getLogger("epochal.retention")
 BY_ITSELF = "epochal"
 
 _LOOK_SECONDS = 60.0
+WRITTEN_FOR_DELTAS = 3
+"""Size that an application writes to the store, of that of its deltas: it includes what compactions write."""
+LEAST_INTERVAL = timedelta(minutes=5)
+"""Minimum time between two periodic collections."""
 
 
 class CollectionService:
@@ -68,10 +81,11 @@ class CollectionService:
         self._worker = worker
         verbs: list[Verb[Any]] = [Verb("collect", Collect, self._collect), Verb("verify", Verify, self._verify)]
         worker.register("store", verbs)
+        self._limit = WaitingLimit(settings.waiting_share) if settings.waiting_share else None
         every_seconds = settings.collect_every_seconds
         if every_seconds is not None:
             self._every = timedelta(seconds=every_seconds)
-            self._begun_at: datetime | None = None
+            self._begun_at = now()
             housekeeping.register("collection", min(_LOOK_SECONDS, every_seconds), self._collect_periodically)
 
     def plan(self, request: Collect) -> CollectionPlanAnswer:
@@ -88,17 +102,28 @@ class CollectionService:
         return self._worker.begin("verify", by, lambda session: (None, request))
 
     def _collect_periodically(self) -> bool:
-        """Begin a periodic collection, at a fixed interval after the last one of any control plane."""
+        """Begin a periodic collection, at a fixed interval after the last one of any control plane, or earlier if
+        applications have written much since."""
         with self._database.reading() as session:
             at, last = database_now(session), OperationRepository(session).latest("collect")
-        if self._begun_at is None:
-            self._begun_at = at
-        if at - (self._begun_at if last is None else last.created_at) >= self._every:
+        since = self._begun_at if last is None else last.created_at
+        if at - since >= self._every or (at - since >= LEAST_INTERVAL and self._much_waits(since, last)):
             try:
                 self.collect(Collect(), BY_ITSELF)
             except Conflict as conflict:
                 log.info("the collection must wait: %s", conflict)
         return False
+
+    def _much_waits(self, since: datetime, last: Operation | None) -> bool:
+        """True if more unneeded files than the limit allows may be in the store. Reads only the catalog."""
+        if self._limit is None:
+            return False
+        with self._database.reading() as session:
+            written = WRITTEN_FOR_DELTAS * RetentionRepository(session).written_since(since)
+        if last is None or last.result is None:
+            return not self._limit.allows(written, 0)
+        collected = CollectionAnswer.model_validate(last.result)
+        return not self._limit.allows(written + collected.waiting_bytes, collected.needed.bytes)
 
     def _collect(self, claim: Claim, request: Collect) -> CollectionAnswer:
         claim.progress("deleting unused artifacts")
@@ -120,9 +145,10 @@ class CollectionService:
             return RetentionRepository(session).kept(application)
 
     def _request(self, request: Collect) -> CollectionRequest:
-        requested = request.grace_seconds
-        seconds = self._settings.grace_seconds if requested is None else requested
-        return CollectionRequest(timedelta(seconds=seconds), frozenset(request.foreign))
+        foreign = frozenset(request.foreign)
+        if request.grace_seconds is not None:
+            return CollectionRequest(timedelta(seconds=request.grace_seconds), foreign)
+        return CollectionRequest(timedelta(seconds=self._settings.grace_seconds), foreign, self._limit)
 
 
 G1_LISTED = declare("G1.listed", "the store is listed, the catalog is not read yet")
@@ -138,10 +164,12 @@ FOLDED_AT_ONCE = 2_000
 
 @dataclass(frozen=True)
 class CollectionRequest:
-    """``grace``: minimum age of deleted files. ``foreign``: folders unknown to this catalog that are deleted, too."""
+    """``grace``: minimum age of deleted files. ``foreign``: folders unknown to this catalog that are deleted, too.
+    ``limit``: the grace period is shortened while larger files wait for its end; ``None``: never."""
 
     grace: timedelta
     foreign: frozenset[str] = frozenset()
+    limit: WaitingLimit | None = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +179,20 @@ class _Needs:
     paths: set[str]
     unknown: set[str]
     problems: list[str]
+
+    def add(self, others: _Needs) -> None:
+        self.paths.update(others.paths)
+        self.unknown.update(others.unknown)
+        self.problems.extend(problem for problem in others.problems if problem not in self.problems)
+
+
+def why_shortened(plan: CollectionPlan, grace: timedelta) -> str:
+    """Message about a plan whose grace period is shorter than ``grace``, which is configured."""
+    return (
+        f"The grace period of this collection is {plan.grace} instead of {grace}: {plan.waiting >> 20} MiB of unneeded "
+        f"files would still wait for its end, beside {plan.needed.bytes >> 20} MiB of needed ones. Readers of expired "
+        "snapshots have less time; pin a snapshot that is read for longer."
+    )
 
 
 class Collection:
@@ -174,11 +216,11 @@ class Collection:
         """Plan a collection. Changes nothing."""
         moment = self._clock()
         files = self._store.entries()
-        known = self._known(moment, request)
+        known = self._known(moment, request.grace)
         needs = self._needs(known)
         marked = self._to_be_marked(known, needs)
-        lately = [*known.collected_lately, *(known.expired[key] for key in marked)] if request.grace else []
-        return self._planned(files, known, needs, lately, marked, moment, request)
+        expiring = [known.expired[key] for key in marked]
+        return self._planned(files, needs, marked, moment, request, expiring)
 
     def run(
         self, request: CollectionRequest, progress: Callable[[str], None] = lambda said: None
@@ -190,21 +232,16 @@ class Collection:
         files = self._store.entries()
         G1_LISTED.hit()
         progress(f"{len(files)} files: finding their snapshots")
-        known = self._known(moment, request)
+        known = self._known(moment, request.grace)
         before = self._needs(known)
         candidates = self._to_be_marked(known, before)
         G2_PLANNED.hit()
         marked = self._mark(candidates, moment)
         G3_MARKED.hit()
-        known = self._known(moment, request)
-        needs = self._needs(known)
-        needs.paths.update(before.paths)
-        needs.unknown.update(before.unknown)
-        lately = known.collected_lately if request.grace else []
-        planned = self._planned(files, known, needs, lately, marked, moment, request)
+        planned = self._planned(files, before, marked, moment, request)
         deleted = self._delete(planned.files, progress)
         G5_EMPTIED.hit()
-        self._fold(needs, moment - request.grace, progress)
+        self._fold(before, moment - request.grace, progress)
         self._references.forget_unused()
         log.info("collected: %d snapshots, %d files, %d bytes", len(marked), deleted.files, deleted.bytes)
         return planned, deleted
@@ -231,9 +268,9 @@ class Collection:
                     G6_FOLDED.hit()
                     progress(f"epochs up to {part.last} of {branch} are folded")
 
-    def _known(self, moment: datetime, request: CollectionRequest) -> KnownSnapshots:
+    def _known(self, moment: datetime, grace: timedelta) -> KnownSnapshots:
         with self._database.reading() as session:
-            return RetentionRepository(session).known(moment - request.grace)
+            return RetentionRepository(session).known(moment - grace)
 
     def _needs(self, known: KnownSnapshots) -> _Needs:
         needs = _Needs(set(), set(), [])
@@ -268,12 +305,39 @@ class Collection:
     def _planned(
         self,
         files: Sequence[StoredFile],
+        needs: _Needs,
+        marked: Sequence[EpochKey],
+        moment: datetime,
+        request: CollectionRequest,
+        expiring: Sequence[ManifestReference] = (),
+    ) -> CollectionPlan:
+        """The plan with the longest grace period that keeps the size of waiting files within the limit.
+
+        ``needs``: of an earlier view of the catalog; those of the present one are added. ``expiring``: snapshots that
+        are treated as if they had just been marked.
+        """
+        limit = request.limit
+        for grace in (request.grace,) if limit is None else limit.graces(request.grace):
+            known = self._known(moment, grace)
+            needs.add(self._needs(known))
+            lately = [*known.collected_lately, *expiring] if grace else []
+            found = self._planned_with(grace, files, known, needs, lately, marked, moment, request.foreign)
+            if limit is None or limit.allows(found.waiting, found.needed.bytes):
+                break
+        if found.grace < request.grace:
+            log.warning("%s", why_shortened(found, request.grace))
+        return found
+
+    def _planned_with(
+        self,
+        grace: timedelta,
+        files: Sequence[StoredFile],
         known: KnownSnapshots,
         needs: _Needs,
         lately: Sequence[ManifestReference],
         marked: Sequence[EpochKey],
         moment: datetime,
-        request: CollectionRequest,
+        foreign: frozenset[str],
     ) -> CollectionPlan:
         just_expired = {path for reference in lately for path in self._needed_if_readable(reference)}
         facts = StoreFacts(
@@ -282,10 +346,10 @@ class Collection:
             just_expired=just_expired,
             in_use=known.in_use,
             unknown=needs.unknown,
-            asked_for=request.foreign,
+            asked_for=foreign,
             named=known.named,
         )
-        return plan(facts, files, moment, request.grace, marked, needs.problems)
+        return plan(facts, files, moment, grace, marked, needs.problems)
 
     def _facts(self, branch: str, row: KnownBranch) -> BranchFacts:
         bases_at = None

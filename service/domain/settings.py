@@ -130,6 +130,13 @@ class Settings(Section):
     grace: Annotated[float, Setting(option=True, metavar="HOURS")] = Field(
         1.0, ge=0, description="Minimum age of files to delete, and time since their snapshots expired, in hours."
     )
+    waiting_share: Annotated[float, Setting(option=True, metavar="SHARE")] = Field(
+        1.0,
+        ge=0,
+        description="Size of the files that only wait for the end of the grace period, as a share of the needed ones, "
+        "above which collections begin earlier and shorten the grace period, down to 10 minutes. The limit is at least "
+        "1 GiB. 0: no limit.",
+    )
     log_size: Annotated[float, Setting(option=True, metavar="MB")] = Field(
         16.0, ge=0.1, description="Size above which the log of a driver is rotated, in MB."
     )

@@ -28,6 +28,7 @@ def plan_answer(plan: CollectionPlan) -> CollectionPlanAnswer:
         files=[
             DeletableFile(path=file.path, bytes=file.bytes, why=file.why.value) for file in plan.files[:FILES_SHOWN]
         ],
+        grace_seconds=plan.grace.total_seconds(),
         problems=list(plan.problems),
     )
 
@@ -41,6 +42,8 @@ def collection_answer(plan: CollectionPlan, deleted: Amount) -> CollectionAnswer
         needed=planned.needed,
         spared=planned.spared,
         foreign=planned.foreign,
+        grace_seconds=planned.grace_seconds,
+        waiting_bytes=plan.waiting,
         problems=planned.problems,
     )
 

@@ -8,14 +8,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from sqlalchemy import select
 
 from epochal.contracts.catalog import EpochCounts
 from epochal.service.catalog.models import Operation
 from epochal.service.catalog.types import now
+from epochal.service.commands import collections
 from epochal.service.commands.collections import Collection, CollectionRequest
 from epochal.service.domain.settings import Settings
 from epochal.snapshots import store as store_module
+from epochal.snapshots.collection import CollectionPlan, WaitingLimit
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from tests.kit.stores import snapshot_files
@@ -196,6 +199,67 @@ def test_a_missing_manifest_prevents_deletions_of_its_lineage_only(plane: Plane)
     assert driver.head.path in plan.problems[0]
     assert {key.branch for key in plan.snapshots} == {other.point.branch}
     assert len(fresh.list(driver.point.branch)) == 7
+
+
+HOUR = timedelta(hours=1)
+
+
+def test_grace_is_shortened_while_more_files_wait_than_the_limit_allows(plane: Plane) -> None:
+    running(plane, 4, retained_epochs=1)
+    every = snapshot_files(store(plane))
+    collected(plane)  # marks the expired snapshots
+
+    def plan_of(limit: WaitingLimit | None, later: timedelta) -> CollectionPlan:
+        collection = Collection(plane.control.database, store(plane), lambda: now() + later)
+        return collection.plan(CollectionRequest(HOUR, limit=limit))
+
+    later = timedelta(minutes=20)
+    assert (plan_of(None, later).grace, plan_of(None, later).files) == (HOUR, ())
+    assert plan_of(WaitingLimit(1.0), later).grace == HOUR  # less than 1 GiB waits
+    assert plan_of(WaitingLimit(100.0, bytes=0), later).grace == HOUR  # less than 100 times the needed files waits
+
+    shortened = plan_of(WaitingLimit(1.0, bytes=0), later)
+    assert shortened.grace == timedelta(minutes=15)
+    assert (len(shortened.files), shortened.waiting) == (len(every) - 1, 0)
+
+    least = plan_of(WaitingLimit(1.0, bytes=0), timedelta(minutes=5))
+    assert (least.grace, least.files) == (timedelta(minutes=10), ())
+
+
+@pytest.fixture
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collections, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(collections, "LEAST_INTERVAL", timedelta(0))
+
+
+@pytest.mark.usefixtures("looks_often")
+def test_collection_begins_early_when_much_has_been_written(plane: Plane) -> None:
+    plane.application()
+    driver = plane.driver()
+    for mebibytes in (200, 100):  # with merges less than 1 GiB
+        _epoch_of(plane, driver, mebibytes << 20)
+    time.sleep(0.5)
+    assert _collections(plane) == []
+
+    _epoch_of(plane, driver, 100 << 20)
+    deadline = time.monotonic() + 20
+    while not _collections(plane) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert [row.created_by for row in _collections(plane)] == ["epochal"]
+
+
+def _epoch_of(plane: Plane, driver: Driver, state_bytes: int) -> None:
+    number, parent = driver._next, driver.head_key
+    driver.catalog.open_epoch(number, parent)
+    reference = driver.manifest(number)
+    driver.catalog.prepare_epoch(number, parent, reference, EpochCounts(state_bytes=state_bytes))
+    driver.catalog.commit_epoch(number)
+    driver.head, driver._next = reference, number + 1
+
+
+def _collections(plane: Plane) -> list[Operation]:
+    with plane.control.database.reading() as session:
+        return list(session.scalars(select(Operation).where(Operation.kind == "collect")))
 
 
 def test_a_control_plane_collects_automatically(settings: Settings, serve: Callable[..., Any]) -> None:

@@ -33,6 +33,7 @@ from epochal.service.domain.settings import Settings
 from epochal.service.runtime.artifact_cache import ArtifactCache
 from epochal.service.runtime.stored_files import StoredFiles
 from epochal.snapshots import layout
+from epochal.snapshots.collection import WaitingLimit
 from epochal.snapshots.lineage import history, read_chains
 from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.state.table import StateTable
@@ -154,11 +155,16 @@ class World:
             session.delete(session.get_one(SnapshotPin, (key.branch, key.epoch)))
         app.pins.discard(key)
 
-    def collect(self, grace: timedelta = timedelta(0), later: timedelta = timedelta(seconds=1)) -> None:
+    def collect(
+        self,
+        grace: timedelta = timedelta(0),
+        later: timedelta = timedelta(seconds=1),
+        limit: WaitingLimit | None = None,
+    ) -> None:
         """Collects with the control plane's clock ahead by ``later``."""
         self.model.collecting()
         clock = lambda: now() + later  # noqa: E731
-        Collection(self.database, self.store, clock).run(CollectionRequest(grace))
+        Collection(self.database, self.store, clock).run(CollectionRequest(grace, limit=limit))
 
     # Actions of drivers.
 

@@ -26,6 +26,7 @@ from epochal.service.catalog.models import Epoch
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.domain.settings import Settings
 from epochal.snapshots import layout
+from epochal.snapshots.collection import WaitingLimit
 from epochal.snapshots.reader import SnapshotReader
 from tests.kit.stores import snapshot_files
 from tests.unit.property.counting import NOTED, Changes
@@ -185,9 +186,20 @@ class RetentionMachine(RuleBasedStateMachine):
     def collect(self, world_index: int) -> None:
         self._collect(self.worlds[world_index])
 
+    @rule(world_index=st.integers(0, 1))
+    def collect_with_shortened_grace(self, world_index: int) -> None:
+        """No file may wait: what the first collection marks, the second one deletes."""
+        world, limit = self.worlds[world_index], WaitingLimit(0, 0, timedelta(milliseconds=1))
+        world.collect(timedelta(hours=1), limit=limit)
+        world.collect(timedelta(hours=1), timedelta(seconds=2), limit)
+        self._check_files(world)
+
     def _collect(self, world: World) -> None:
-        """Deletes no referenced file, and all others, except those that a driver may still write or name."""
         world.collect()
+        self._check_files(world)
+
+    def _check_files(self, world: World) -> None:
+        """No referenced file was deleted, and all others, except those that a driver may still write or name."""
         needed = {path for key in world.model.required() for path in world.needed(key)}
         existing = set(snapshot_files(world.store))
         assert needed <= existing, sorted(needed - existing)
