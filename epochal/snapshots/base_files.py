@@ -1,10 +1,9 @@
 """Runs of bases as Parquet files, of which a reader can read some key groups.
 
 A row group has rows of one key group only; a large key group has several consecutive row groups. The file's metadata
-``epochal`` (JSON) has ``key_groups``: size and CRC-32 of the bytes of each key group, in order; the first begins at
-byte 4, each following one directly after the previous. Before the Parquet footer lies the *index*: the same footer,
-compressed. The manifest has the position and checksum of the index, so that a subtask that needs some key groups reads
-the index and those groups only. All reads are checked.
+describe the key groups (:mod:`epochal.snapshots.run_index`), whose filters follow the row groups. Before the Parquet
+footer lies the *index*: the same footer, compressed. The manifest has the position and checksum of the index, so that a
+subtask that needs some key groups reads the index and those groups only. All reads are checked.
 
 If key groups are small, row groups span several of them, and the file has no index: such a file is small and is read
 whole. Each row group has a fixed cost, which should be small compared with the cost of its rows.
@@ -18,7 +17,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -37,18 +36,20 @@ from epochal.snapshots.delta import (
     encode_parquet,
     integer_encodings,
 )
+from epochal.snapshots.key_filter import KeyFilter, KeyHashes
 from epochal.snapshots.layout import FORMAT, check_format
 from epochal.snapshots.manifest import BaseFile, FilePart
 from epochal.snapshots.row_groups import can_hold
+from epochal.snapshots.run_index import MAGIC, KeyGroupPart, description, key_group_parts
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.declared_rows import as_declared
+from epochal.state.key_codec import KeyCodec
 from epochal.state.keygroups import Groups
 from epochal.state.table import StateTable
 
 LEAST_CHUNK_BYTES = 64 << 10
 """Minimum average size of a key group's column in memory for row groups by key group."""
 INDEX_CODEC, INDEX_LEVEL = "zstd", 3
-MAGIC = b"PAR1"
 END_BYTES = 8
 """Size of a Parquet file's end: the footer's length and the magic number."""
 
@@ -114,14 +115,19 @@ def _by_key_group(
 ) -> EncodedBase:
     target = io.BytesIO()
     described: list[dict[str, Any]] = []
+    filters: list[bytes] = []
+    hashes, codec = KeyHashes.of(rows, table.owner_schema), KeyCodec(table.key_schema)
     options = _options(table, rows.schema)
     with pq.ParquetWriter(target, rows.schema.remove_metadata(), **options) as writer:
         for group, first, end in groups:
             begin = target.tell()
             writer.write_table(rows.slice(first, end - first), row_group_size=ROW_GROUP)
-            described.append(_described(target, begin, group, -(-(end - first) // ROW_GROUP)))
+            filters.append(KeyFilter.of(hashes.some(slice(first, end))).to_bytes())
+            first_keys = codec.encode(rows.take(pa.array(range(first, end, ROW_GROUP))))
+            with target.getbuffer() as written, written[begin:] as content:
+                described.append(description(group, content, first_keys, filters[-1]))
         writer.add_key_value_metadata({"epochal": json.dumps({**about, "key_groups": described}, sort_keys=True)})
-    return _with_index(target)
+    return _with_index(target, b"".join(filters))
 
 
 def _options(table: StateTable, schema: pa.Schema) -> dict[str, Any]:
@@ -138,15 +144,8 @@ def _options(table: StateTable, schema: pa.Schema) -> dict[str, Any]:
     }
 
 
-def _described(target: io.BytesIO, begin: int, group: int, row_groups: int) -> dict[str, Any]:
-    with target.getbuffer() as written:
-        content = written[begin:]
-        crc32, size = zlib.crc32(content), len(content)
-        content.release()
-    return {"group": group, "bytes": size, "row_groups": row_groups, "crc32": crc32}
-
-
-def _with_index(target: io.BytesIO) -> EncodedBase:
+def _with_index(target: io.BytesIO, filters: bytes) -> EncodedBase:
+    """The file with ``filters`` and the index before its footer."""
     size = target.seek(0, io.SEEK_END)
     target.seek(size - END_BYTES)
     footer_bytes = int.from_bytes(target.read(4), "little")
@@ -155,6 +154,8 @@ def _with_index(target: io.BytesIO) -> EncodedBase:
     footer = target.read()
     index = pa.Codec(INDEX_CODEC, INDEX_LEVEL).compress(footer, asbytes=True)
     target.seek(offset)
+    target.write(filters)
+    offset += len(filters)
     target.write(index)
     target.write(footer)
     return EncodedBase(
@@ -163,28 +164,9 @@ def _with_index(target: io.BytesIO) -> EncodedBase:
 
 
 @dataclass(frozen=True)
-class _KeyGroup:
-    """Position of a key group in a file, its row groups and its checksum."""
-
-    group: int
-    offset: int
-    bytes: int
-    row_groups: range
-    crc32: int
-
-    @property
-    def end(self) -> int:
-        return self.offset + self.bytes
-
-    def is_damaged(self, file: memoryview) -> bool:
-        """True if the key group's bytes in ``file``, a whole file, do not match the checksum."""
-        return zlib.crc32(file[self.offset : self.end]) != self.crc32
-
-
-@dataclass(frozen=True)
 class _Index:
     metadata: pq.FileMetaData
-    key_groups: tuple[_KeyGroup, ...]
+    key_groups: tuple[KeyGroupPart, ...]
 
 
 def read_base(store: SnapshotStore, table: StateTable, base: BaseFile) -> pa.Table:
@@ -251,34 +233,19 @@ def _read_index(store: SnapshotStore, base: BaseFile, part: FilePart, of: str) -
 def _decoded(data: bytes) -> _Index:
     footer = pa.CompressedInputStream(pa.BufferReader(data), INDEX_CODEC).read()
     metadata = pq.read_metadata(pa.BufferReader(MAGIC + footer))
-    about = described(metadata)["key_groups"]
-    offsets = accumulate((each["bytes"] for each in about), initial=len(MAGIC))
-    firsts = accumulate((each["row_groups"] for each in about), initial=0)
-    return _Index(
-        metadata,
-        tuple(
-            _KeyGroup(
-                each["group"],
-                offset,
-                each["bytes"],
-                range(first, first + each["row_groups"]),
-                each["crc32"],
-            )
-            for each, offset, first in zip(about, offsets, firsts, strict=False)
-        ),
-    )
+    return _Index(metadata, key_group_parts(described(metadata)))
 
 
-def _sparse(store: SnapshotStore, base: BaseFile, found: Sequence[_KeyGroup], of: str) -> npt.NDArray[np.uint8]:
+def _sparse(store: SnapshotStore, base: BaseFile, found: Sequence[KeyGroupPart], of: str) -> npt.NDArray[np.uint8]:
     """A buffer of the file's size with the bytes of these key groups at their positions; other pages stay
     unallocated."""
-    runs: list[list[_KeyGroup]] = []
+    runs: list[list[KeyGroupPart]] = []
     for each in found:
-        if runs and runs[-1][-1].end == each.offset:
+        if runs and runs[-1][-1].rows.end == each.rows.offset:
             runs[-1].append(each)
         else:
             runs.append([each])
-    ranges = [(run[0].offset, run[-1].end - run[0].offset) for run in runs]
+    ranges = [(run[0].rows.offset, run[-1].rows.end - run[0].rows.offset) for run in runs]
     file = np.empty(base.file.bytes, np.uint8)
     for (offset, size), data in zip(ranges, store.read_ranges(base.file, ranges, of), strict=True):
         file[offset : offset + size] = np.frombuffer(data, np.uint8)

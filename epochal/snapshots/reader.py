@@ -18,10 +18,12 @@ import pyarrow.compute as pc
 
 from epochal.contracts.catalog import ManifestReference
 from epochal.errors import NotFound
+from epochal.snapshots.base_files import columns_of
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import PUT
+from epochal.snapshots.key_filter import KeyHashes
 from epochal.snapshots.lineage import read_chains
-from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference, Manifest
+from epochal.snapshots.manifest import BaseFile, DeltaFile, Manifest
 from epochal.snapshots.merging import expired, merged, without_expired
 from epochal.snapshots.row_groups import (
     THREADS,
@@ -30,6 +32,7 @@ from epochal.snapshots.row_groups import (
     can_hold,
     concurrently,
     conformed,
+    may_have,
     read_rows,
 )
 from epochal.snapshots.store import SnapshotStore
@@ -147,10 +150,12 @@ _FEW_KEYS = 16
 
 @dataclass(frozen=True)
 class RequestedKeys:
-    """Distinct keys to find: their bytes and key groups. ``columns``: number of the address's columns in the keys."""
+    """Distinct keys to find: their bytes, key groups, and the hashes of the operator's keys. ``columns``: number of the
+    address's columns in the keys."""
 
     keys: pa.BinaryArray
     groups: Groups
+    hashes: KeyHashes
     columns: int
 
     @classmethod
@@ -160,7 +165,8 @@ class RequestedKeys:
         """
         schema = pa.schema(list(table.address_schema)[: len(keys.column_names)])
         groups = table.key_groups(keys, max_parallelism)
-        return cls(KeyCodec(schema).encode_array(keys), groups, len(schema))
+        hashes = KeyHashes.of(keys, table.owner_schema)
+        return cls(KeyCodec(schema).encode_array(keys), groups, hashes, len(schema))
 
     @cached_property
     def texts(self) -> list[bytes]:
@@ -168,7 +174,8 @@ class RequestedKeys:
         return as_list(self.keys)
 
     def some(self, positions: Groups) -> RequestedKeys:
-        return RequestedKeys(self.keys.take(pa.array(positions)), self.groups[positions], self.columns)
+        keys = self.keys.take(pa.array(positions))
+        return RequestedKeys(keys, self.groups[positions], self.hashes.some(positions), self.columns)
 
 
 @dataclass(frozen=True)
@@ -250,19 +257,22 @@ class TableSearch:
 
     def _matches_of(self, requested: RequestedKeys, jobs: Sequence[Job]) -> Iterator[Match]:
         """Matches of each file, in order. Cached files are searched in this thread, others by several threads."""
-        in_key_order = self._table.time is None
-        kept = [self._kept(requested, *job) if in_key_order and len(job[1]) <= _FEW_KEYS else None for job in jobs]
+        kept = [
+            self._kept(requested, *job) if self._in_key_order and len(job[1]) <= _FEW_KEYS else None for job in jobs
+        ]
         others = iter(concurrently(lambda job: self._matches(requested, *job), _without(jobs, kept)))
         for match in kept:
             yield next(others) if match is None else match
 
     def _kept(self, requested: RequestedKeys, file: DeltaFile | BaseFile, here: Groups) -> Match | None:
         """Matches in a cached file; ``None`` if it is not cached."""
+        if isinstance(file, BaseFile) and not self._has_present_columns(file):
+            return None
         owners: list[int] = []
         found: list[pa.Table] = []
         for place in here.tolist():
             group = int(requested.groups[place])
-            row_groups = cached_row_groups(file.file, group)
+            row_groups = cached_row_groups(file.file, group, requested.texts[place])
             if row_groups is None:
                 return None
             for row_group in row_groups:
@@ -274,14 +284,19 @@ class TableSearch:
 
     def _matches(self, requested: RequestedKeys, file: DeltaFile | BaseFile, here: Groups) -> Match:
         sought = requested.some(here)
-        rows = self._rows(file.file, sought.groups)
+        if isinstance(file, BaseFile) and file.index is not None and self._has_present_columns(file):
+            here = here[may_have(self._store, self._table, file.file, sought.groups, sought.hashes)]
+            if not len(here):
+                return here, self._nothing
+            sought = requested.some(here)
+            keys = sought.texts if self._in_key_order else None
+        else:
+            keys = None
+        rows = self._tagged(read_rows(self._store, self._table, file.file, sought.groups, keys=keys))
         leading = KeyCodec(pa.schema(list(self._table.address_schema)[: requested.columns]))
         place = pc.index_in(leading.encode_array(rows), value_set=sought.keys)
         hits = place.is_valid()
         return here[place.filter(hits).to_numpy(zero_copy_only=False)], rows.filter(hits)
-
-    def _rows(self, file: FileReference, groups: Groups | None) -> pa.Table:
-        return self._tagged(read_rows(self._store, self._table, file, groups))
 
     def _tagged(self, rows: pa.Table) -> pa.Table:
         if "_op" not in rows.column_names:
@@ -295,6 +310,19 @@ class TableSearch:
     @cached_property
     def _codec(self) -> KeyCodec:
         return KeyCodec(self._table.key_schema)
+
+    @property
+    def _in_key_order(self) -> bool:
+        """True if rows of a key group are sorted by their addresses."""
+        return self._table.time is None
+
+    def _has_present_columns(self, run: BaseFile) -> bool:
+        """True if the run's first keys and filters were computed from keys of the present types."""
+        return run.columns == self._columns_now
+
+    @cached_property
+    def _columns_now(self) -> str:
+        return columns_of(self._table)
 
 
 def _without(jobs: Sequence[Job], done: Sequence[Match | None]) -> list[Job]:

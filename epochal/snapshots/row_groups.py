@@ -7,7 +7,7 @@ reads no files. Several threads read small files concurrently.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,8 +22,10 @@ import pyarrow.parquet as pq
 from epochal.errors import FileCorrupt
 from epochal.snapshots.delta import bounds_of_row_groups, described
 from epochal.snapshots.immutable_cache import SizedCache
+from epochal.snapshots.key_filter import KeyFilter, KeyHashes
 from epochal.snapshots.layout import check_format
 from epochal.snapshots.manifest import BaseFile, DeltaFile, FileReference
+from epochal.snapshots.run_index import KeyGroupPart, key_group_parts
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.declared_rows import as_declared
 from epochal.state.key_codec import KeyCodec
@@ -31,7 +33,7 @@ from epochal.state.keygroups import subtask_of
 from epochal.state.table import StateTable
 
 THREADS = 8
-_FOOTER_BYTES, _ROW_GROUP_BYTES = 32 << 20, 192 << 20
+_FOOTER_BYTES, _FILTER_BYTES, _ROW_GROUP_BYTES = 32 << 20, 64 << 20, 192 << 20
 SMALL_BYTES = 256 << 10
 """Maximum size of files that are read with one request and checked as a whole."""
 
@@ -42,11 +44,27 @@ Groups = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class _Footer:
-    """A file's metadata, and the smallest and largest key group of each of its row groups."""
+    """A file's metadata, the smallest and largest key group of each of its row groups, and the key groups of a run
+    whose row groups have one each."""
 
     metadata: pq.FileMetaData
     first: Groups
     last: Groups
+    parts: Mapping[int, KeyGroupPart]
+
+    @property
+    def size(self) -> int:
+        """Approximate size in bytes."""
+        keys = sum(len(key) + 50 for part in self.parts.values() for key in part.first_keys)
+        return 2000 + 1000 * len(self.first) + keys
+
+    def with_keys(self, groups: Groups, keys: Sequence[bytes]) -> list[int]:
+        """Numbers of the row groups that can have one of these keys, or a key that begins with it."""
+        found: set[int] = set()
+        for group, key in zip(groups.tolist(), keys, strict=True):
+            if group in self.parts:
+                found.update(self.parts[group].with_keys(key))
+        return sorted(found)
 
 
 @dataclass
@@ -70,6 +88,7 @@ class RowGroup:
 
 
 _footers: SizedCache[_Footer] = SizedCache(_FOOTER_BYTES)
+_filters: SizedCache[KeyFilter] = SizedCache(_FILTER_BYTES)
 _row_groups: SizedCache[RowGroup] = SizedCache(_ROW_GROUP_BYTES)
 
 
@@ -82,18 +101,68 @@ def can_hold(file: DeltaFile | BaseFile, groups: Groups) -> npt.NDArray[np.bool_
 
 
 def read_rows(
-    store: SnapshotStore, table: StateTable, file: FileReference, groups: Groups | None, *, keep: bool = True
+    store: SnapshotStore,
+    table: StateTable,
+    file: FileReference,
+    groups: Groups | None,
+    *,
+    keys: Sequence[bytes] | None = None,
+    keep: bool = True,
 ) -> pa.Table:
     """Rows of some or all key groups in a file, with the columns that ``table`` declares, sorted as in the file.
 
-    Only deltas have ``_op``. ``keep``: cache the row groups. Raises ``FileMissing``,
+    Only deltas and runs with deletes have ``_op``. ``keys``: the encoded beginning of a key for each of ``groups``; row
+    groups that have none of these keys may be left out. ``keep``: cache the row groups. Raises ``FileMissing``,
     ``FileCorrupt``.
     """
     of = f"state {table.id!r}"
-    requested = None if groups is None else np.unique(groups)
     with _damage(store, file, of):
-        rows = _read(store, file, requested, of, keep)
-        return conformed(rows if requested is None else _of_groups(rows, requested), table)
+        footer, source = _footer_of(store, file, of)
+        if groups is None:
+            return conformed(_read(store, file, footer, source, range(len(footer.first)), of, keep), table)
+        requested = np.unique(groups)
+        if keys is None or not footer.parts or len(keys) > len(footer.first):
+            numbers = _with_groups(footer, requested)
+        else:
+            numbers = footer.with_keys(groups, keys)
+        return conformed(_of_groups(_read(store, file, footer, source, numbers, of, keep), requested), table)
+
+
+def may_have(
+    store: SnapshotStore, table: StateTable, file: FileReference, groups: Groups, keys: KeyHashes
+) -> npt.NDArray[np.bool_]:
+    """Mask of the operator's keys of which a run probably has rows. ``groups``: the key group of each of ``keys``.
+
+    Reads the filters of these key groups; none of a small file, which is read whole. Raises ``FileMissing``,
+    ``FileCorrupt``.
+    """
+    of = f"state {table.id!r}"
+    found = np.ones(len(groups), bool)
+    if file.bytes <= SMALL_BYTES:
+        return found
+    with _damage(store, file, of):
+        footer, _ = _footer_of(store, file, of)
+    if not footer.parts or len(groups) > len(footer.first):
+        return found
+    for group in np.unique(groups).tolist():
+        here = np.flatnonzero(groups == group)
+        part = footer.parts.get(group)
+        found[here] = part is not None and _filter_of(store, file, part, of).may_contain(keys.some(here))
+    return found
+
+
+def _filter_of(store: SnapshotStore, file: FileReference, part: KeyGroupPart, of: str) -> KeyFilter:
+    found = _filters.get((file.sha256, part.group))
+    if found is None:
+        (data,) = store.read_ranges(file, [(part.filter.offset, part.filter.size)], of)
+        if part.filter.differs(data):
+            raise FileCorrupt(
+                f"{store.location(file.path)}, of {of}, is damaged: the filter of key group {part.group} does not have "
+                "the checksum recorded for it. Restore the file from a copy, or read a snapshot that does not need it."
+            )
+        found = KeyFilter.from_bytes(data)
+        _filters.put((file.sha256, part.group), found, len(data) + 200)
+    return found
 
 
 def column_names(store: SnapshotStore, table: StateTable, file: FileReference) -> frozenset[str]:
@@ -103,13 +172,16 @@ def column_names(store: SnapshotStore, table: StateTable, file: FileReference) -
         return frozenset(_opened(store, file, of).schema_arrow.names)
 
 
-def cached_row_groups(file: FileReference, group: int) -> list[RowGroup] | None:
-    """Row groups that can contain a key group; ``None`` if some are not cached."""
+def cached_row_groups(file: FileReference, group: int, key: bytes) -> list[RowGroup] | None:
+    """Row groups that can have keys of a key group with this beginning; ``None`` if some are not cached."""
     footer = _footers.get(file.sha256)
     if footer is None:
         return None
-    bounds = enumerate(zip(footer.first.tolist(), footer.last.tolist(), strict=True))
-    found = [_row_groups.get((file.sha256, number)) for number, (first, last) in bounds if first <= group <= last]
+    if footer.parts:
+        numbers = footer.with_keys(np.array([group], np.int32), [key])
+    else:
+        numbers = np.flatnonzero((footer.first <= group) & (footer.last >= group)).tolist()
+    found = [_row_groups.get((file.sha256, number)) for number in numbers]
     cached = [row_group for row_group in found if row_group is not None]
     return cached if len(cached) == len(found) else None
 
@@ -129,6 +201,7 @@ def concurrently(work: Callable[[Input], Output], inputs: Sequence[Input]) -> It
 def forget() -> None:
     """Clear the caches, to measure cold reads."""
     _footers.clear()
+    _filters.clear()
     _row_groups.clear()
 
 
@@ -148,15 +221,29 @@ def _damage(store: SnapshotStore, file: FileReference, of: str) -> Iterator[None
         ) from error
 
 
-def _read(store: SnapshotStore, file: FileReference, requested: Groups | None, of: str, keep: bool) -> pa.Table:
+def _footer_of(store: SnapshotStore, file: FileReference, of: str) -> tuple[_Footer, pq.ParquetFile | None]:
+    """The footer of a file, and the file if it had to be opened."""
     footer = _footers.get(file.sha256)
-    source = None
-    if footer is None:
-        source = _opened(store, file, of)
-        check_format(f"State file {store.location(file.path)}", described(source.metadata))
-        footer = _footer(source.metadata)
-        _footers.put(file.sha256, footer, 2000 + 1000 * footer.metadata.num_row_groups)
-    numbers = range(footer.metadata.num_row_groups) if requested is None else _with_groups(footer, requested)
+    if footer is not None:
+        return footer, None
+    source = _opened(store, file, of)
+    about = described(source.metadata)
+    check_format(f"State file {store.location(file.path)}", about)
+    parts = {part.group: part for part in key_group_parts(about)}
+    footer = _Footer(source.metadata, *bounds_of_row_groups(source.metadata), parts)
+    _footers.put(file.sha256, footer, footer.size)
+    return footer, source
+
+
+def _read(
+    store: SnapshotStore,
+    file: FileReference,
+    footer: _Footer,
+    source: pq.ParquetFile | None,
+    numbers: Sequence[int],
+    of: str,
+    keep: bool,
+) -> pa.Table:
     cached = {number: _row_groups.get((file.sha256, number)) for number in numbers}
     known = {number: row_group.rows for number, row_group in cached.items() if row_group is not None}
     missing = [number for number in numbers if number not in known]
@@ -180,10 +267,6 @@ def _opened(
     whole = file.bytes <= SMALL_BYTES
     source = pa.BufferReader(store.read_file(file, of)) if whole else store.open(file, of)
     return pq.ParquetFile(source, metadata=metadata, page_checksum_verification=not whole)
-
-
-def _footer(metadata: pq.FileMetaData) -> _Footer:
-    return _Footer(metadata, *bounds_of_row_groups(metadata))
 
 
 def _with_groups(footer: _Footer, requested: Groups) -> list[int]:

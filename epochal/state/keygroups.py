@@ -76,9 +76,9 @@ def hash_key(key: Sequence[Any], schema: pa.Schema) -> int:
     return result - (1 << 32) if result >> 31 else result
 
 
-def hash_columns(columns: Columns, schema: pa.Schema) -> npt.NDArray[np.int32]:
+def hash_columns(columns: Columns, schema: pa.Schema, seed: int = SEED) -> npt.NDArray[np.int32]:
     """The hash of each row over the schema's columns, which are matched by name."""
-    result = np.full(columns.num_rows, SEED, np.uint32)
+    result = np.full(columns.num_rows, seed, np.uint32)
     for field in schema:
         array = column(columns, field)
         hashed = _hash_array(array, result)
