@@ -11,6 +11,7 @@ RESTORES = "tests/spark/contract/test_state_backends.py -k several_runs"
 READER = "tests/unit/test_snapshots_expiry.py"
 COMPACTION = "tests/spark/test_compaction.py"
 POLICY = "tests/unit/property/test_merge_policy.py"
+LOOK_UPS = "tests/unit/property/test_run_look_ups.py"
 
 
 @mutant("compaction: a merge omits deleted keys although an older run lies below", RESTORES)
@@ -73,3 +74,23 @@ def _cells_of_several_subtasks() -> None:
         return lambda groups, bytes, rows, parallelism, sizes: pieces_of(groups, bytes, rows, 1, sizes)
 
     change(merge_policy, "pieces_of", wrong)
+
+
+@mutant("compaction: the filter of a run lacks one of its keys", LOOK_UPS)
+def _filter_with_false_negatives() -> None:
+    from epochal.snapshots.key_filter import KeyFilter
+
+    change(KeyFilter, "of", lambda of: staticmethod(lambda keys: of(keys.some(slice(0, max(1, len(keys) - 1))))))
+
+
+@mutant("compaction: a look-up ignores rows of a key at the end of the row group before", LOOK_UPS)
+def _rows_of_earlier_row_group_lost() -> None:
+    from bisect import bisect_left
+
+    from epochal.snapshots.run_index import KeyGroupPart
+
+    def wrong(self: Any, beginning: bytes) -> Any:
+        first = bisect_left(self.first_keys, beginning)
+        return self.row_groups[first : first + 2]
+
+    change(KeyGroupPart, "with_keys", lambda _: wrong)

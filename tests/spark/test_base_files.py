@@ -280,7 +280,8 @@ def test_bases_are_plain_parquet_with_checksums(tmp_path: Path) -> None:
         assert [each.min for each in statistics] == [each.max for each in statistics]
         content = Path(path).read_bytes()
         begin = 4
-        for each in json.loads(metadata.metadata[b"epochal"])["key_groups"]:
+        key_groups = json.loads(metadata.metadata[b"epochal"])["key_groups"]
+        for each in (*key_groups, *(each["filter"] for each in key_groups)):
             assert zlib.crc32(content[begin : begin + each["bytes"]]) == each["crc32"]
             begin += each["bytes"]
         assert base.index is not None and begin == base.index.offset
