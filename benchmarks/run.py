@@ -55,6 +55,7 @@ MEASURES = (
     "restore",
     "compaction",
     "runs",
+    "placement",
     "store_size",
     "backup",
     "past",

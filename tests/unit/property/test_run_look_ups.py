@@ -73,6 +73,13 @@ def found(store: SnapshotStore, table: StateTable, runs: list[BaseFile], keys: l
     return TableSearch(store, table, Chain(AT, tuple(runs), ())).find(requested)
 
 
+def found_one_by_one(
+    store: SnapshotStore, table: StateTable, runs: list[BaseFile], keys: list[tuple[Any, ...]]
+) -> None:
+    for key in keys:
+        found(store, table, runs, [key])
+
+
 def address(table: StateTable, row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(row[column.name] for column in table.address)
 
@@ -186,5 +193,4 @@ def test_a_damaged_filter_is_reported(tmp_path: Path) -> None:
     data[run.index.offset - 1] ^= 1  # the last byte of the last filter
     path.write_bytes(data)
     with pytest.raises(FileCorrupt, match="the filter of key group 15 does not have"):
-        for change in counted(*NUMBERS):
-            found(store, COUNTS, [run], [address(COUNTS, change)])
+        found_one_by_one(store, COUNTS, [run], [address(COUNTS, change) for change in counted(*NUMBERS)])
