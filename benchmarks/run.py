@@ -56,6 +56,7 @@ MEASURES = (
     "compaction",
     "runs",
     "placement",
+    "retention",
     "store_size",
     "backup",
     "past",

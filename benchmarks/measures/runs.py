@@ -24,7 +24,7 @@ from epochal.snapshots.chain import Chain, Link
 from epochal.snapshots.compaction import jobs_of, merge_runs
 from epochal.snapshots.delta import sort_changes, write_delta
 from epochal.snapshots.lineage import EMPTY
-from epochal.snapshots.merge_policy import CompactionPolicy, bytes_of, bytes_of_bases
+from epochal.snapshots.merge_policy import CELL_SIZES, CellSizes, CompactionPolicy, bytes_of, bytes_of_bases
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.keygroups import key_groups
 from epochal.state.table import Column, StateKind, StateTable
@@ -78,6 +78,7 @@ class Life:
     store: SnapshotStore
     chain: Chain = EMPTY
     epochs: int = 0
+    sizes: CellSizes = CELL_SIZES
     written: Counter[str] = field(default_factory=Counter)
     compactions: int = 0
     seconds: float = 0.0
@@ -99,7 +100,7 @@ class Life:
 
     def compact(self) -> None:
         started = time.perf_counter()
-        plan = jobs_of(WIDE, self.chain, SUBTASKS, GROUPS)
+        plan = jobs_of(WIDE, self.chain, SUBTASKS, GROUPS, self.sizes)
         new = list(merge_runs(self.store, plan.jobs))
         self.written["runs"] += sum(run.file.bytes for run in new)
         self.chain = Chain(self.chain.at, (*plan.kept, *new), ())
