@@ -57,6 +57,7 @@ MEASURES = (
     "runs",
     "placement",
     "retention",
+    "own_parallelism",
     "store_size",
     "backup",
     "past",
