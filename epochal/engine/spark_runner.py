@@ -103,8 +103,15 @@ class SparkRunner(EpochRunner):
         return replace(self, participants=participants, operators=operators)
 
     @cached_property
-    def subtasks(self) -> Subtasks:
-        return Subtasks.of(self.spark, self.configuration.parallelism, self.configuration.max_parallelism)
+    def numbers(self) -> Mapping[str, int]:
+        """Number of subtasks, by operator."""
+        return self.graph.subtasks(self.configuration)
+
+    @cached_property
+    def subtasks(self) -> Mapping[int, Subtasks]:
+        """Subtasks, by their number."""
+        usual, most = self.configuration.parallelism, self.configuration.max_parallelism
+        return {number: Subtasks.of(self.spark, number, most, usual) for number in {*self.numbers.values()}}
 
     @cached_property
     def slots(self) -> Slots | None:
@@ -112,29 +119,41 @@ class SparkRunner(EpochRunner):
         backends = list(self.participants.operators.values())
         return Slots(self.spark, backends[0]) if backends else None
 
-    def placed_subtasks(self, plan: EpochPlan) -> Subtasks:
-        """The subtasks, each in a slot of the machine that has its state."""
-        if self.slots is None or self.slots.impossible is not None:
-            return self.subtasks
-        parallelism = self.configuration.parallelism
-        machines = next(iter(plan.machines.values()), ())
-        # After a rescale by a whole factor, a subtask has key groups of the one of this number.
-        before = {subtask: machines[subtask % len(machines)] for subtask in range(parallelism) if machines}
-        pinned = not all(table.durable for table in self.participants.tables)
-        scopes = partial(self._durable_scopes, plan)
-        placement = self.slots.placement(Requirements(parallelism, before, pinned, scopes))
-        if placement is None or self.slots.computed is None:
-            slots = None
-        else:
-            slots = PlacedSlots(self.slots.computed.frame, len(placement.machines), placement.slots)
-        if slots != self.subtasks.slots:
-            self.subtasks = replace(self.subtasks, slots=slots)
-        return self.subtasks
+    def placed_subtasks(self, plan: EpochPlan) -> Mapping[str, Subtasks]:
+        """The subtasks of each operator, each in a slot of the machine that has its state."""
+        if self.slots is not None and self.slots.impossible is None:
+            pinned = not all(table.durable for table in self.participants.tables)
+            scopes = partial(self._durable_scopes, plan)
+            placements = self.slots.placements(Requirements(self._machines_before(plan), pinned, scopes))
+            frame = None if self.slots.computed is None else self.slots.computed.frame
+            for number, subtasks in self.subtasks.items():
+                placement = placements.get(number)
+                if placement is None or frame is None:
+                    slots = None
+                else:
+                    slots = PlacedSlots(frame, len(placement.machines), placement.slots)
+                if slots != subtasks.slots:
+                    self.subtasks = {**self.subtasks, number: replace(subtasks, slots=slots)}
+        return {name: self.subtasks[number] for name, number in self.numbers.items()}
 
-    def _durable_scopes(self, plan: EpochPlan, subtask: int) -> Iterator[tuple[StateBackend, StateTaskScope]]:
-        """The backend and the scope of each operator's subtask, without state that only a cache has."""
-        configuration = self.configuration
+    def _machines_before(self, plan: EpochPlan) -> dict[int, dict[int, str]]:
+        """By number of subtasks, the machine of each in the parent epoch, if an operator with this number ran there."""
+        found: dict[int, dict[int, str]] = {number: {} for number in self.subtasks}
+        for name, machines in plan.machines.items():
+            number = self.numbers.get(name, 0)
+            # After a rescale by a whole factor, a subtask has key groups of the one of this number.
+            if machines and number in found and (not found[number] or len(machines) == number):
+                found[number] = {subtask: machines[subtask % len(machines)] for subtask in range(number)}
+        return found
+
+    def _durable_scopes(
+        self, plan: EpochPlan, number: int, subtask: int
+    ) -> Iterator[tuple[StateBackend, StateTaskScope]]:
+        """The backend and the scope of a subtask of each operator with this number of them, without state that only a
+        cache has."""
         for name, backend in self.participants.operators.items():
+            if self.numbers[name] != number:
+                continue
             tables = tuple(table for table in self.operators[name].tables if table.durable)
             yield (
                 backend,
@@ -142,8 +161,8 @@ class SparkRunner(EpochRunner):
                     plan.scope,
                     name,
                     subtask,
-                    configuration.parallelism,
-                    configuration.max_parallelism,
+                    number,
+                    self.configuration.max_parallelism,
                     tables,
                     {table.id: plan.chains[table.id] for table in tables},
                 ),
@@ -226,8 +245,8 @@ class SparkRunner(EpochRunner):
         with limited(self.spark, plan.scope.key, timeout_seconds), settings:
             answers = epoch.run()
         if self.slots is not None:
-            for machines in answers.machines.values():
-                self.slots.ran(machines)
+            for name, machines in answers.machines.items():
+                self.slots.ran(self.numbers[name], machines)
         return answers
 
     def _is_small(self, slices: Mapping[str, Slice]) -> bool:
@@ -274,7 +293,6 @@ class _EpochJob:
             runner.spark,
             plan,
             runner.participants,
-            runner.configuration,
             runner._statics.of(runner.spark, runner.graph.static_tables, plan.conditions.epoch_time),
             runner.without_rows,
             runner.operators,

@@ -62,8 +62,7 @@ class VersionService:
             candidate = self._proposals.candidate(session, row, None, None, configuration)
             graph = graph_of(before)
             snapshot, _ = head_and_maker(session, row)
-        if snapshot is not None:
-            self._proposals.check_rescale(before, snapshot, request.parallelism)
+        self._proposals.check_rescale(candidate, snapshot)
         return self._put_in_place("rescale", application, candidate, graph, request.message, by, revisions)[1]
 
     def _put_in_place(
