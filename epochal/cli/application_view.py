@@ -277,6 +277,7 @@ def load_section(load: Load, now: datetime | None = None) -> RenderableType:
     """Operators by load. ``load`` has at least one operator."""
     view = Listing(
         Column("operator"),
+        Column("subtasks", numeric=True, optional=True),
         Column("rows", numeric=True),
         Column("busy", numeric=True),
         Column("skew", numeric=True, optional=True),
@@ -285,6 +286,7 @@ def load_section(load: Load, now: datetime | None = None) -> RenderableType:
     for name, operator in load.operators.items():
         view.add(
             Text(name, style="bold"),
+            "" if operator.subtasks in (0, load.parallelism) else formatting.count(operator.subtasks),
             formatting.count(operator.rows),
             f"{operator.busy_seconds:.2f} s",
             "" if operator.skew is None else f"{operator.skew:.2f}",

@@ -27,6 +27,9 @@ STANDARD_INPUT = "-"
 Verb = Literal["create", "upgrade", "rescale", "start", "stop"]
 
 
+NUMBERS = "configuration.parallelisms."
+"""Begin of the paths of the numbers of subtasks of single operators."""
+
 RUNS = ("starting", "running")
 
 
@@ -145,10 +148,15 @@ def steps(now: Application | None, desired: DesiredApplication, artifact: str) -
     if desired.state == "stopped" and now.state in (*RUNS, "stopping"):
         verbs.append("stop")
     if changes:
-        verbs.append("rescale" if [each.path for each in changes] == ["configuration.parallelism"] else "upgrade")
+        verbs.append("rescale" if all(is_number(each.path) for each in changes) else "upgrade")
     if desired.state == "running" and now.state not in RUNS and (changes or not _has_ended(now)):
         verbs.append("start")
     return Steps(tuple(verbs), changes, configuration)
+
+
+def is_number(path: str) -> bool:
+    """True for the path of a number of subtasks, which a rescaling changes."""
+    return path == "configuration.parallelism" or path.startswith(NUMBERS)
 
 
 def _application(document: Any) -> DesiredApplication:

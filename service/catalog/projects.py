@@ -111,7 +111,7 @@ class ProjectRepository:
         running: dict[str, int] = {}
         # An execution that changes its version counts with the larger parallelism.
         for execution, configuration in self._session.execute(query):
-            parallelism = ApplicationConfiguration.model_validate(configuration).parallelism
+            parallelism = ApplicationConfiguration.model_validate(configuration).most_subtasks
             running[execution] = max(running.get(execution, 0), parallelism)
         return ProjectUse(
             applications=self._session.scalar(there) or 0,

@@ -53,12 +53,12 @@ class VersionService:
         return version.model_copy(update={"operation": operation.id if operation.state == "running" else None})
 
     def rescale(self, application: str, request: Rescale, by: str, revisions: Revisions = None) -> OperationAnswer:
-        """Raises ``OptionError`` above ``max_parallelism``, ``IncompatibleState`` if state would lose instances,
-        ``Conflict`` during another operation."""
+        """Raises ``OptionError`` above ``max_parallelism`` or for an unknown operator, ``IncompatibleState`` if state
+        would lose instances, ``Conflict`` during another operation."""
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
             before = VersionRepository(session).latest(row)
-            configuration = merged_configuration(before.configuration, {"parallelism": request.parallelism})
+            configuration = merged_configuration(before.configuration, request.changes)
             candidate = self._proposals.candidate(session, row, None, None, configuration)
             graph = graph_of(before)
             snapshot, _ = head_and_maker(session, row)
@@ -102,7 +102,7 @@ class VersionService:
             )
             operation = _begin(session, row, kind, version, candidate, by)
             announce_begun(session, row, operation)
-            if _parallelism(candidate.configuration) > _parallelism(candidate.before.configuration):
+            if _most_subtasks(candidate.configuration) > _most_subtasks(candidate.before.configuration):
                 ProjectRepository(session).check_room(row.project, RUNNING)
             answer = version_answer(version), operation_answer(operation, application)
             execution = operation.execution
@@ -129,8 +129,8 @@ def _begin(
     return operation
 
 
-def _parallelism(configuration: ApplicationConfiguration | Json) -> int:
-    return ApplicationConfiguration.model_validate(configuration).parallelism
+def _most_subtasks(configuration: ApplicationConfiguration | Json) -> int:
+    return ApplicationConfiguration.model_validate(configuration).most_subtasks
 
 
 def _configuration(session: Session, application: Application, execution: Execution) -> ApplicationConfiguration:
