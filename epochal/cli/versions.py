@@ -133,9 +133,10 @@ def numbers_of_subtasks(texts: Sequence[str]) -> tuple[int | None, dict[str, int
     operators: dict[str, int | None] = {}
     for text in texts:
         operator, equals, number = text.rpartition("=")
-        if equals and number == "default":
+        named = bool(operator) or not equals
+        if named and equals and number == "default":
             chosen = None
-        elif number.isascii() and number.isdecimal() and int(number) > 0:
+        elif named and number.isascii() and number.isdecimal() and int(number) > 0:
             chosen = int(number)
         else:
             raise typer.BadParameter(

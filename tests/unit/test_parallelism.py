@@ -42,7 +42,7 @@ class Questions(PartialProcess):
 
     def process(self, rows: Any, ctx: Any) -> Any: ...
 
-    def answers(self, request: Any, ctx: Any) -> Any: ...
+    def process_global(self, request: Any, ctx: Any) -> Any: ...
 
     def merge(self, request: Any, answers: Any, ctx: Any) -> Any: ...
 
@@ -174,11 +174,12 @@ def test_manifests_name_the_operators_with_another_number() -> None:
 
 
 def test_the_load_of_an_application_is_that_of_operators_with_its_number() -> None:
-    moments = iter((0.0, 0.0, 0.0, 20.0, 20.0, 20.0, 20.0))
-    load = RecentLoad(lambda: next(moments))
+    seconds = 0.0
+    load = RecentLoad(lambda: seconds)
     work = {"usual": [Work(5, 2.0)] * 2, "own": [Work(5, 4.0)] * 5}
     load.ran(1, 1, 2, work)
     load.ran(2, 1, 2, work)
+    seconds = 20.0
     load.between_epochs(lambda: None)
     found = load.report()
     assert found is not None and found.samples[0].busy_seconds == 4
