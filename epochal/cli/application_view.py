@@ -303,8 +303,11 @@ def autoscaling_words(load: Load) -> str | None:
     """The autoscaling decision; ``None`` if autoscaling is off or the application does not run."""
     if load.autoscaling is None:
         return None
-    aim = load.autoscaling.parallelism
-    return f"{'no change' if aim is None else f'rescale to {aim}'}: {load.autoscaling.reason}"
+    decision = load.autoscaling
+    aims = [] if decision.parallelism is None else [str(decision.parallelism)]
+    aims += [f"{name} {number}" for name, number in decision.parallelisms.items()]
+    words = f"rescale to {', '.join(aims)}" if aims else "no change"
+    return f"{words}: {decision.reason}"
 
 
 def _headline(load: Load, now: datetime | None) -> str:

@@ -261,12 +261,14 @@ def _configured(now: Application) -> ApplicationConfiguration:
 
 def _with_what_stays(desired: ApplicationConfiguration, now: ApplicationConfiguration) -> ApplicationConfiguration:
     """Desired configuration with the current number of key groups unless given, since no upgrade changes it, and with
-    autoscaling the current parallelism within its bounds. Raises ``OptionError``."""
+    autoscaling the current numbers of subtasks that it changes. Raises ``OptionError``."""
     kept: dict[str, Any] = {}
     if "max_parallelism" not in desired.model_fields_set:
         kept["max_parallelism"] = now.max_parallelism
     if desired.autoscaling is not None:
         kept["parallelism"] = min(max(now.parallelism, desired.autoscaling.least), desired.autoscaling.greatest)
+        if desired.autoscaling.per_operator:
+            kept["parallelisms"] = now.parallelisms
     try:
         return ApplicationConfiguration.model_validate({**desired.model_dump(), **kept})
     except ValidationError as error:

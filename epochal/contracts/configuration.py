@@ -50,6 +50,9 @@ class Autoscaling(BaseModel):
 
     least: int = Field(1, ge=1, description="Minimum parallelism.")
     greatest: int = Field(ge=1, description="Maximum parallelism, at most max_parallelism.")
+    per_operator: bool = Field(
+        False, description="Change the numbers of subtasks of single operators, each between least and greatest."
+    )
     target_busy_share: float = Field(
         0.5, gt=0, le=1, description="Busy share that a change of the parallelism aims at."
     )

@@ -164,13 +164,15 @@ class OperatorLoad(_Measured):
 class LoadSample(NamedTuple):
     """Work of all subtasks over some seconds: whole epochs and the time between them.
 
-    ``busy_seconds``: of the operators with the application's parallelism.
+    ``busy_seconds``: of the operators with the application's parallelism. ``busy_share``: seconds of work per subtask
+    and second, of all operators.
     ``lag_seconds``: largest lag of a source at the end; ``None``: no source can tell.
     """
 
     seconds: float
     busy_seconds: float
     lag_seconds: float | None = None
+    busy_share: float = 0.0
 
 
 class Load(_Measured):

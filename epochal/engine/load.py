@@ -94,8 +94,8 @@ class RecentLoad:
         if self._epoch is None or seconds < SAMPLE_SECONDS:
             return
         # A rescaling of the application does not change the work of operators with numbers of their own.
-        busy = self._sample.busy_seconds(self._parallelism)
-        self._samples.append(LoadSample(round(seconds, 3), round(busy, 6), lag_seconds()))
+        busy, share = self._sample.busy_seconds(self._parallelism), _busy(self._sample.operators) / seconds
+        self._samples.append(LoadSample(round(seconds, 3), round(busy, 6), lag_seconds(), round(share, 6)))
         self._window.append(self._sample)
         self._sample = _Sample(self._clock())
 
@@ -106,7 +106,7 @@ class RecentLoad:
         for sample in (*self._window, self._sample):
             _add(window, sample.operators)
         seconds = max(0.0, self._clock() - (self._window[0] if self._window else self._sample).began)
-        busy = float(sum(figures[:, 1].mean() for figures in window.values()))
+        busy = _busy(window)
         return Load(
             version=self._version,
             parallelism=self._parallelism,
@@ -154,6 +154,11 @@ def stragglers(rows: Sequence[float], busy_seconds: Sequence[float]) -> list[int
         if rows[subtask] <= SAME_ROWS * median(rows[other] for other in others):
             found.append(subtask)
     return found
+
+
+def _busy(operators: Mapping[str, Figures]) -> float:
+    """Seconds of work per subtask."""
+    return float(sum(figures[:, 1].mean() for figures in operators.values()))
 
 
 def _subtask(window: Figures, subtask: int) -> SubtaskLoad:

@@ -8,11 +8,13 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from epochal.contracts.measurements import DriverReport, Moment
+from epochal.contracts.measurements import DriverReport, Load, Moment
+from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.executions import latest_version
 from epochal.service.catalog.models import Application, Execution, Operation, Report, Version
 from epochal.service.catalog.operations import EXCLUSIVE
 from epochal.service.domain.autoscaling import Situation
+from epochal.service.domain.operator_scaling import OperatorWork
 from epochal.wire.configuration import ApplicationConfiguration
 
 ACTOR = "autoscaler"
@@ -65,6 +67,7 @@ class ScalingRepository:
             changed_at=max([execution.started_at, *(row.finished_at for row in ended if row.finished_at)]),
             failed=_failed(ended),
             obstacle=self._obstacle(application, execution, version),
+            operators=_operators(version, load) if load is not None and is_current else {},
         )
 
     def moment(self, execution: Execution | None) -> tuple[Moment, datetime | None]:
@@ -92,6 +95,18 @@ class ScalingRepository:
             Operation.execution == execution.id, Operation.state != "running", Operation.kind.in_(EXCLUSIVE)
         )
         return self._session.scalars(query.order_by(Operation.id.desc()).limit(_REMEMBERED)).all()
+
+
+def _operators(version: Version, load: Load) -> dict[str, OperatorWork]:
+    """Recent work by the name under which the numbers of subtasks are configured."""
+    graph = None if version.graph is None else GraphDescription.model_validate(version.graph)
+    found: dict[str, OperatorWork] = {}
+    for each in () if graph is None else graph.scaled:
+        measured = load.operators.get(each.operator)
+        if measured is not None and measured.subtasks:
+            before = found.get(each.scaled_as, OperatorWork(measured.subtasks, 0.0))
+            found[each.scaled_as] = OperatorWork(before.subtasks, before.busy_seconds + measured.busy_seconds)
+    return found
 
 
 def _failed(ended: Sequence[Operation]) -> int:
