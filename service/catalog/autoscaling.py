@@ -9,7 +9,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from epochal.contracts.measurements import DriverReport, Load, Moment
-from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.executions import latest_version
 from epochal.service.catalog.models import Application, Execution, Operation, Report, Version
 from epochal.service.catalog.operations import EXCLUSIVE
@@ -22,6 +21,9 @@ ACTOR = "autoscaler"
 
 HEARD_WITHIN = timedelta(seconds=30)
 """Reports older than this are not used."""
+
+SCALED_AS = "scaled_as"
+"""In the description of an operator: the name under which its number of subtasks is configured, if it is another."""
 
 _REMEMBERED = 20
 """Maximum number of operations of an execution that are examined."""
@@ -99,13 +101,14 @@ class ScalingRepository:
 
 def _operators(version: Version, load: Load) -> dict[str, OperatorWork]:
     """Recent work by the name under which the numbers of subtasks are configured."""
-    graph = None if version.graph is None else GraphDescription.model_validate(version.graph)
+    nodes = () if version.graph is None else version.graph["nodes"]
+    descriptions = {node["name"]: node["description"] for node in nodes if SCALED_AS in node["description"]}
     found: dict[str, OperatorWork] = {}
-    for each in () if graph is None else graph.scaled:
-        measured = load.operators.get(each.operator)
-        if measured is not None and measured.subtasks:
-            before = found.get(each.scaled_as, OperatorWork(measured.subtasks, 0.0))
-            found[each.scaled_as] = OperatorWork(before.subtasks, before.busy_seconds + measured.busy_seconds)
+    for operator, measured in load.operators.items():
+        if measured.subtasks:
+            name = descriptions.get(operator, {}).get(SCALED_AS, operator)
+            before = found.get(name, OperatorWork(measured.subtasks, 0.0))
+            found[name] = OperatorWork(before.subtasks, before.busy_seconds + measured.busy_seconds)
     return found
 
 
