@@ -75,8 +75,9 @@ class GraphDescription(_Value):
         )
 
     def subtasks(self, configuration: Configuration) -> dict[str, int]:
-        """The number of subtasks of each operator."""
-        return {each.operator: each.subtasks(configuration) for each in self.scaled}
+        """The number of subtasks of each operator, also of one that only its state table names."""
+        of_tables = {table.operator: configuration.parallelism_of(table.operator) for table in self.tables or ()}
+        return of_tables | {each.operator: each.subtasks(configuration) for each in self.scaled}
 
     @property
     def loops(self) -> dict[str, tuple[Column, ...]]:

@@ -119,7 +119,8 @@ class Proposals:
         producer: GraphDescription | None,
     ) -> Proposal:
         """Like :meth:`proposal`, for a version with a known graph. Raises ``InvalidInput`` if an accepted name is
-        not a difference."""
+        not a difference, ``OptionError`` for a number of subtasks of an unknown operator."""
+        check_parallelism(graph.scaled, candidate.configuration)
         found, acceptance = None, candidate.acceptance
         if snapshot is not None and graph.tables is not None:
             found = _continuation(self._store, snapshot, graph, graph.tables, candidate.configuration, acceptance)

@@ -96,6 +96,7 @@ class Life:
     make_sink: Callable[[str], SinkBackend] = HandleSink
     keeps_caches: bool = False
     """All attempts share one cache folder."""
+    compact_after_epochs: int = 50
     most: int | None = None
     """Maximum number of records of a loop in a slice."""
 
@@ -172,6 +173,7 @@ class Life:
                 parallelism=self.parallelism,
                 parallelisms=dict(self.parallelisms),
                 max_parallelism=MAX_PARALLELISM,
+                compact_after_epochs=self.compact_after_epochs,
                 state_backend=self.state_backend,
             ),
             store=self._store.url,

@@ -115,7 +115,13 @@ def test_operators_with_numbers_of_their_own_equal_a_loop(
     numbers: dict[str, int],
 ) -> None:
     numbered = [{**row, "at": at} for at, row in enumerate(rows)]
-    with Life(application(), {"rows": ROWS, "asked": ASKED}, state_backend=backend, keeps_caches=keeps_caches) as life:
+    with Life(
+        application(),
+        {"rows": ROWS, "asked": ASKED},
+        state_backend=backend,
+        keeps_caches=keeps_caches,
+        compact_after_epochs=2,
+    ) as life:
         life.live([{"rows": each, "asked": [{"id": id}]} for id, each in enumerate(cut(numbered, cuts))], steps)
         assert sorted((row["n"], row["number"]) for row in life.all_of("out")) == checked(life, numbered)
         answered = life.all_of("totals")
