@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from epochal.contracts.catalog import ManifestReference
@@ -12,7 +12,7 @@ from epochal.contracts.inbox import CallBatch
 from epochal.engine.trial_report import TrialReport
 from epochal.errors import IncompatibleState
 from epochal.pipeline.description import GraphDescription
-from epochal.pipeline.parallelism import check_parallelism
+from epochal.pipeline.parallelism import check_operators, check_parallelism
 from epochal.service.catalog.database import Session
 from epochal.service.catalog.models import Application, Artifact, Version
 from epochal.service.catalog.records import manifest_of
@@ -128,12 +128,13 @@ class Proposals:
         comparison = compared(producer, graph, found)
         return Proposal(candidate, graph, comparison)
 
-    def check_rescale(self, candidate: Candidate, snapshot: ManifestReference | None) -> None:
+    def check_rescale(self, candidate: Candidate, operators: Iterable[str], snapshot: ManifestReference | None) -> None:
         """Raise ``IncompatibleState`` with every state that cannot continue from ``snapshot`` with the candidate's
-        numbers of subtasks, ``OptionError`` for a number of an unknown operator."""
+        numbers of subtasks, ``OptionError`` if one of ``operators`` is unknown."""
         version = candidate.before
         graph = graph_of(version)
         if graph is not None:
+            check_operators(graph.scaled, operators)
             check_parallelism(graph.scaled, candidate.configuration)
         if snapshot is None:
             return

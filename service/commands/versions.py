@@ -62,7 +62,8 @@ class VersionService:
             candidate = self._proposals.candidate(session, row, None, None, configuration)
             graph = graph_of(before)
             snapshot, _ = head_and_maker(session, row)
-        self._proposals.check_rescale(candidate, snapshot)
+        operators = [name for name, number in request.parallelisms.items() if number is not None]
+        self._proposals.check_rescale(candidate, operators, snapshot)
         return self._put_in_place("rescale", application, candidate, graph, request.message, by, revisions)[1]
 
     def _put_in_place(

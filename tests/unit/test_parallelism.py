@@ -13,14 +13,14 @@ from pydantic import ValidationError
 from epochal import KeyedProcess, PartialProcess, Pipeline, Stream, tumbling
 from epochal.cli.versions import numbers_of_subtasks
 from epochal.connectors import console, files, generator
-from epochal.contracts.configuration import Configuration
+from epochal.contracts.configuration import Autoscaling, Configuration
 from epochal.contracts.measurements import Work
 from epochal.engine.job import Participants
 from epochal.engine.load import RecentLoad
 from epochal.engine.program import changes_since
 from epochal.errors import OptionError, PipelineError
 from epochal.pipeline.description import GraphDescription, describe
-from epochal.pipeline.parallelism import check_parallelism
+from epochal.pipeline.parallelism import check_operators, check_parallelism
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.configuration import merged_configuration
@@ -133,6 +133,14 @@ def test_unknown_operators_and_too_many_subtasks_are_refused() -> None:
     for number in (0, -2, "many", 2.5):
         with pytest.raises(ValidationError):
             Configuration.model_validate({"parallelisms": {"usual": number}})
+
+
+def test_numbers_that_autoscaling_has_set_do_not_prevent_the_removal_of_an_operator() -> None:
+    configuration = Configuration(autoscaling=Autoscaling(greatest=8, per_operator=True), parallelisms={"old": 3})
+    graph = scaled().graph()
+    check_parallelism(graph.scaled, configuration)
+    with pytest.raises(OptionError, match="no operator 'old'"):
+        check_operators(graph.scaled, ["fixed", "old"])
 
 
 def test_a_merge_has_the_number_of_its_instances() -> None:
