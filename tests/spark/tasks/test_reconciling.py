@@ -69,7 +69,7 @@ def epoch(world: World, parallelism: int, written: Mapping[int, Mapping[str, lis
 
 
 def rows(world: World, table: StateTable) -> list[dict[str, Any]]:
-    found = merged(world.harness.store, table, world.chains[table.id], 0, GROUPS - 1).to_pylist()
+    found = merged(world.harness.store, table, world.chains[table.id], range(GROUPS)).to_pylist()
     assert all(row.pop("_kg") == row["_group"] for row in found)
     return found
 
