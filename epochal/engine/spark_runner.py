@@ -25,18 +25,16 @@ from pyspark.sql.utils import is_remote
 from epochal.contracts.configuration import Configuration
 from epochal.contracts.handle import Handle
 from epochal.contracts.source import Slice
-from epochal.contracts.state import StateBackend, StateTaskScope
 from epochal.declarations.spark_errors import computation_error, without_query_log
 from epochal.engine import failures
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan, read_by_operators
 from epochal.engine.frames import SINK_RESULT_TYPE, EpochFrames, StaticTables, handles_column
 from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants, SinkAnswer, tail_owner
-from epochal.engine.placement import Requirements, Slots
+from epochal.engine.operator_subtasks import OperatorSubtasks
 from epochal.engine.planner import JobShape, job_shape
 from epochal.engine.session import ANSI, CODEGEN, COMPILED_AGGREGATES, INTERPRETED_ROWS, interpreted, limited
 from epochal.errors import EpochalError
 from epochal.operators.contract import OperatorPlan
-from epochal.operators.distribution import PlacedSlots, Subtasks
 from epochal.pipeline.column_use import unread
 from epochal.pipeline.epoch_time import define_epoch_time
 from epochal.pipeline.evaluate import evaluate, kept_out
@@ -89,8 +87,8 @@ class SparkRunner(EpochRunner):
     _without_rows: dict[str, DataFrame] = field(default_factory=dict)
 
     def activate(self, before: EpochRunner | None = None) -> None:
-        if isinstance(before, SparkRunner) and before.spark is self.spark and before.slots and self.slots:
-            self.slots = before.slots
+        if isinstance(before, SparkRunner):
+            self.subtasks.take_over(before.subtasks)
         for name, value in session_settings(self.configuration.parallelism).items():
             self.spark.conf.set(name, value)
 
@@ -103,70 +101,8 @@ class SparkRunner(EpochRunner):
         return replace(self, participants=participants, operators=operators)
 
     @cached_property
-    def numbers(self) -> Mapping[str, int]:
-        """Number of subtasks, by operator."""
-        return self.graph.subtasks(self.configuration)
-
-    @cached_property
-    def subtasks(self) -> Mapping[int, Subtasks]:
-        """Subtasks, by their number."""
-        usual, most = self.configuration.parallelism, self.configuration.max_parallelism
-        return {number: Subtasks.of(self.spark, number, most, usual) for number in {*self.numbers.values()}}
-
-    @cached_property
-    def slots(self) -> Slots | None:
-        """``None``: there is no operator to place."""
-        backends = list(self.participants.operators.values())
-        return Slots(self.spark, backends[0]) if backends else None
-
-    def placed_subtasks(self, plan: EpochPlan) -> Mapping[str, Subtasks]:
-        """The subtasks of each operator, each in a slot of the machine that has its state."""
-        if self.slots is not None and self.slots.impossible is None:
-            pinned = not all(table.durable for table in self.participants.tables)
-            scopes = partial(self._durable_scopes, plan)
-            placements = self.slots.placements(Requirements(self._machines_before(plan), pinned, scopes))
-            frame = None if self.slots.computed is None else self.slots.computed.frame
-            for number, subtasks in self.subtasks.items():
-                placement = placements.get(number)
-                if placement is None or frame is None:
-                    slots = None
-                else:
-                    slots = PlacedSlots(frame, len(placement.machines), placement.slots)
-                if slots != subtasks.slots:
-                    self.subtasks = {**self.subtasks, number: replace(subtasks, slots=slots)}
-        return {name: self.subtasks[number] for name, number in self.numbers.items()}
-
-    def _machines_before(self, plan: EpochPlan) -> dict[int, dict[int, str]]:
-        """By number of subtasks, the machine of each in the parent epoch, if an operator with this number ran there."""
-        found: dict[int, dict[int, str]] = {number: {} for number in self.subtasks}
-        for name, machines in plan.machines.items():
-            number = self.numbers.get(name, 0)
-            # After a rescale by a whole factor, a subtask has key groups of the one of this number.
-            if machines and number in found and (not found[number] or len(machines) == number):
-                found[number] = {subtask: machines[subtask % len(machines)] for subtask in range(number)}
-        return found
-
-    def _durable_scopes(
-        self, plan: EpochPlan, number: int, subtask: int
-    ) -> Iterator[tuple[StateBackend, StateTaskScope]]:
-        """The backend and the scope of a subtask of each operator with this number of them, without state that only a
-        cache has."""
-        for name, backend in self.participants.operators.items():
-            if self.numbers[name] != number:
-                continue
-            tables = tuple(table for table in self.operators[name].tables if table.durable)
-            yield (
-                backend,
-                StateTaskScope(
-                    plan.scope,
-                    name,
-                    subtask,
-                    number,
-                    self.configuration.max_parallelism,
-                    tables,
-                    {table.id: plan.chains[table.id] for table in tables},
-                ),
-            )
+    def subtasks(self) -> OperatorSubtasks:
+        return OperatorSubtasks(self.spark, self.graph, self.participants, self.operators, self.configuration)
 
     @cached_property
     def run_nodes(self) -> frozenset[NodeId]:
@@ -244,9 +180,7 @@ class SparkRunner(EpochRunner):
         settings = interpreted(self.spark) if self.is_wide and self._is_small(plan.slices) else nullcontext()
         with limited(self.spark, plan.scope.key, timeout_seconds), settings:
             answers = epoch.run()
-        if self.slots is not None:
-            for name, machines in answers.machines.items():
-                self.slots.ran(self.numbers[name], machines)
+        self.subtasks.ran(answers)
         return answers
 
     def _is_small(self, slices: Mapping[str, Slice]) -> bool:
@@ -296,7 +230,7 @@ class _EpochJob:
             runner._statics.of(runner.spark, runner.graph.static_tables, plan.conditions.epoch_time),
             runner.without_rows,
             runner.operators,
-            runner.placed_subtasks(plan),
+            runner.subtasks.of(plan),
             runner.handles_column,
             TimedFrames(
                 runner.time,
@@ -441,7 +375,7 @@ class _EpochJob:
             task_seconds=[answer.seconds for answer in answers],
             work=works_of(answers),
             machines=machines_of(answers),
-            unplaced=None if self._runner.slots is None else self._runner.slots.unplaced,
+            unplaced=self._runner.subtasks.unplaced,
             read_bytes=sum((Counter(answer.read_bytes) for answer in answers), Counter()),
             repeated=partial(self._runner.repeated, [answer.ran for answer in answers]),
         )
