@@ -172,11 +172,6 @@ class Configuration(BaseModel):
         return self.parallelisms.get(operator, declared or self.parallelism)
 
     @property
-    def most_subtasks(self) -> int:
-        """The largest configured parallelism."""
-        return max([self.parallelism, *self.parallelisms.values()])
-
-    @property
     def epochs_ahead_of_commits(self) -> int:
         """Maximum number of decided and uncommitted epochs."""
         return 1 if self.commit == "synchronous" else self.max_uncommitted_epochs

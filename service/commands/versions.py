@@ -10,9 +10,9 @@ from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ENDED, check_not_drained
-from epochal.service.catalog.models import Application, Execution, Json, Operation, Version
+from epochal.service.catalog.models import Application, Execution, Operation, Version
 from epochal.service.catalog.operations import OperationRepository, operation_answer
-from epochal.service.catalog.projects import RUNNING, ProjectRepository
+from epochal.service.catalog.projects import RUNNING, ProjectRepository, most_subtasks
 from epochal.service.catalog.sink_targets import check_sink_targets
 from epochal.service.catalog.versions import VersionRepository, version_answer
 from epochal.service.commands.applications import Lifecycle, announce_begun
@@ -103,7 +103,8 @@ class VersionService:
             )
             operation = _begin(session, row, kind, version, candidate, by)
             announce_begun(session, row, operation)
-            if _most_subtasks(candidate.configuration) > _most_subtasks(candidate.before.configuration):
+            before = candidate.before
+            if most_subtasks(version.configuration, version.graph) > most_subtasks(before.configuration, before.graph):
                 ProjectRepository(session).check_room(row.project, RUNNING)
             answer = version_answer(version), operation_answer(operation, application)
             execution = operation.execution
@@ -128,10 +129,6 @@ def _begin(
     operation = operations.add(kind, application, execution, arguments, by, "waiting for the next epoch boundary")
     operations.direct(execution, operation, "reconfigure", _order(version, candidate).model_dump(mode="json"))
     return operation
-
-
-def _most_subtasks(configuration: ApplicationConfiguration | Json) -> int:
-    return ApplicationConfiguration.model_validate(configuration).most_subtasks
 
 
 def _configuration(session: Session, application: Application, execution: Execution) -> ApplicationConfiguration:

@@ -21,6 +21,7 @@ from epochal.engine.program import changes_since
 from epochal.errors import OptionError, PipelineError
 from epochal.pipeline.description import GraphDescription, describe
 from epochal.pipeline.parallelism import check_operators, check_parallelism
+from epochal.service.catalog.projects import most_subtasks
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.configuration import merged_configuration
@@ -115,7 +116,10 @@ def test_configured_numbers_override_declared_ones() -> None:
     assert graph.subtasks(Configuration(parallelism=2)) == {"fixed": 4, "usual": 2}
     configuration = Configuration(parallelism=2, parallelisms={"fixed": 3, "usual": 16})
     assert graph.subtasks(configuration) == {"fixed": 3, "usual": 16}
-    assert configuration.most_subtasks == 16
+    stored, plain = describe(graph).model_dump(mode="json"), Configuration(parallelism=2).stored()
+    assert most_subtasks(configuration.stored(), stored) == 16
+    assert (most_subtasks(plain, stored), most_subtasks(plain, None)) == (4, 2)
+    assert most_subtasks(Configuration(parallelisms={"fixed": 3}).stored(), stored) == 3
     described = GraphDescription.model_validate_json(describe(graph).model_dump_json())
     assert described.subtasks(configuration) == {"fixed": 3, "usual": 16}
     assert described.scaled == graph.scaled
