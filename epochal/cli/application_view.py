@@ -277,6 +277,7 @@ def load_section(load: Load, now: datetime | None = None) -> RenderableType:
     """Operators by load. ``load`` has at least one operator."""
     view = Listing(
         Column("operator"),
+        Column("subtasks", numeric=True, optional=True),
         Column("rows", numeric=True),
         Column("busy", numeric=True),
         Column("skew", numeric=True, optional=True),
@@ -285,6 +286,7 @@ def load_section(load: Load, now: datetime | None = None) -> RenderableType:
     for name, operator in load.operators.items():
         view.add(
             Text(name, style="bold"),
+            "" if operator.subtasks in (0, load.parallelism) else formatting.count(operator.subtasks),
             formatting.count(operator.rows),
             f"{operator.busy_seconds:.2f} s",
             "" if operator.skew is None else f"{operator.skew:.2f}",
@@ -301,8 +303,11 @@ def autoscaling_words(load: Load) -> str | None:
     """The autoscaling decision; ``None`` if autoscaling is off or the application does not run."""
     if load.autoscaling is None:
         return None
-    aim = load.autoscaling.parallelism
-    return f"{'no change' if aim is None else f'rescale to {aim}'}: {load.autoscaling.reason}"
+    decision = load.autoscaling
+    aims = [] if decision.parallelism is None else [str(decision.parallelism)]
+    aims += [f"{name} {number}" for name, number in decision.parallelisms.items()]
+    words = f"rescale to {', '.join(aims)}" if aims else "no change"
+    return f"{words}: {decision.reason}"
 
 
 def _headline(load: Load, now: datetime | None) -> str:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from rich.text import Text
 
 from epochal.cli import formatting
-from epochal.cli.desired import Change, Desired, Steps, Verb, read_desired, schema, steps
+from epochal.cli.desired import NUMBERS, Change, Desired, Steps, Verb, read_desired, schema, steps
 from epochal.cli.failures import ExitCode, exit_code, sentence
 from epochal.cli.options import AcceptChanged, AcceptPartial, Json, LineageNote, Url, Wait, acceptance
 from epochal.cli.output import encode
@@ -200,7 +200,13 @@ class Applying:
                 applied.version = version.number
                 operation = None if version.operation is None else self.session.client.operations.get(version.operation)
             case "rescale":
-                operation = versions.rescale(plan.configuration.parallelism, message=self.message, if_match=seen)
+                operators = {
+                    change.path.removeprefix(NUMBERS): change.after
+                    for change in plan.changes
+                    if change.path.startswith(NUMBERS)
+                }
+                number = plan.configuration.parallelism
+                operation = versions.rescale(number, operators=operators, message=self.message, if_match=seen)
                 applied.version = versions.list(limit=1)[0].number
             case "start":
                 operation = applications.start(now.name, if_match=seen)
@@ -225,7 +231,13 @@ class Applying:
     def _in_words(self, action: str, applied: Applied) -> str:
         """``upgraded to version 3``, ``rescaled to 4``."""
         if action == "rescaled":
-            return f"rescaled to {applied.changes[0].after}"
+            numbers = (
+                f"{change.path.removeprefix(NUMBERS)} {change.after or 'default'}"
+                if change.path.startswith(NUMBERS)
+                else str(change.after)
+                for change in applied.changes
+            )
+            return f"rescaled to {', '.join(numbers)}"
         numbered = action == "upgraded" and not self.dry_run
         return f"upgraded to version {applied.version}" if numbered else action
 

@@ -27,6 +27,9 @@ STANDARD_INPUT = "-"
 Verb = Literal["create", "upgrade", "rescale", "start", "stop"]
 
 
+NUMBERS = "configuration.parallelisms."
+"""Begin of the paths of the numbers of subtasks of single operators."""
+
 RUNS = ("starting", "running")
 
 
@@ -145,10 +148,15 @@ def steps(now: Application | None, desired: DesiredApplication, artifact: str) -
     if desired.state == "stopped" and now.state in (*RUNS, "stopping"):
         verbs.append("stop")
     if changes:
-        verbs.append("rescale" if [each.path for each in changes] == ["configuration.parallelism"] else "upgrade")
+        verbs.append("rescale" if all(is_number(each.path) for each in changes) else "upgrade")
     if desired.state == "running" and now.state not in RUNS and (changes or not _has_ended(now)):
         verbs.append("start")
     return Steps(tuple(verbs), changes, configuration)
+
+
+def is_number(path: str) -> bool:
+    """True for the path of a number of subtasks, which a rescaling changes."""
+    return path == "configuration.parallelism" or path.startswith(NUMBERS)
 
 
 def _application(document: Any) -> DesiredApplication:
@@ -253,12 +261,14 @@ def _configured(now: Application) -> ApplicationConfiguration:
 
 def _with_what_stays(desired: ApplicationConfiguration, now: ApplicationConfiguration) -> ApplicationConfiguration:
     """Desired configuration with the current number of key groups unless given, since no upgrade changes it, and with
-    autoscaling the current parallelism within its bounds. Raises ``OptionError``."""
+    autoscaling the current numbers of subtasks that it changes. Raises ``OptionError``."""
     kept: dict[str, Any] = {}
     if "max_parallelism" not in desired.model_fields_set:
         kept["max_parallelism"] = now.max_parallelism
     if desired.autoscaling is not None:
         kept["parallelism"] = min(max(now.parallelism, desired.autoscaling.least), desired.autoscaling.greatest)
+        if desired.autoscaling.per_operator:
+            kept["parallelisms"] = now.parallelisms
     try:
         return ApplicationConfiguration.model_validate({**desired.model_dump(), **kept})
     except ValidationError as error:

@@ -92,6 +92,8 @@ def _label(node: NodeDescription, others: Sequence[str], with_columns: bool) -> 
         keys = ", ".join(node.description.get("keys", ()))
         text.append(f"  {kind} by {keys}" if keys else f"  {kind}")
         text.append(f"  with {', '.join(others)}" if others else "", "dim")
+        number = node.description.get("parallelism")
+        text.append("" if number is None else f"  parallelism {number}", "dim")
     return _with_columns(_with_stream(text, node), node)
 
 

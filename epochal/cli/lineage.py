@@ -239,9 +239,11 @@ def _phrase(change: Change, node: LineageNode, before: LineageNode | None) -> Te
         case "transaction":
             how = {"abort": "dropped", "commit": "committed by hand"}.get(detail["action"], change.kind)
             return Text(f"sink {detail['sink']}: {how} by {detail['by']}", style="red")
-        case "rescale" if "parallelism" in detail:
+        case "rescale" if detail.keys() & {"parallelism", "parallelisms"}:
+            usual = [" → ".join(map(str, detail["parallelism"]))] if "parallelism" in detail else []
+            own = [f"{name} {before} → {after}" for name, (before, after) in detail.get("parallelisms", {}).items()]
             emptied = [f"{table} starts empty" for table in detail.get("emptied", ())]
-            return _assembled("rescale", ", ".join([" → ".join(map(str, detail["parallelism"])), *emptied]))
+            return _assembled("rescale", ", ".join([*usual, *own, *emptied]))
         case "upgrade" if "artifact" in detail:
             codes = " → ".join(formatting.code(code) for code in detail["artifact"])
             watermarks = _watermarks(detail.get("event_times") or {})

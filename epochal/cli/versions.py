@@ -99,25 +99,57 @@ def upgrade(
 @app.command()
 def rescale(
     name: Name,
-    parallelism: Annotated[int, typer.Argument(min=1, help="Number of subtasks per operator.")],
+    numbers: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="N|OPERATOR=N..",
+            help="Number of subtasks per operator, and of single operators: 8 spent=16. OPERATOR=default removes the "
+            "number of an operator.",
+        ),
+    ],
     message: LineageNote = None,
     if_match: IfMatch = None,
     wait: Wait = True,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Change the parallelism of APP without a restart."""
+    """Change the parallelism of APP, or of single operators, without a restart."""
+    parallelism, operators = numbers_of_subtasks(numbers)
+    shown = " ".join(numbers)
     with connected(url, as_json) as session:
-        operation = session.client.application(name).versions.rescale(parallelism, message=message, if_match=if_match)
+        versions = session.client.application(name).versions
+        operation = versions.rescale(parallelism, operators=operators, message=message, if_match=if_match)
         if wait:
-            operation = session.wait(operation, f"Rescaling {name} to {parallelism}")
+            operation = session.wait(operation, f"Rescaling {name} to {shown}")
         since = _since(operation.result)
-        said = (
-            f"{name} runs with parallelism {parallelism}{since}."
-            if since
-            else f"{name} will start with parallelism {parallelism}."
-        )
+        said = f"{name} runs with parallelism {shown}{since}." if since else f"{name} will start with {shown}."
         session.output.result(operation, Text(said))
+
+
+def numbers_of_subtasks(texts: Sequence[str]) -> tuple[int | None, dict[str, int | None]]:
+    """The number of the application, and those of operators; ``None`` for ``default``. Raises
+    ``typer.BadParameter``."""
+    usual: int | None = None
+    operators: dict[str, int | None] = {}
+    for text in texts:
+        operator, equals, number = text.rpartition("=")
+        named = bool(operator) or not equals
+        if named and equals and number == "default":
+            chosen = None
+        elif named and number.isascii() and number.isdecimal() and int(number) > 0:
+            chosen = int(number)
+        else:
+            raise typer.BadParameter(
+                f"{text!r} is no number of subtasks. Give a number, 8, or that of an operator, spent=16.",
+                param_hint="N|OPERATOR=N..",
+            )
+        if (operator in operators) if equals else usual is not None:
+            raise typer.BadParameter(f"{text!r}: two numbers are given.", param_hint="N|OPERATOR=N..")
+        if equals:
+            operators[operator] = chosen
+        else:
+            usual = chosen
+    return usual, operators
 
 
 @app.command()

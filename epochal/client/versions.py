@@ -59,9 +59,20 @@ class Versions:
         )
         return read(Version, answer)
 
-    def rescale(self, parallelism: int, *, message: str | None = None, if_match: str | None = None) -> Operation:
-        """Change the parallelism without a restart. Raises ``OptionError`` above ``max_parallelism``, ``Conflict``."""
-        body = {"parallelism": parallelism, "message": message}
+    def rescale(
+        self,
+        parallelism: int | None = None,
+        *,
+        operators: Mapping[str, int | None] | None = None,
+        message: str | None = None,
+        if_match: str | None = None,
+    ) -> Operation:
+        """Change numbers of subtasks without a restart: ``parallelism`` of the application, and those of single
+        ``operators``; ``None`` removes the number of an operator.
+
+        Raises ``OptionError`` above ``max_parallelism`` or for an unknown operator, ``Conflict``.
+        """
+        body = {"parallelism": parallelism, "parallelisms": dict(operators or {}), "message": message}
         return read(
             Operation, self._transport.post(path("applications", self._name, "rescale"), body, if_match=if_match)
         )

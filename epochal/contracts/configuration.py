@@ -50,6 +50,9 @@ class Autoscaling(BaseModel):
 
     least: int = Field(1, ge=1, description="Minimum parallelism.")
     greatest: int = Field(ge=1, description="Maximum parallelism, at most max_parallelism.")
+    per_operator: bool = Field(
+        False, description="Change the numbers of subtasks of single operators, each between least and greatest."
+    )
     target_busy_share: float = Field(
         0.5, gt=0, le=1, description="Busy share that a change of the parallelism aims at."
     )
@@ -95,6 +98,11 @@ class Configuration(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     parallelism: int = Field(2, ge=1, description="Subtasks per operator, at most max_parallelism.")
+    parallelisms: dict[str, Annotated[int, Field(ge=1)]] = Field(
+        default_factory=dict,
+        description="Subtasks of single operators, by name; they override the numbers that the pipeline declares. "
+        "A program has its own name, or that of its class (`Ratings`: `ratings`).",
+    )
     max_parallelism: int = Field(128, ge=1, le=32768, description="Key groups; cannot change once state exists.")
     state_backend: str = Field("heap", description="heap or lmdb: the executors' cache of the state.")
     epoch_interval_seconds: float = Field(1.0, ge=0, description="Minimum time between the starts of two epochs.")
@@ -159,6 +167,10 @@ class Configuration(BaseModel):
         """JSON form that the catalog stores, with the default of every setting that is not given."""
         return self.model_dump(mode="json")
 
+    def parallelism_of(self, operator: str, declared: int | None = None) -> int:
+        """Number of subtasks of an operator. ``declared``: the number in the pipeline, if any."""
+        return self.parallelisms.get(operator, declared or self.parallelism)
+
     @property
     def epochs_ahead_of_commits(self) -> int:
         """Maximum number of decided and uncommitted epochs."""
@@ -178,6 +190,11 @@ class Configuration(BaseModel):
     def _parallelism_within_maximum(self) -> Configuration:
         if self.parallelism > self.max_parallelism:
             raise ValueError(f"parallelism {self.parallelism} is above max_parallelism {self.max_parallelism}")
+        for operator, parallelism in self.parallelisms.items():
+            if parallelism > self.max_parallelism:
+                raise ValueError(
+                    f"parallelisms.{operator} {parallelism} is above max_parallelism {self.max_parallelism}"
+                )
         return self
 
     @model_validator(mode="after")

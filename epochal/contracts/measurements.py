@@ -150,6 +150,7 @@ class OperatorLoad(_Measured):
     without rows. :mod:`epochal.engine.load` has the rules for ``skewed`` and ``stragglers``.
     """
 
+    subtasks: int = Field(default=0, ge=0)
     rows: int = Field(default=0, ge=0)
     busy_seconds: float = Field(default=0.0, ge=0)
     epoch_rows: int = Field(default=0, ge=0)
@@ -163,12 +164,15 @@ class OperatorLoad(_Measured):
 class LoadSample(NamedTuple):
     """Work of all subtasks over some seconds: whole epochs and the time between them.
 
+    ``busy_seconds``: of the operators with the application's parallelism. ``busy_share``: seconds of work per subtask
+    and second, of all operators.
     ``lag_seconds``: largest lag of a source at the end; ``None``: no source can tell.
     """
 
     seconds: float
     busy_seconds: float
     lag_seconds: float | None = None
+    busy_share: float = 0.0
 
 
 class Load(_Measured):

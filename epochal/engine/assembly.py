@@ -21,6 +21,7 @@ from epochal.operators.loops.plan import LoopHead, tail_of
 from epochal.operators.loops.work import LoopTail
 from epochal.pipeline.analysis import check_cached_state
 from epochal.pipeline.graph import Graph, SinkNode
+from epochal.pipeline.parallelism import check_parallelism
 from epochal.snapshots.store import SnapshotStore
 
 MakeSink = Callable[[SinkNode], SinkBackend]
@@ -36,6 +37,7 @@ def assemble(
     """
     make_sink = sink or (lambda node: node.backend(store, orders.configuration.guarantee))
     sources: dict[str, Source] = {node.name: node.make() for node in graph.sources}
+    check_parallelism(graph.scaled, orders.configuration)
     plan = plan_pipeline(graph, spark, sources)
     sinks = {} if orders.shadow else {node.name: make_sink(node) for node in graph.sinks}
     return spark_program(orders, graph, plan, spark, store, sources, sinks)

@@ -71,8 +71,16 @@ class Compaction:
         # The epoch loop runs concurrently: skip chains and a manifest of different epochs.
         if not tables or any(chains[table.id].at != manifest.key for table in tables):
             return
-        parallelism, max_parallelism = manifest.parallelism, manifest.max_parallelism
-        plans = [jobs_of(table, chains[table.id], parallelism, max_parallelism, self.sizes) for table in tables]
+        plans = [
+            jobs_of(
+                table,
+                chains[table.id],
+                manifest.parallelism_of(table.operator),
+                manifest.max_parallelism,
+                self.sizes,
+            )
+            for table in tables
+        ]
         self._begin(lambda: self._write(epoch, [chains[table.id] for table in tables], plans))
 
     def finish(self) -> None:

@@ -277,16 +277,15 @@ class Coordinator:
         with self.meter.step("E3"):
             collected = collect(
                 answers,
-                operators=list(program.participants.operators),
+                subtasks=program.subtasks,
                 sinks=list(program.participants.sinks),
-                parallelism=program.configuration.parallelism,
                 rejecting=program.plan.time.failing,
                 loops=list(program.participants.loops),
             )
         self.meter.tasks_took(answers.task_seconds)
         self.meter.ran_on(epoch, collected.machines, answers.unplaced, answers.read_bytes)
-        parallelism = program.configuration.parallelism
-        self.meter.operators_worked(epoch, program.orders.version, parallelism, answers.worked(parallelism))
+        parallelism, work = program.configuration.parallelism, answers.worked(program.subtasks)
+        self.meter.operators_worked(epoch, program.orders.version, parallelism, work)
         log.info("E3 collect: epoch %s, %d handles", plan.scope.key, len(collected.all))
         points.E3_COLLECTED.hit(epoch)
         return collected

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType
 
-from epochal.contracts.configuration import Configuration
 from epochal.contracts.source import PARTITION, Source
 from epochal.engine.event_time import TimedFrames
 from epochal.engine.job import EpochPlan, Participants
@@ -68,12 +67,12 @@ class EpochFrames:
     spark: SparkSession
     plan: EpochPlan
     participants: Participants
-    configuration: Configuration
     statics: Mapping[str, DataFrame]
     without_rows: Callable[[str], DataFrame]
     """Empty frame of a source, by its name."""
     operators: Mapping[str, OperatorPlan]
-    subtasks: Subtasks
+    subtasks: Mapping[str, Subtasks]
+    """By operator."""
     handles_column: Column
     time: TimedFrames
     unread: Mapping[str, frozenset[str]]
@@ -116,18 +115,18 @@ class EpochFrames:
         return self.operators[node.name].in_epoch(self.plan.conditions, self.plan.queries)
 
     def _distributed(self, plan: OperatorPlan, node: OperatorNode, inputs: Sequence[DataFrame]) -> DataFrame:
-        return plan.distributed(self.time.on_time(node, inputs), self.subtasks)
+        return plan.distributed(self.time.on_time(node, inputs), self.subtasks[node.name])
 
     def _task(self, plan: OperatorPlan, node: OperatorNode, read: Collection[str | None]) -> OperatorTask:
-        configuration = self.configuration
+        subtasks = self.subtasks[node.name]
         return OperatorTask(
             operator=node.name,
             work=plan.work,
             backend=self.participants.operators[node.name],
             epoch=self.plan.scope,
             conditions=self.plan.conditions,
-            parallelism=configuration.parallelism,
-            max_parallelism=configuration.max_parallelism,
+            parallelism=subtasks.parallelism,
+            max_parallelism=subtasks.max_parallelism,
             tables=plan.tables,
             chains={table.id: self.plan.chains[table.id] for table in plan.tables},
             key=plan.key,

@@ -122,10 +122,11 @@ class Answers:
     repeated: Callable[[], bool] = lambda: True
     """False if every task of the epoch certainly ran once, so that no lost run has left files."""
 
-    def worked(self, parallelism: int) -> dict[str, list[Work]]:
-        """Work by operator, in the order of its subtasks."""
+    def worked(self, subtasks: Mapping[str, int]) -> dict[str, list[Work]]:
+        """Work by operator, in the order of its subtasks. ``subtasks``: their number, by operator."""
         return {
-            name: [self.work.get((name, subtask), Work()) for subtask in range(parallelism)] for name in self.operators
+            name: [self.work.get((name, subtask), Work()) for subtask in range(subtasks[name])]
+            for name in self.operators
         }
 
 
@@ -182,13 +183,13 @@ def _earliest(handles: Sequence[Handle]) -> Due:
 
 def collect(
     answers: Answers,
-    operators: Sequence[str],
+    subtasks: Mapping[str, int],
     sinks: Sequence[str],
-    parallelism: int,
     rejecting: Collection[str] = (),
     loops: Sequence[str] = (),
 ) -> Collected:
-    """Check that each subtask of each operator, sink and loop returned exactly one handle.
+    """Check that each subtask of each operator, sink and loop returned exactly one handle. ``subtasks``: the number of
+    subtasks of each operator.
 
     Raises :class:`HandlesIncomplete`, :class:`AuthorError` if subtasks differ in a value that must agree, and
     :class:`MalformedRecord` if rows of a declaration in ``rejecting`` have no valid event time.
@@ -196,15 +197,15 @@ def collect(
     _check_rejected(answers.time.rejected, rejecting)
     written = _sinks(answers, [*sinks, *map(tail_owner, loops)])
     return Collected(
-        operators={name: _complete(name, answers.operators.get(name, ()), parallelism) for name in operators},
+        operators={name: _complete(name, answers.operators.get(name, ()), number) for name, number in subtasks.items()},
         sinks={name: written[name] for name in sinks},
         rows_in=answers.rows_in,
         time=answers.time,
         loops={name: written[tail_owner(name)] for name in loops},
         machines={
-            name: [found[subtask] for subtask in range(parallelism)]
-            for name, found in answers.machines.items()
-            if found.keys() >= set(range(parallelism))
+            name: [found[subtask] for subtask in range(number)]
+            for name, number in subtasks.items()
+            if (found := answers.machines.get(name, {})).keys() >= set(range(number))
         },
         repeated=answers.repeated,
     )

@@ -53,9 +53,10 @@ class _Sample:
     began: float
     operators: dict[str, Figures] = field(default_factory=dict)
 
-    @property
-    def busy_seconds(self) -> float:
-        return float(sum(figures[:, 1].sum() for figures in self.operators.values()))
+    def busy_seconds(self, parallelism: int) -> float:
+        """Seconds of work of the operators with this number of subtasks."""
+        found = (figures for figures in self.operators.values() if len(figures) == parallelism)
+        return float(sum(figures[:, 1].sum() for figures in found))
 
 
 class RecentLoad:
@@ -92,7 +93,9 @@ class RecentLoad:
         seconds = self._clock() - self._sample.began
         if self._epoch is None or seconds < SAMPLE_SECONDS:
             return
-        self._samples.append(LoadSample(round(seconds, 3), round(self._sample.busy_seconds, 6), lag_seconds()))
+        # A rescaling of the application does not change the work of operators with numbers of their own.
+        busy, share = self._sample.busy_seconds(self._parallelism), _busy(self._sample.operators) / seconds
+        self._samples.append(LoadSample(round(seconds, 3), round(busy, 6), lag_seconds(), round(share, 6)))
         self._window.append(self._sample)
         self._sample = _Sample(self._clock())
 
@@ -103,13 +106,13 @@ class RecentLoad:
         for sample in (*self._window, self._sample):
             _add(window, sample.operators)
         seconds = max(0.0, self._clock() - (self._window[0] if self._window else self._sample).began)
-        busy = float(sum(figures[:, 1].sum() for figures in window.values()))
+        busy = _busy(window)
         return Load(
             version=self._version,
             parallelism=self._parallelism,
             epoch=self._epoch,
             seconds=round(seconds, 3),
-            busy_share=round(busy / (seconds * self._parallelism), 4) if seconds else 0.0,
+            busy_share=round(busy / seconds, 4) if seconds else 0.0,
             operators={
                 name: operator_load(figures, self._latest.get(name))
                 for name, figures in list(window.items())[:MOST_NAMES]
@@ -125,6 +128,7 @@ def operator_load(window: Figures, latest: Figures | None) -> OperatorLoad:
     skew = None if not total else float(rows[largest] / rows.mean())
     epoch_rows, epoch_busy = (0.0, 0.0) if latest is None else latest.sum(axis=0)
     return OperatorLoad(
+        subtasks=len(window),
         rows=total,
         busy_seconds=round(float(busy.sum()), 6),
         epoch_rows=int(epoch_rows),
@@ -150,6 +154,11 @@ def stragglers(rows: Sequence[float], busy_seconds: Sequence[float]) -> list[int
         if rows[subtask] <= SAME_ROWS * median(rows[other] for other in others):
             found.append(subtask)
     return found
+
+
+def _busy(operators: Mapping[str, Figures]) -> float:
+    """Seconds of work per subtask."""
+    return float(sum(figures[:, 1].mean() for figures in operators.values()))
 
 
 def _subtask(window: Figures, subtask: int) -> SubtaskLoad:

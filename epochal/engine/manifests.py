@@ -38,6 +38,7 @@ def manifest_of(
     """
     clock = observed(program.plan.time.graph, plan.conditions.clock, collected.time.latest)
     orders, participants = program.orders, program.participants
+    parallelism = orders.configuration.parallelism
     state_handles = [handle for handles in collected.operators.values() for handle in handles]
     sink_handles = [handle for handles in collected.sinks.values() for handle in handles]
     return Manifest(
@@ -49,7 +50,8 @@ def manifest_of(
         attempt=plan.scope.attempt,
         artifact=orders.artifact,
         parameters=orders.parameters,
-        parallelism=orders.configuration.parallelism,
+        parallelism=parallelism,
+        parallelisms={name: number for name, number in program.subtasks.items() if number != parallelism},
         max_parallelism=orders.configuration.max_parallelism,
         slices=dict(plan.slices),
         tables=participants.tables,
@@ -73,8 +75,8 @@ def manifest_of(
         changes=tuple(changes),
         extras={
             **cached_extras(
-                orders.configuration.parallelism,
-                ((handle.subtask, participants.operators[handle.owner].cached(handle)) for handle in state_handles),
+                (program.subtasks[handle.owner], handle.subtask, participants.operators[handle.owner].cached(handle))
+                for handle in state_handles
             ),
             **placement_extras(collected.machines),
         },

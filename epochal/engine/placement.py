@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pyspark.sql.utils import is_remote
@@ -111,6 +112,10 @@ def _take(room: dict[str, int], machine: str | None) -> bool:
     return True
 
 
+Placements = Mapping[int, Placement]
+"""Placements by number of subtasks."""
+
+
 @dataclass(frozen=True)
 class SlotFrame:
     """Computed slots: ``cached``, of which ``frame`` is the column ``_slot``; the number of ``cores`` of all executors
@@ -126,29 +131,41 @@ class SlotFrame:
 class Requirements:
     """Everything that the placement of an epoch depends on, except for the executors.
 
-    ``before``: the machine of each subtask in the parent epoch. ``pinned``: subtasks that run on another machine lose
-    state that is only cached, so that none moves for an even distribution. ``scopes``: the state of a subtask, as each
+    Operators with the same number of subtasks have one placement. ``before``: by number of subtasks, the machine of
+    each in the parent epoch. ``pinned``: subtasks that run on another machine lose state that is only cached, so that
+    none moves for an even distribution. ``scopes``: for a number of subtasks and a subtask, its state, as each
     operator's backend restores it.
     """
 
-    parallelism: int
-    before: Mapping[int, str]
+    before: Mapping[int, Mapping[int, str]]
     pinned: bool
-    scopes: Callable[[int], Iterable[tuple[StateBackend, StateTaskScope]]]
+    scopes: Callable[[int, int], Iterable[tuple[StateBackend, StateTaskScope]]]
 
-    def placed(self, machines: Sequence[str], slots: Sequence[int] = ()) -> Placement | None:
-        """``None`` with one machine, or if a machine is unknown."""
+    @property
+    def least_slots(self) -> int:
+        return max(self.before)
+
+    def placed(self, machines: Sequence[str], earlier: Mapping[int, Placement] = MappingProxyType({})) -> Placements:
+        """Placements over these machines. ``earlier``: placements over the same slots. Empty with one machine, or if a
+        machine is unknown."""
         if len(set(machines)) < 2 or "" in machines:
-            return None
-        return with_least_moves(self.parallelism, machines, self.before, slots, pinned=self.pinned)
-
-    def moving(self, placement: Placement) -> dict[int, int]:
-        """The subtasks that leave their machine, by their slots."""
+            return {}
         return {
-            slot: subtask
-            for subtask, slot in enumerate(placement.slots)
-            if self.before.get(subtask, placement.machine(subtask)) != placement.machine(subtask)
+            number: with_least_moves(
+                number, machines, before, earlier[number].slots if number in earlier else (), pinned=self.pinned
+            )
+            for number, before in self.before.items()
         }
+
+    def moving(self, placements: Placements) -> dict[int, list[tuple[int, int]]]:
+        """By slot, the subtasks that leave their machine, each with their number."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for number, placement in placements.items():
+            before = self.before[number]
+            for subtask, slot in enumerate(placement.slots):
+                if before.get(subtask, placement.machine(subtask)) != placement.machine(subtask):
+                    found.setdefault(slot, []).append((number, subtask))
+        return found
 
 
 @dataclass
@@ -163,7 +180,7 @@ class Slots:
     spark: SparkSession
     backend: StateBackend
     computed: SlotFrame | None = field(default=None, init=False)
-    _placement: Placement | None = field(default=None, init=False)
+    _placements: Placements = field(default_factory=dict, init=False)
     _preparation: BackgroundTask[SlotFrame] | None = field(default=None, init=False)
     _outdated: bool = field(default=False, init=False)
 
@@ -184,33 +201,33 @@ class Slots:
     @property
     def unplaced(self) -> str | None:
         """The reason why the latest epoch had no placement; ``None`` if it had one."""
-        if self.impossible is not None or self._placement is not None:
+        if self.impossible is not None or self._placements:
             return self.impossible
         named = self.computed is not None and "" not in self.computed.machines
         return "all executors share a cache" if named else "the state backend does not name its caches"
 
-    def placement(self, required: Requirements) -> Placement | None:
-        """The placement of the next epoch; ``None``: Spark runs subtasks anywhere. The first call runs a job.
+    def placements(self, required: Requirements) -> Placements:
+        """The placements of the next epoch; empty: Spark runs subtasks anywhere. The first call runs a job.
 
         Placement must be possible.
         """
         cores, computed = self.spark.sparkContext.defaultParallelism, self.computed
-        if computed is None or len(computed.machines) < required.parallelism:
-            self._use(self._compute(cores, required.parallelism), required)
+        if computed is None or len(computed.machines) < required.least_slots:
+            self._use(self._compute(cores, required.least_slots), required)
         elif self._preparation is not None:
             self._take_prepared(required)
         elif cores != computed.cores:
             self._preparation = BackgroundTask("epochal-placement", lambda: self._prepare(cores, required), raises=True)
         elif self._outdated:
             self._use(replace(computed, machines=self._machines_of(computed.frame)), required)
-        if self._placement is not None and len(self._placement.slots) != required.parallelism:
+        if self._placements and self._placements.keys() != required.before.keys():
             assert self.computed is not None
             self._use(self.computed, required)
-        return self._placement
+        return self._placements
 
-    def ran(self, machines: Mapping[int, str]) -> None:
-        """Compare the machines on which subtasks have run with the placement."""
-        placement = self._placement
+    def ran(self, number: int, machines: Mapping[int, str]) -> None:
+        """Compare the machines on which the subtasks of an operator with this number have run with the placement."""
+        placement = self._placements.get(number)
         if placement is None:
             return
         elsewhere = [subtask for subtask, machine in machines.items() if machine != placement.machine(subtask)]
@@ -219,17 +236,16 @@ class Slots:
             self._outdated = True
 
     def _use(self, computed: SlotFrame, required: Requirements) -> None:
-        earlier, placement = self.computed, self._placement
+        earlier = self.computed
         keeps_frame = earlier is not None and earlier.frame is computed.frame
-        slots = placement.slots if keeps_frame and placement is not None else ()
         self.computed, self._outdated = computed, False
-        self._placement = required.placed(computed.machines, slots)
-        if self._placement is not None:
+        self._placements = required.placed(computed.machines, self._placements if keeps_frame else {})
+        if self._placements:
             log.info(
-                "Placement of %d subtasks on %d machines: %d move",
-                required.parallelism,
+                "Placement of %s subtasks on %d machines: %d move",
+                ", ".join(map(str, sorted(self._placements))),
                 len(set(computed.machines)),
-                len(required.moving(self._placement)),
+                sum(map(len, required.moving(self._placements).values())),
             )
         if earlier is not None and not keeps_frame:
             earlier.cached.unpersist()
@@ -244,17 +260,19 @@ class Slots:
         except Exception as error:  # noqa: BLE001 the next epoch tries again
             log.warning("The slots of executors that have come or gone could not be computed: %s", error)
             return
-        if len(computed.machines) < required.parallelism:  # prepared before a rescale
+        if len(computed.machines) < required.least_slots:  # prepared before a rescale
             computed.cached.unpersist()
         else:
             self._use(computed, required)
 
     def _prepare(self, cores: int, required: Requirements) -> SlotFrame:
-        computed = self._compute(cores, required.parallelism)
-        placement = required.placed(computed.machines)
-        moving = {} if placement is None else required.moving(placement)
+        computed = self._compute(cores, required.least_slots)
+        moving = required.moving(required.placed(computed.machines))
         if moving:
-            scopes = {slot: list(required.scopes(subtask)) for slot, subtask in moving.items()}
+            scopes = {
+                slot: [scope for number, subtask in subtasks for scope in required.scopes(number, subtask)]
+                for slot, subtasks in moving.items()
+            }
             computed.frame.mapInArrow(Restoration(scopes), f"{SLOT} int").collect()
         return computed
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from epochal.contracts.catalog import Change, ManifestReference
@@ -43,6 +44,14 @@ class Program:
     @property
     def configuration(self) -> Configuration:
         return self.orders.configuration
+
+    @cached_property
+    def subtasks(self) -> Mapping[str, int]:
+        """The number of subtasks of each operator."""
+        planned = self.graph.subtasks(self.configuration)
+        return {
+            name: planned.get(name, self.configuration.parallelism_of(name)) for name in self.participants.operators
+        }
 
     @property
     def at_end(self) -> frozenset[str]:
@@ -85,8 +94,8 @@ def check_continues(store: SnapshotStore, reference: ManifestReference, program:
             f"cannot change once state exists: set it to {head.max_parallelism}, or re-key the state (epochal rekey)."
         )
     loops, may_drop = program.graph.columns_of_loops, program.configuration.allow_dropped_state
-    parallelism, acceptance = program.configuration.parallelism, program.orders.acceptance
-    found = continuation(store, reference, program.participants.tables, loops, may_drop, parallelism, acceptance)
+    subtasks, acceptance = program.subtasks, program.orders.acceptance
+    found = continuation(store, reference, program.participants.tables, loops, may_drop, subtasks, acceptance)
     if program.orders.version is None:
         check_acceptance(found.changes, acceptance)
     if found.problems:
@@ -138,15 +147,31 @@ def changes_since(store: SnapshotStore, reference: ManifestReference, program: P
         changed("upgrade", artifact=[head.artifact, orders.artifact], tables=tables, **of_version)
     if head.parameters != orders.parameters:
         changed("parameters", changed=_differences(head.parameters, orders.parameters), **of_version)
-    if head.parallelism != orders.configuration.parallelism:
-        emptied = [table.id for table in participants.tables if not table.durable]
-        parallelism = [head.parallelism, orders.configuration.parallelism]
-        changed("rescale", parallelism=parallelism, **({"emptied": emptied} if emptied else {}))
+    if rescaled := _rescaled(head, program):
+        changed("rescale", **rescaled)
     targets = _targets(store, head)
     now = {name: sink.target for name, sink in participants.sinks.items()}
     if targets is not None and targets != now and not orders.shadow:
         changed("sinks", changed=_differences(targets, now))
     return found
+
+
+def _rescaled(head: Manifest, program: Program) -> dict[str, Any]:
+    """Changed numbers of subtasks: ``parallelism`` of the application, and ``parallelisms`` of operators that change
+    otherwise; empty if there are none."""
+    parallelism = [head.parallelism, program.configuration.parallelism]
+    numbers = {name: [head.parallelism_of(name), number] for name, number in program.subtasks.items()}
+    if head.artifact != program.orders.artifact:  # an operator without state may be new
+        existing = {table.operator for table in head.tables}
+        numbers = {name: found for name, found in numbers.items() if name in existing}
+    changed = {name: found for name, found in numbers.items() if found[0] != found[1]}
+    own = {name: found for name, found in changed.items() if found != parallelism}
+    emptied = [table.id for table in program.participants.tables if not table.durable and table.operator in changed]
+    return {
+        **({"parallelism": parallelism} if parallelism[0] != parallelism[1] else {}),
+        **({"parallelisms": own} if own else {}),
+        **({"emptied": emptied} if emptied else {}),
+    }
 
 
 def _targets(store: SnapshotStore, head: Manifest) -> dict[str, str] | None:

@@ -26,6 +26,9 @@ from epochal.errors import EpochAborted, Fenced, RowRefused
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.lineage import read_chains
 
+NUMBERS = ("parallelism", "parallelisms")
+"""Settings with numbers of subtasks."""
+
 log = logging.getLogger(__name__)
 
 
@@ -154,7 +157,7 @@ class Reconfigurations:
 
 
 def configured(before: ExecutionOrders, after: ExecutionOrders) -> list[Change]:
-    """Changed settings, except for the parallelism, which is recorded as a separate change."""
+    """Changed settings, except for numbers of subtasks, which are recorded as a separate change."""
     old, new = before.configuration.model_dump(mode="json"), after.configuration.model_dump(mode="json")
-    changed = {name: [old[name], new[name]] for name in new if old[name] != new[name] and name != "parallelism"}
+    changed = {name: [old[name], new[name]] for name in new if old[name] != new[name] and name not in NUMBERS}
     return [Change(kind="configuration", detail={"changed": changed, "version": after.version})] if changed else []

@@ -64,7 +64,7 @@ def rekey(
     changes = compare(before.tables, program.participants.tables, acceptance=orders.acceptance)
     check_acceptance(changes, orders.acceptance)
     problems = [problem for change in changes for problem in change.problems]
-    problems += _lost_instances(before, orders.configuration.parallelism)
+    problems += _lost_instances(before, program)
     if problems:
         raise IncompatibleState(f"Snapshot {before.key} cannot be re-keyed. {' '.join(problems)}")
     if flying := _lost(program, before):
@@ -74,9 +74,9 @@ def rekey(
         )
     restore_sources(store, head, program.participants.sources)
     chains = read_chains(store, head, [table.id for table in before.tables])
-    maximum, parallelism = orders.configuration.max_parallelism, orders.configuration.parallelism
+    maximum = orders.configuration.max_parallelism
     work = [
-        _Rekeying(store, table, chains[table.id], before.max_parallelism, maximum, parallelism, at)
+        _Rekeying(store, table, chains[table.id], before.max_parallelism, maximum, _subtasks(program, table), at)
         for table in before.tables
         if table.durable
     ]
@@ -97,14 +97,20 @@ def rekey(
     return store.write_manifest(rekeyed.model_copy(update={"loops": before.loops}))
 
 
-def _lost_instances(before: Manifest, parallelism: int) -> Iterator[str]:
+def _lost_instances(before: Manifest, program: Program) -> Iterator[str]:
     """Problems of partial state with more instances than the new parallelism; no task here could merge them."""
     for table in before.tables:
-        if table.scope is StateScope.PARTIAL and parallelism < before.parallelism:
+        instances, parallelism = before.parallelism_of(table.operator), _subtasks(program, table)
+        if table.scope is StateScope.PARTIAL and parallelism < instances:
             yield (
-                f"State table {table.id!r} is partial state, with {before.parallelism} instances: rescale the "
+                f"State table {table.id!r} is partial state, with {instances} instances: rescale the "
                 f"application to {parallelism} first, and let it run an epoch."
             )
+
+
+def _subtasks(program: Program, table: StateTable) -> int:
+    """Number of subtasks of a table's operator, which may be one that the program no longer has."""
+    return program.subtasks.get(table.operator, program.configuration.parallelism)
 
 
 def _lost(program: Program, before: Manifest) -> set[str]:

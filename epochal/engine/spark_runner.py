@@ -25,18 +25,16 @@ from pyspark.sql.utils import is_remote
 from epochal.contracts.configuration import Configuration
 from epochal.contracts.handle import Handle
 from epochal.contracts.source import Slice
-from epochal.contracts.state import StateBackend, StateTaskScope
 from epochal.declarations.spark_errors import computation_error, without_query_log
 from epochal.engine import failures
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan, read_by_operators
 from epochal.engine.frames import SINK_RESULT_TYPE, EpochFrames, StaticTables, handles_column
 from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants, SinkAnswer, tail_owner
-from epochal.engine.placement import Requirements, Slots
+from epochal.engine.operator_subtasks import OperatorSubtasks
 from epochal.engine.planner import JobShape, job_shape
 from epochal.engine.session import ANSI, CODEGEN, COMPILED_AGGREGATES, INTERPRETED_ROWS, interpreted, limited
 from epochal.errors import EpochalError
 from epochal.operators.contract import OperatorPlan
-from epochal.operators.distribution import PlacedSlots, Subtasks
 from epochal.pipeline.column_use import unread
 from epochal.pipeline.epoch_time import define_epoch_time
 from epochal.pipeline.evaluate import evaluate, kept_out
@@ -89,8 +87,8 @@ class SparkRunner(EpochRunner):
     _without_rows: dict[str, DataFrame] = field(default_factory=dict)
 
     def activate(self, before: EpochRunner | None = None) -> None:
-        if isinstance(before, SparkRunner) and before.spark is self.spark and before.slots and self.slots:
-            self.slots = before.slots
+        if isinstance(before, SparkRunner):
+            self.subtasks.take_over(before.subtasks)
         for name, value in session_settings(self.configuration.parallelism).items():
             self.spark.conf.set(name, value)
 
@@ -103,51 +101,8 @@ class SparkRunner(EpochRunner):
         return replace(self, participants=participants, operators=operators)
 
     @cached_property
-    def subtasks(self) -> Subtasks:
-        return Subtasks.of(self.spark, self.configuration.parallelism, self.configuration.max_parallelism)
-
-    @cached_property
-    def slots(self) -> Slots | None:
-        """``None``: there is no operator to place."""
-        backends = list(self.participants.operators.values())
-        return Slots(self.spark, backends[0]) if backends else None
-
-    def placed_subtasks(self, plan: EpochPlan) -> Subtasks:
-        """The subtasks, each in a slot of the machine that has its state."""
-        if self.slots is None or self.slots.impossible is not None:
-            return self.subtasks
-        parallelism = self.configuration.parallelism
-        machines = next(iter(plan.machines.values()), ())
-        # After a rescale by a whole factor, a subtask has key groups of the one of this number.
-        before = {subtask: machines[subtask % len(machines)] for subtask in range(parallelism) if machines}
-        pinned = not all(table.durable for table in self.participants.tables)
-        scopes = partial(self._durable_scopes, plan)
-        placement = self.slots.placement(Requirements(parallelism, before, pinned, scopes))
-        if placement is None or self.slots.computed is None:
-            slots = None
-        else:
-            slots = PlacedSlots(self.slots.computed.frame, len(placement.machines), placement.slots)
-        if slots != self.subtasks.slots:
-            self.subtasks = replace(self.subtasks, slots=slots)
-        return self.subtasks
-
-    def _durable_scopes(self, plan: EpochPlan, subtask: int) -> Iterator[tuple[StateBackend, StateTaskScope]]:
-        """The backend and the scope of each operator's subtask, without state that only a cache has."""
-        configuration = self.configuration
-        for name, backend in self.participants.operators.items():
-            tables = tuple(table for table in self.operators[name].tables if table.durable)
-            yield (
-                backend,
-                StateTaskScope(
-                    plan.scope,
-                    name,
-                    subtask,
-                    configuration.parallelism,
-                    configuration.max_parallelism,
-                    tables,
-                    {table.id: plan.chains[table.id] for table in tables},
-                ),
-            )
+    def subtasks(self) -> OperatorSubtasks:
+        return OperatorSubtasks(self.spark, self.graph, self.participants, self.operators, self.configuration)
 
     @cached_property
     def run_nodes(self) -> frozenset[NodeId]:
@@ -225,9 +180,7 @@ class SparkRunner(EpochRunner):
         settings = interpreted(self.spark) if self.is_wide and self._is_small(plan.slices) else nullcontext()
         with limited(self.spark, plan.scope.key, timeout_seconds), settings:
             answers = epoch.run()
-        if self.slots is not None:
-            for machines in answers.machines.values():
-                self.slots.ran(machines)
+        self.subtasks.ran(answers)
         return answers
 
     def _is_small(self, slices: Mapping[str, Slice]) -> bool:
@@ -274,11 +227,10 @@ class _EpochJob:
             runner.spark,
             plan,
             runner.participants,
-            runner.configuration,
             runner._statics.of(runner.spark, runner.graph.static_tables, plan.conditions.epoch_time),
             runner.without_rows,
             runner.operators,
-            runner.placed_subtasks(plan),
+            runner.subtasks.of(plan),
             runner.handles_column,
             TimedFrames(
                 runner.time,
@@ -423,7 +375,7 @@ class _EpochJob:
             task_seconds=[answer.seconds for answer in answers],
             work=works_of(answers),
             machines=machines_of(answers),
-            unplaced=None if self._runner.slots is None else self._runner.slots.unplaced,
+            unplaced=self._runner.subtasks.unplaced,
             read_bytes=sum((Counter(answer.read_bytes) for answer in answers), Counter()),
             repeated=partial(self._runner.repeated, [answer.ran for answer in answers]),
         )

@@ -201,9 +201,8 @@ class UndecidedBranch:
         plan = EpochPlan(scope, conditions, slices, dict(self.chains), queries)
         collected = collect(
             program.runner.run(plan, orders.configuration.epoch_timeout_seconds),
-            operators=list(program.participants.operators),
+            subtasks=program.subtasks,
             sinks=list(program.participants.sinks),
-            parallelism=orders.configuration.parallelism,
             rejecting=program.plan.time.failing,
             loops=list(program.participants.loops),
         ).stored(self._store)

@@ -64,6 +64,11 @@ class Operator(ABC):
         return APPEND
 
     @property
+    def scaled_as(self) -> str:
+        """The name under which its number of subtasks is configured. Operators of one name have the same number."""
+        return self.name
+
+    @property
     def hold(self) -> int:
         """The delay of the output's watermarks behind the operator's own, in microseconds: the event time of an output
         row is at most ``hold`` before ``fire``."""

@@ -77,23 +77,29 @@ class PlacedSlots:
 
 @dataclass(frozen=True)
 class Subtasks:
-    """The subtasks of an attempt's operators. ``marks``: one row each, with column ``_mark``; reused in all epochs.
+    """The subtasks of operators with this parallelism. ``marks``: one row each, with column ``_mark``; reused in all
+    epochs.
 
+    ``shuffle_partitions``: the number of partitions of Spark's own shuffles.
     ``slots``: those that the subtasks are placed in; ``None``: Spark runs them anywhere.
     """
 
     parallelism: int
     max_parallelism: int
     marks: DataFrame
+    shuffle_partitions: int
     slots: PlacedSlots | None = None
     _control: dict[tuple[str, ...], list[SparkColumn]] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, spark: SparkSession, parallelism: int, max_parallelism: int) -> Subtasks:
+    def of(
+        cls, spark: SparkSession, parallelism: int, max_parallelism: int, shuffle_partitions: int | None = None
+    ) -> Subtasks:
+        """``shuffle_partitions``: the same number, if it is not given."""
         marks = spark.range(0, parallelism, 1, 1).selectExpr(
             f"element_at({_values(parallelism)}, int(id + 1)) AS {MARK}"
         )
-        return cls(parallelism, max_parallelism, marks)
+        return cls(parallelism, max_parallelism, marks, shuffle_partitions or parallelism)
 
     @cached_property
     def marks_with_subtasks(self) -> DataFrame:
@@ -122,7 +128,8 @@ class Subtasks:
     @property
     def match_spark_shuffle(self) -> bool:
         """True if Spark's own hash partitioning of the keys sends every key group to its subtask, wherever that is."""
-        return self.slots is None and self.max_parallelism % self.parallelism == 0
+        alike = self.shuffle_partitions == self.parallelism
+        return self.slots is None and alike and self.max_parallelism % self.parallelism == 0
 
 
 @cache

@@ -38,6 +38,7 @@ from epochal.pipeline.graph import (
     place,
 )
 from epochal.pipeline.kinds import check_kinds
+from epochal.pipeline.parallelism import check_parallelism
 from epochal.pipeline.row_wise import as_stream, check_row_wise, with_marked_streams
 from epochal.pipeline.state_definitions import with_definitions
 from epochal.state.table import StateTable
@@ -93,6 +94,7 @@ def analyse(
     from pyspark.sql.pandas.types import from_arrow_schema
 
     check_graph(graph)
+    check_parallelism(graph.scaled, configuration)
     if elsewhere:
         check_paths(graph)
     plans: dict[NodeId, OperatorPlan] = {}

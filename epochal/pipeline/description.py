@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
+from epochal.contracts.configuration import Configuration
 from epochal.contracts.stream_kind import StreamKind
 from epochal.pipeline.graph import (
     CloseNode,
@@ -23,9 +24,12 @@ from epochal.pipeline.graph import (
     inputs,
 )
 from epochal.pipeline.kinds import Kinds, kinds_of
+from epochal.pipeline.parallelism import Scaled
 from epochal.state.table import Column, StateTable
 
 HEAD: Final = "feedback"
+NO_OPERATORS: Final = ("source", "static", "transform", "watermark", "side", HEAD, "close", "sink")
+"""Types of nodes besides operators, whose type is their kind: aggregate, process, .."""
 
 
 class _Value(BaseModel):
@@ -60,6 +64,20 @@ class GraphDescription(_Value):
     tables: tuple[StateTable, ...] | None = None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def scaled(self) -> tuple[Scaled, ...]:
+        """The operators with their declared numbers of subtasks."""
+        operators = (node for node in self.nodes if node.type not in NO_OPERATORS)
+        return tuple(
+            Scaled(node.name, node.description.get("scaled_as", node.name), node.description.get("parallelism"))
+            for node in operators
+        )
+
+    def subtasks(self, configuration: Configuration) -> dict[str, int]:
+        """The number of subtasks of each operator, also of one that only its state table names."""
+        of_tables = {table.operator: configuration.parallelism_of(table.operator) for table in self.tables or ()}
+        return of_tables | {each.operator: each.subtasks(configuration) for each in self.scaled}
 
     @property
     def loops(self) -> dict[str, tuple[Column, ...]]:
@@ -139,7 +157,13 @@ def _details(node: Node) -> dict[str, Any]:
         case EventTimeNode():
             return node.event_time.details()
         case OperatorNode():
-            return node.operator.details()
+            declared = {} if node.parallelism is None else {"parallelism": node.parallelism}
+            scaled_as = node.operator.scaled_as
+            return {
+                **node.operator.details(),
+                **declared,
+                **({} if scaled_as == node.name else {"scaled_as": scaled_as}),
+            }
 
 
 def notes_of(graph: Graph) -> tuple[str, ...]:

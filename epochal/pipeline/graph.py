@@ -12,13 +12,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from epochal.contracts.backend import SinkBackend, SinkPlace
-from epochal.contracts.configuration import Delivery, Guarantee
+from epochal.contracts.configuration import Configuration, Delivery, Guarantee
 from epochal.contracts.source import Source
 from epochal.contracts.stream_kind import Accepted, StreamKind
 from epochal.declarations.event_time import EventTime
 from epochal.declarations.feedback import Feedback
 from epochal.declarations.sides import RESERVED_SIDES
 from epochal.errors import PipelineError
+from epochal.pipeline.parallelism import Scaled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,11 +95,13 @@ class EventTimeNode:
 
 @dataclass(frozen=True)
 class OperatorNode:
-    """A stateful operator over ``inputs``, in the order of ``operator.inputs``."""
+    """A stateful operator over ``inputs``, in the order of ``operator.inputs``. ``parallelism``: its declared number of
+    subtasks; ``None``: that of the application."""
 
     id: NodeId
     inputs: tuple[NodeId, ...]
     operator: Operator
+    parallelism: int | None = None
 
     @property
     def name(self) -> str:
@@ -232,6 +235,15 @@ class Graph:
     @property
     def operators(self) -> tuple[OperatorNode, ...]:
         return tuple(node for node in self.nodes if isinstance(node, OperatorNode))
+
+    @property
+    def scaled(self) -> tuple[Scaled, ...]:
+        """The operators with their declared numbers of subtasks."""
+        return tuple(Scaled(node.name, node.operator.scaled_as, node.parallelism) for node in self.operators)
+
+    def subtasks(self, configuration: Configuration) -> dict[str, int]:
+        """The number of subtasks of each operator."""
+        return {each.operator: each.subtasks(configuration) for each in self.scaled}
 
     def sides(self, id: NodeId) -> tuple[SideNode, ...]:
         """The readers of the sides of node ``id``."""

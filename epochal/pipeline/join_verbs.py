@@ -49,6 +49,7 @@ class JoinedRelation(TimedRelation):
         as_of: str | None = None,
         name: str | None = None,
         queryable: bool = True,
+        parallelism: int | None = None,
     ) -> Self:
         """Join with a table, with another stream, or with the latest versions of another stream.
 
@@ -72,6 +73,8 @@ class JoinedRelation(TimedRelation):
         ``as_of``. ``how`` is inner or left. State tables: ``name.rows``, which wait for the watermark, and
         ``name.versions``. Without ``as_of`` a row is joined with the newest version at the time of processing,
         including the versions of the same epoch.
+
+        ``parallelism``: the number of subtasks of the join of two streams; by default that of the application.
         """
         columns = key_columns(on)
         operator: Operator
@@ -85,10 +88,10 @@ class JoinedRelation(TimedRelation):
                 _check_unused("latest(..)", within=within)
                 operator = _temporal_join(self, other, columns, how, as_of, name, queryable)
             case _:
-                _check_unused("a table", within=within, as_of=as_of, name=name)
+                _check_unused("a table", within=within, as_of=as_of, name=name, parallelism=parallelism)
                 return super().join(other, on, how)  # type: ignore[arg-type]  # which it checks
         self._check_same_pipeline(stream, "join")
-        return self._operator(operator, stream)
+        return self._operator(operator, stream, parallelism=parallelism)
 
     def latest(
         self, *keys: str, order_by: str, deleted: str | Expression | None = None, ttl: None = None

@@ -89,7 +89,7 @@ class Pipeline:
         self._builder.claim("source", name)
         return loop(self._builder, declared)
 
-    def program(self, program: type[Any], name: str | None = None) -> Program:
+    def program(self, program: type[Any], name: str | None = None, *, parallelism: int | None = None) -> Program:
         """Add a class with ``@program`` (:mod:`epochal.programs`) to this pipeline::
 
             store = pipeline.program(KeyValueStore)
@@ -97,10 +97,11 @@ class Pipeline:
             store.feed("get", questions, order_by="at", keep="key")
             store.results("get").write("answers", files.sink("answers"))
 
-        State tables have the names of the state elements, with the prefix ``name-`` if a name is given. Raises
+        State tables have the names of the state elements, with the prefix ``name-`` if a name is given.
+        ``parallelism``: the number of subtasks of each of its operators; by default that of the application. Raises
         ``ProgramRefused`` with the line that cannot be translated to a dataflow.
         """
-        added = Program(self._builder, program, name)
+        added = Program(self._builder, program, name, parallelism)
         self._programs.append(added)
         return added
 

@@ -108,7 +108,7 @@ def partial(
     with _in_operator(operator):
         check_partial(process, has_requests)
         configured = with_settings(process, settings)
-    merging = None if configured.answer is None else MergeAnswersOperator(f"{operator}-merge", configured)
+    merging = None if configured.answer is None else MergeAnswersOperator(f"{operator}-merge", configured, operator)
     return ProcessPartialOperator(operator, configured, has_requests=has_requests), merging
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from epochal.declarations.entry import DAY, REQUEST_ID, Entry
 from epochal.declarations.entry import entry as declared_entry
-from epochal.declarations.names import check_name, closest, listed
+from epochal.declarations.names import check_name, closest, listed, name_of_class
 from epochal.errors import PipelineError
 from epochal.operators.programs.calls import SERVED_KEPT, FedEntry, ServedEntry, kept_name
 from epochal.operators.programs.fed_calls import FedCalls, FedResults
@@ -21,6 +21,7 @@ from epochal.operators.programs.work import Fed
 from epochal.pipeline import kinds
 from epochal.pipeline.entry_verbs import source_of
 from epochal.pipeline.graph import Builder, NodeId, OperatorNode, TransformNode
+from epochal.pipeline.parallelism import declared_parallelism
 from epochal.pipeline.stream import Stream
 from epochal.programs.dataflow import Dispatch
 from epochal.programs.translation import translate
@@ -45,10 +46,12 @@ class _Served:
 class Program:
     """The result of :meth:`Pipeline.program`. Call :meth:`feed` for its entries, then :meth:`results`."""
 
-    def __init__(self, builder: Builder, program: type[Any], name: str | None) -> None:
+    def __init__(self, builder: Builder, program: type[Any], name: str | None, parallelism: int | None = None) -> None:
         dataflow = translate(program)
         self._builder = builder
         self._graph = ProgramGraph(program, dataflow)
+        self._name = name_of_class(program.__name__) if name is None else name
+        self._parallelism = declared_parallelism(self._name, parallelism)
         self._prefix = "" if name is None else f"{check_name('a program', name)}-"
         self._fed: dict[str, _Feed | _Served] = {}
         self._last: NodeId | None = None
@@ -185,9 +188,9 @@ class Program:
         streams += map(self._calls_of_all, served)
         fed = tuple(entries for entries, _ in streams)
         inputs = (*(calls for _, calls in streams), *([] if before is None else [before]))
-        operator = ProgramOperator(self._stage_name(number), self._graph, number, fed, before is not None)
+        operator = ProgramOperator(self._stage_name(number), self._graph, number, fed, before is not None, self._name)
         self._builder.claim("operator", operator.name)
-        return self._builder.add(lambda id: OperatorNode(id, inputs, operator))
+        return self._builder.add(lambda id: OperatorNode(id, inputs, operator, self._parallelism))
 
     def _calls(self, entry: str, feed: _Feed) -> tuple[Fed, NodeId]:
         """The calls from a stream."""

@@ -16,6 +16,7 @@ from epochal.operators.contract import Operator
 from epochal.pipeline import column_use, kinds, verbs
 from epochal.pipeline.graph import Builder, ColumnsOf, KindOf, NodeId, OperatorNode, TransformNode, counts_hops
 from epochal.pipeline.other_names import TABLE, NamesVerbs
+from epochal.pipeline.parallelism import declared_parallelism
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -191,11 +192,12 @@ class Relation(NamesVerbs):
         )
         return self._of(node)
 
-    def _operator(self, operator: Operator, *others: Relation) -> Self:
-        """Add an operator whose inputs are this relation and ``others``."""
+    def _operator(self, operator: Operator, *others: Relation, parallelism: int | None = None) -> Self:
+        """Add an operator whose inputs are this relation and ``others``. ``parallelism``: its number of subtasks."""
         inputs = (self._node, *(other._node for other in others))
+        number = declared_parallelism(operator.name, parallelism)
         self._builder.claim("operator", operator.name)
-        return self._of(self._builder.add(lambda id: OperatorNode(id, inputs, operator)))
+        return self._of(self._builder.add(lambda id: OperatorNode(id, inputs, operator, number)))
 
     def _of(self, node: NodeId) -> Self:
         """The relation that a verb returns."""

@@ -56,10 +56,15 @@ class Stream(JoinedRelation):
         return KeyedStream(self._builder, self._node, columns)
 
     def drop_duplicates(
-        self, *columns: str, within: str | None = None, name: str = "drop_duplicates", queryable: bool = True
+        self,
+        *columns: str,
+        within: str | None = None,
+        name: str = "drop_duplicates",
+        queryable: bool = True,
+        parallelism: int | None = None,
     ) -> Stream:
         """Keep the first of the rows that are equal in ``columns``. See :meth:`KeyedStream.drop_duplicates`."""
-        return self.key_by(*columns).drop_duplicates(within=within, name=name, queryable=queryable)
+        return self.key_by(*columns).drop_duplicates(within, name, queryable, parallelism)
 
     def top(
         self,
@@ -70,6 +75,7 @@ class Stream(JoinedRelation):
         name: str = "top",
         descending: bool = True,
         queryable: bool = True,
+        parallelism: int | None = None,
     ) -> Stream:
         """Keep the ``count`` rows of each window with the greatest ``by``, over the whole stream.
 
@@ -78,7 +84,7 @@ class Stream(JoinedRelation):
         ``key_by(..).top(.., within=..)``, and then the top of the result.
         """
         alone = self.select("*", f"0 AS {_EVERY}").key_by(_EVERY)
-        return alone.top(count, by, name, descending, queryable, within).drop(_EVERY)
+        return alone.top(count, by, name, descending, queryable, within, parallelism).drop(_EVERY)
 
     def side(self, name: str) -> Stream:
         """The side output ``name`` of ``process``, ``process_any`` or ``process_batch``: ``out.side("alerts")``.
@@ -113,12 +119,19 @@ class Stream(JoinedRelation):
             )
         return ConnectedStreams(self, control, process_verbs.control_order(broadcast, order_by))
 
-    def process_any(self, process: type[UnkeyedProcess], name: str | None = None, **settings: Any) -> Stream:
+    def process_any(
+        self,
+        process: type[UnkeyedProcess],
+        name: str | None = None,
+        *,
+        parallelism: int | None = None,
+        **settings: Any,
+    ) -> Stream:
         """Call ``process`` once per subtask and epoch, without a key. Rows are distributed round-robin.
 
         State tables: ``name.state``. The default name is derived from the class. ``settings`` replace class attributes.
         """
-        return self._operator(process_verbs.unkeyed(process, name, settings))
+        return self._operator(process_verbs.unkeyed(process, name, settings), parallelism=parallelism)
 
     def process_partial(
         self,
@@ -126,6 +139,7 @@ class Stream(JoinedRelation):
         name: str | None = None,
         *,
         requests: Stream | None = None,
+        parallelism: int | None = None,
         **settings: Any,
     ) -> Stream:
         """Call ``process`` once per subtask and epoch, with partial state: each subtask has its own instance of it.
@@ -136,13 +150,15 @@ class Stream(JoinedRelation):
         """
         operator, merging = process_verbs.partial(process, name, settings, requests is not None)
         if requests is None:
-            instances: Stream = self._operator(operator)
+            instances: Stream = self._operator(operator, parallelism=parallelism)
         elif not isinstance(requests, Stream):
             raise PipelineError(f"requests must be a stream of this pipeline, not {type(requests).__name__}.")
         else:
             self._check_same_pipeline(requests, "process_partial")
-            instances = requests._operator(operator, self)
-        return instances if merging is None else MergedStream(instances._operator(merging), instances)
+            instances = requests._operator(operator, self, parallelism=parallelism)
+        if merging is None:
+            return instances
+        return MergedStream(instances._operator(merging, parallelism=parallelism), instances)
 
     def standing_queries(
         self,
@@ -152,6 +168,7 @@ class Stream(JoinedRelation):
         limit: int = 1_000,
         groups: int = 10_000,
         keep: str = "7 days",
+        parallelism: int | None = None,
     ) -> Stream:
         """Allow users to add queries over this stream while the application runs (docs/reference/standing-queries.md)::
 
@@ -163,7 +180,7 @@ class Stream(JoinedRelation):
         window_end timestamp, group string, values string, error string``; group and values are JSON.
         """
         operator = standing_queries(check_name("an operator", name), self.event_time, windows, limit, groups, keep)
-        return self._operator(operator)
+        return self._operator(operator, parallelism=parallelism)
 
     def write(self, name: str, sink: SinkDefinition) -> None:
         """Write every row to ``sink``. The name must be unique among the sinks of the pipeline."""
@@ -197,7 +214,10 @@ class MergedStream(Stream):
 
 
 class KeyedStream(NamesVerbs):
-    """A stream grouped by key columns. Each of its verbs is an operator with its own state."""
+    """A stream grouped by key columns. Each of its verbs is an operator with its own state.
+
+    ``parallelism=`` of a verb is the number of subtasks of this operator; by default it is that of the application.
+    """
 
     _other_names = KEYED
 
@@ -215,6 +235,7 @@ class KeyedStream(NamesVerbs):
         ttl: str | None = None,
         ttl_on: TtlOn = "processing_time",
         deleted_when: str | None = None,
+        parallelism: int | None = None,
         **columns: str | Expression | MergeableAggregate,
     ) -> Stream:
         """Aggregate per key over all epochs: ``aggregate("delays", flights="count(*)", worst=F.max("delay"))``.
@@ -247,7 +268,7 @@ class KeyedStream(NamesVerbs):
             ttl_on=ttl_on,
             deleted_when=deleted_when,
         )
-        return self._operator(operator)
+        return self._operator(operator, parallelism)
 
     def window(
         self, windows: Windows, allowed_lateness: str = "0 seconds", emit: Emit = "final"
@@ -265,7 +286,7 @@ class KeyedStream(NamesVerbs):
         time, declared = keyed_verbs.window_declaration(self._keys, self._event_time, windows, allowed_lateness, emit)
         return WindowedStream(self._operator, self._keys, time, declared)
 
-    def distinct(self, name: str, queryable: bool = True, ttl: None = None) -> Stream:
+    def distinct(self, name: str, queryable: bool = True, ttl: None = None, parallelism: int | None = None) -> Stream:
         """Output the key columns of each key once, in the epoch of its first row. State table: ``name``.
 
         Keys are kept without limit, so ``ttl`` is refused. :meth:`drop_duplicates` removes keys by event time.
@@ -275,10 +296,14 @@ class KeyedStream(NamesVerbs):
             "with_watermark(..).key_by(..).drop_duplicates(within='7 days')."
         )
         refuse_time_to_live(f"Operator {name!r}: distinct()", ttl, instead)
-        return self._operator(DistinctOperator(check_name("an operator", name), self._keys, queryable))
+        return self._operator(DistinctOperator(check_name("an operator", name), self._keys, queryable), parallelism)
 
     def drop_duplicates(
-        self, within: str | None = None, name: str = "drop_duplicates", queryable: bool = True
+        self,
+        within: str | None = None,
+        name: str = "drop_duplicates",
+        queryable: bool = True,
+        parallelism: int | None = None,
     ) -> Stream:
         """Keep the first row of each key, with all columns. State table: ``name``.
 
@@ -287,7 +312,8 @@ class KeyedStream(NamesVerbs):
         before that of the kept row, or less than a day after it. A key is removed from the state when no row can be its
         duplicate any more. This requires ``with_watermark(..)``.
         """
-        return self._operator(keyed_verbs.drop_duplicates(name, self._keys, self._event_time, within, queryable))
+        operator = keyed_verbs.drop_duplicates(name, self._keys, self._event_time, within, queryable)
+        return self._operator(operator, parallelism)
 
     def top(
         self,
@@ -297,6 +323,7 @@ class KeyedStream(NamesVerbs):
         descending: bool = True,
         queryable: bool = True,
         within: Windows | None = None,
+        parallelism: int | None = None,
     ) -> Stream:
         """Keep the ``count`` rows of each key with the greatest ``by`` (``descending=False``: the least).
 
@@ -308,21 +335,35 @@ class KeyedStream(NamesVerbs):
         ``window(..).top(..)``, which also takes ``allowed_lateness`` and ``emit``.
         """
         if within is not None:
-            return self.window(within).top(count, by, name, descending, queryable)
-        return self._operator(keyed_verbs.top(name, self._keys, count, by, descending, queryable))
+            return self.window(within).top(count, by, name, descending, queryable, parallelism)
+        return self._operator(keyed_verbs.top(name, self._keys, count, by, descending, queryable), parallelism)
 
-    def process(self, process: type[KeyedProcess], name: str | None = None, **settings: Any) -> Stream:
+    def process(
+        self,
+        process: type[KeyedProcess],
+        name: str | None = None,
+        *,
+        parallelism: int | None = None,
+        **settings: Any,
+    ) -> Stream:
         """Call ``process`` once per key and epoch, and ``on_timer`` for each timer that is due.
 
         State tables: ``name.state``. The default name is derived from the class. ``settings`` replace class attributes:
         ``process(LateStreaks, minutes=30)``.
         """
         hops = counts_hops(self._builder.nodes, [self._node])
-        return self._operator(process_verbs.keyed(self._keys, process, name, settings, self._event_time, hops))
+        operator = process_verbs.keyed(self._keys, process, name, settings, self._event_time, hops)
+        return self._operator(operator, parallelism)
 
-    def process_batch(self, function: type[BatchFunction] | BatchFunction, name: str | None = None) -> Stream:
+    def process_batch(
+        self,
+        function: type[BatchFunction] | BatchFunction,
+        name: str | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Stream:
         """Call ``function`` once per subtask and epoch, with Arrow tables and bulk access to state."""
-        return self._operator(process_verbs.batch(self._keys, function, name))
+        return self._operator(process_verbs.batch(self._keys, function, name), parallelism)
 
     @property
     def _event_time(self) -> str | None:
@@ -332,8 +373,8 @@ class KeyedStream(NamesVerbs):
     def _stream(self) -> Stream:
         return Stream(self._builder, self._node)
 
-    def _operator(self, operator: Operator) -> Stream:
-        return self._stream._operator(operator)
+    def _operator(self, operator: Operator, parallelism: int | None) -> Stream:
+        return self._stream._operator(operator, parallelism=parallelism)
 
 
 class ConnectedStreams(NamesVerbs):
@@ -361,11 +402,18 @@ class ConnectedKeyedStreams(NamesVerbs):
         self._control = control
         self._order_by = order_by
 
-    def process(self, process: type[BroadcastProcess], name: str | None = None, **settings: Any) -> Stream:
+    def process(
+        self,
+        process: type[BroadcastProcess],
+        name: str | None = None,
+        *,
+        parallelism: int | None = None,
+        **settings: Any,
+    ) -> Stream:
         """Call ``process_broadcast`` for each control row on every subtask, then ``process`` for each key.
 
         State tables: ``name.state``. The default name is derived from the class. ``settings`` replace class attributes.
         """
         keyed = self._keyed
         operator = process_verbs.broadcast(keyed._keys, self._order_by, process, name, settings)
-        return keyed._stream._operator(operator, self._control)
+        return keyed._stream._operator(operator, self._control, parallelism=parallelism)

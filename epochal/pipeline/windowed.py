@@ -17,7 +17,8 @@ Output = TypeVar("Output")
 
 
 class WindowedStream(NamesVerbs, Generic[Output]):
-    """A stream grouped by key columns and windows. Each of its verbs is an operator with its own state.
+    """A stream grouped by key columns and windows. Each of its verbs is an operator with its own state, and takes
+    ``parallelism=`` as those of a keyed stream.
 
     The output of the verbs has the columns ``window_start``, ``window_end`` (the first instant after the window), and
     ``window_time``, one microsecond before the end: the event time of the output.
@@ -26,7 +27,11 @@ class WindowedStream(NamesVerbs, Generic[Output]):
     _other_names = WINDOWED
 
     def __init__(
-        self, add: Callable[[Operator], Output], keys: tuple[str, ...], event_time: str, windowing: Windowing
+        self,
+        add: Callable[[Operator, int | None], Output],
+        keys: tuple[str, ...],
+        event_time: str,
+        windowing: Windowing,
     ) -> None:
         self._add = add
         self._keys = keys
@@ -38,6 +43,7 @@ class WindowedStream(NamesVerbs, Generic[Output]):
         name: str,
         queryable: bool = True,
         over_updates: bool = False,
+        parallelism: int | None = None,
         **columns: str | Expression | MergeableAggregate,
     ) -> Output:
         """Aggregate per key and window: ``aggregate("delays", flights="count(*)", worst=F.max("delay"))``.
@@ -50,11 +56,18 @@ class WindowedStream(NamesVerbs, Generic[Output]):
         return self._add(
             keyed_verbs.window_aggregate(
                 name, self._keys, self._event_time, self._windowing, columns, queryable, over_updates
-            )
+            ),
+            parallelism,
         )
 
     def top(
-        self, count: int, by: str | Sequence[str], name: str = "top", descending: bool = True, queryable: bool = True
+        self,
+        count: int,
+        by: str | Sequence[str],
+        name: str = "top",
+        descending: bool = True,
+        queryable: bool = True,
+        parallelism: int | None = None,
     ) -> Output:
         """Keep the ``count`` rows of each key and window with the greatest ``by`` (``descending=False``: the least).
 
@@ -66,10 +79,18 @@ class WindowedStream(NamesVerbs, Generic[Output]):
         return self._add(
             keyed_verbs.window_top(
                 name, self._keys, self._event_time, self._windowing, count, by, descending, queryable
-            )
+            ),
+            parallelism,
         )
 
-    def process(self, process: type[KeyedProcess], name: str | None = None, **settings: Any) -> Output:
+    def process(
+        self,
+        process: type[KeyedProcess],
+        name: str | None = None,
+        *,
+        parallelism: int | None = None,
+        **settings: Any,
+    ) -> Output:
         """Call ``process`` once per key and window, when the window has closed, with all rows of the window::
 
             class Busiest(KeyedProcess):
@@ -84,4 +105,5 @@ class WindowedStream(NamesVerbs, Generic[Output]):
         until the window closes; an aggregate keeps one value instead, so prefer it where it suffices. ``settings``
         replace class attributes.
         """
-        return self._add(process_verbs.windowed(self._keys, self._event_time, self._windowing, process, name, settings))
+        operator = process_verbs.windowed(self._keys, self._event_time, self._windowing, process, name, settings)
+        return self._add(operator, parallelism)

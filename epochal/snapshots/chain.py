@@ -144,23 +144,27 @@ def cached_state(manifest: Manifest, table: str) -> CachedState | None:
     """Cache entries of a state table; ``None`` if the table is durable or not declared."""
     if all(declared.durable or declared.id != table for declared in manifest.tables):
         return None
-    known = manifest.extras.get(MEMBER, {}).get(table, {"parallelism": manifest.parallelism})
+    known = manifest.extras.get(MEMBER, {}).get(table, {})
+    operator = next(declared.operator for declared in manifest.tables if declared.id == table)
+    known = {"parallelism": manifest.parallelism_of(operator), **known}
     return CachedState.model_validate({**known, "branch": manifest.branch})
 
 
-def cached_extras(parallelism: int, answers: Iterable[tuple[int, Mapping[str, tuple[str, bool]]]]) -> dict[str, Any]:
-    """Cache entries for ``Manifest.extras``. ``answers``: per subtask and state table, the entry and whether it began
-    empty."""
+def cached_extras(answers: Iterable[tuple[int, int, Mapping[str, tuple[str, bool]]]]) -> dict[str, Any]:
+    """Cache entries for ``Manifest.extras``. ``answers``: of each subtask, the number of subtasks of its operator, its
+    own number, and by state table the entry and whether it began empty."""
     tables: dict[str, dict[int, tuple[str, bool]]] = {}
-    for subtask, held in answers:
+    numbers: dict[str, int] = {}
+    for parallelism, subtask, held in answers:
         for table, found in held.items():
             tables.setdefault(table, {})[subtask] = found
+            numbers[table] = parallelism
     return (
         {
             MEMBER: {
                 table: CachedState(
-                    parallelism=parallelism,
-                    held=tuple(found.get(subtask, ("", False))[0] for subtask in range(parallelism)),
+                    parallelism=numbers[table],
+                    held=tuple(found.get(subtask, ("", False))[0] for subtask in range(numbers[table])),
                     began_empty=tuple(subtask for subtask, (_, empty) in sorted(found.items()) if empty),
                 ).model_dump(mode="json", exclude={"branch"})
                 for table, found in sorted(tables.items())

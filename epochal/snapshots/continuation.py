@@ -30,16 +30,18 @@ def continuation(
     tables: Sequence[StateTable],
     loops: Mapping[str, Sequence[Column]],
     may_drop: Collection[str],
-    parallelism: int,
+    subtasks: Mapping[str, int],
     acceptance: Acceptance = NOTHING_ACCEPTED,
 ) -> Continuation:
-    """Check whether ``tables``, and ``loops`` with their columns, can continue from ``snapshot`` at a parallelism; see
-    :func:`epochal.state.evolution.compare` for ``may_drop`` and ``acceptance``."""
+    """Check whether ``tables``, and ``loops`` with their columns, can continue from ``snapshot``.
+
+    ``subtasks``: the number of subtasks of each operator. :func:`epochal.state.evolution.compare` describes
+    ``may_drop`` and ``acceptance``."""
     manifest = store.read_manifest(snapshot)
     changes = compare(manifest.tables, tables, may_drop, acceptance)
     problems = [problem for change in changes for problem in change.problems]
     problems += against_going_on(manifest.loops, loops, may_drop)
-    problems += against_shrinking(manifest, tables, parallelism)
+    problems += against_shrinking(manifest, tables, subtasks)
     return Continuation(changes, (*end_of_input(manifest), *problems, *revived_columns(store, snapshot, tables)))
 
 
@@ -49,19 +51,21 @@ def end_of_input(manifest: Manifest) -> tuple[str, ...]:
     return (drained(manifest.epoch, parent),) if manifest.drained else ()
 
 
-def against_shrinking(manifest: Manifest, tables: Iterable[StateTable], parallelism: int) -> Iterator[str]:
-    """Problems of partial state tables with more instances than subtasks and no function to reconcile them."""
+def against_shrinking(manifest: Manifest, tables: Iterable[StateTable], subtasks: Mapping[str, int]) -> Iterator[str]:
+    """Problems of partial state tables with more instances than subtasks and no function to reconcile them.
+
+    ``subtasks``: the number of subtasks of each operator."""
     existing = {table.id for table in manifest.tables if table.scope is StateScope.PARTIAL}
-    if parallelism >= manifest.parallelism:
-        return
     for table in tables:
-        if table.id in existing and table.reconcile is None:
+        if table.id not in existing or table.reconcile is not None:
+            continue
+        instances, parallelism = manifest.parallelism_of(table.operator), subtasks[table.operator]
+        if parallelism < instances:
             yield (
-                f"State table {table.id!r} is partial state with {manifest.parallelism} instances and no reconcile "
+                f"State table {table.id!r} is partial state with {instances} instances and no reconcile "
                 f"function: at parallelism {parallelism} some instances would be lost. Declare the state with "
                 "reconcile=.. (in a program: only add to it, or write it only through Global), or keep the "
-                "parallelism at "
-                f"{manifest.parallelism} or more."
+                f"parallelism at {instances} or more."
             )
 
 

@@ -160,6 +160,8 @@ class Manifest(_Model):
     """sha256 of the artifact: the code version."""
     parameters: Parameters = {}
     parallelism: int
+    parallelisms: dict[str, int] = {}
+    """Number of subtasks of each operator that has another one than ``parallelism``."""
     max_parallelism: int
     slices: dict[str, Slice] = {}
     tables: tuple[StateTable, ...] = ()
@@ -186,6 +188,10 @@ class Manifest(_Model):
     @property
     def key(self) -> EpochKey:
         return EpochKey(self.branch, self.epoch)
+
+    def parallelism_of(self, operator: str) -> int:
+        """Number of subtasks of an operator."""
+        return self.parallelisms.get(operator, self.parallelism)
 
     @property
     def machines(self) -> dict[str, list[str]]:

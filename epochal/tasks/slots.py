@@ -31,7 +31,7 @@ class MachineNames:
 class Restoration:
     """A function of ``mapInArrow``: brings the caches of machines to the epoch of subtasks that will move there.
 
-    ``scopes``: by slot, the backends and scopes of its subtask. The rows are slots, and are returned.
+    ``scopes``: by slot, the backends and scopes of its subtasks. The rows are slots, and are returned.
     """
 
     scopes: Mapping[int, Sequence[tuple[StateBackend, StateTaskScope]]]

@@ -136,16 +136,19 @@ class Harness:
         """The time of the next epoch."""
         return self._now()
 
-    def restart(self, parallelism: int | None = None) -> None:
+    def restart(self, parallelism: int | None = None, parallelisms: Mapping[str, int] | None = None) -> None:
         """Begin a new attempt, as after a crash: recover from the latest prepared snapshot.
 
-        ``parallelism``: the new number of subtasks, as after a rescale. Raises ``IncompatibleState`` if the state
-        cannot be reduced to this number.
+        ``parallelism``: the new number of subtasks, as after a rescale; ``parallelisms``: those of single operators.
+        By default the numbers do not change. Raises ``IncompatibleState`` if the state cannot be reduced to a number,
+        ``PipelineError`` for an unknown operator.
         """
         version = self._engine.current
-        if parallelism is not None:
-            configuration = version.configuration.model_copy(update={"parallelism": parallelism})
-            version = replace(version, configuration=configuration)
+        numbers = {"parallelism": parallelism, "parallelisms": parallelisms}
+        changes = {name: number for name, number in numbers.items() if number is not None}
+        if changes:
+            stored = version.configuration.model_dump()
+            version = replace(version, configuration=Configuration.model_validate({**stored, **changes}))
         self._engine.begin(version)
 
     def upgrade(

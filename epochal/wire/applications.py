@@ -198,9 +198,10 @@ class ExecutionAnswer(Answer):
 
 
 class AutoscalingDecision(Answer):
-    """Decision of autoscaling. ``parallelism`` is null if the application is not rescaled."""
+    """Decision of autoscaling. ``parallelism`` and ``parallelisms`` are null and empty if nothing is rescaled."""
 
     parallelism: int | None
+    parallelisms: dict[str, int] = Field(default_factory=dict, description="New subtasks of single operators, by name.")
     reason: str
 
 

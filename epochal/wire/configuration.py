@@ -36,7 +36,7 @@ unchanged, including those that it does not support."""
 RESTARTING = ("master", "spark")
 """Settings that take effect with a new driver only: resources of Spark."""
 
-SECTIONS = ("restart", "autoscaling")
+SECTIONS = ("restart", "autoscaling", "parallelisms")
 """Settings with nested settings, which are merged individually."""
 
 _CONNECT = "sc://"
@@ -82,11 +82,14 @@ def _check_is_no_client(configuration: ApplicationConfiguration) -> None:
 
 
 def merged_settings(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge ``changes`` over ``before``, including nested settings."""
+    """Merge ``changes`` over ``before``, including nested settings. Null removes the parallelism of an operator."""
     merged = {**before, **changes}
     for name in SECTIONS:
         if isinstance(before.get(name), Mapping) and isinstance(changes.get(name), Mapping):
             merged[name] = {**before[name], **changes[name]}
+    numbers = merged.get("parallelisms")
+    if isinstance(numbers, Mapping):
+        merged["parallelisms"] = {operator: number for operator, number in numbers.items() if number is not None}
     return merged
 
 

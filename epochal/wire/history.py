@@ -98,6 +98,9 @@ class DiffSide(Answer):
     filename: str | None
     parameters: Parameters
     parallelism: int
+    parallelisms: dict[str, int] = Field(
+        default_factory=dict, description="Subtasks of the operators that have another number than `parallelism`."
+    )
 
 
 class ParameterDiff(_FromTo):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from epochal.contracts.catalog import Failure
 from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
@@ -96,8 +96,27 @@ class VersionAnswer(Answer):
 
 
 class Rescale(Body):
-    parallelism: int = Field(ge=1, description="Subtasks per operator, at most max_parallelism.")
+    """New numbers of subtasks, at least one. Those that are not given do not change."""
+
+    parallelism: int | None = Field(None, ge=1, description="Subtasks per operator, at most max_parallelism.")
+    parallelisms: dict[str, Annotated[int, Field(ge=1)] | None] = Field(
+        default_factory=dict,
+        description="Subtasks of single operators, by name. Null removes the number of an operator, which then has the "
+        "one that the pipeline declares, or `parallelism`.",
+    )
     message: Message | None = None
+
+    @model_validator(mode="after")
+    def _some_number(self) -> Rescale:
+        if self.parallelism is None and not self.parallelisms:
+            raise ValueError("give parallelism, parallelisms, or both")
+        return self
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """Changes of the configuration."""
+        usual = {} if self.parallelism is None else {"parallelism": self.parallelism}
+        return {**usual, "parallelisms": self.parallelisms}
 
 
 class Rekey(Body):

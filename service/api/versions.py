@@ -47,7 +47,8 @@ def create_version(
 def rescale_application(
     name: str, request: Rescale, control: Control, caller: Caller, revisions: IfMatch
 ) -> OperationAnswer:
-    """Change the parallelism; of a running application at an epoch boundary, without a restart."""
+    """Change the parallelism of the application, of single operators, or both; of a running application at an epoch
+    boundary, without a restart."""
     return control.versions.rescale(name, request, caller.name, revisions)
 
 

@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from epochal.contracts.measurements import DriverReport, Moment
+from epochal.contracts.measurements import DriverReport, Load, Moment
 from epochal.service.catalog.executions import latest_version
 from epochal.service.catalog.models import Application, Execution, Operation, Report, Version
 from epochal.service.catalog.operations import EXCLUSIVE
 from epochal.service.domain.autoscaling import Situation
+from epochal.service.domain.operator_scaling import OperatorWork
 from epochal.wire.configuration import ApplicationConfiguration
 
 ACTOR = "autoscaler"
@@ -20,6 +21,9 @@ ACTOR = "autoscaler"
 
 HEARD_WITHIN = timedelta(seconds=30)
 """Reports older than this are not used."""
+
+SCALED_AS = "scaled_as"
+"""In the description of an operator: the name under which its number of subtasks is configured, if it is another."""
 
 _REMEMBERED = 20
 """Maximum number of operations of an execution that are examined."""
@@ -65,6 +69,7 @@ class ScalingRepository:
             changed_at=max([execution.started_at, *(row.finished_at for row in ended if row.finished_at)]),
             failed=_failed(ended),
             obstacle=self._obstacle(application, execution, version),
+            operators=_operators(version, load) if load is not None and is_current else {},
         )
 
     def moment(self, execution: Execution | None) -> tuple[Moment, datetime | None]:
@@ -92,6 +97,19 @@ class ScalingRepository:
             Operation.execution == execution.id, Operation.state != "running", Operation.kind.in_(EXCLUSIVE)
         )
         return self._session.scalars(query.order_by(Operation.id.desc()).limit(_REMEMBERED)).all()
+
+
+def _operators(version: Version, load: Load) -> dict[str, OperatorWork]:
+    """Recent work by the name under which the numbers of subtasks are configured."""
+    nodes = () if version.graph is None else version.graph["nodes"]
+    descriptions = {node["name"]: node["description"] for node in nodes if SCALED_AS in node["description"]}
+    found: dict[str, OperatorWork] = {}
+    for operator, measured in load.operators.items():
+        if measured.subtasks:
+            name = descriptions.get(operator, {}).get(SCALED_AS, operator)
+            before = found.get(name, OperatorWork(measured.subtasks, 0.0))
+            found[name] = OperatorWork(before.subtasks, before.busy_seconds + measured.busy_seconds)
+    return found
 
 
 def _failed(ended: Sequence[Operation]) -> int:

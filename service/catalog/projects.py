@@ -12,6 +12,7 @@ from epochal.errors import Conflict, NameTaken, NotFound, QuotaExceeded
 from epochal.service.catalog.models import (
     Application,
     Execution,
+    Json,
     Project,
     ProjectArtifact,
     Token,
@@ -29,6 +30,17 @@ QUOTAS: Sequence[Quota] = ("applications", "running", "subtasks")
 APPLICATIONS: Sequence[Quota] = ("applications",)
 RUNNING: Sequence[Quota] = ("running", "subtasks")
 """Quotas that an execution counts against."""
+
+
+def most_subtasks(configuration: Json, graph: Json | None) -> int:
+    """The largest number of subtasks of an operator, configured or declared in the graph."""
+    configured = ApplicationConfiguration.model_validate(configuration)
+    found = [configured.parallelism, *configured.parallelisms.values()]
+    for node in () if graph is None else graph["nodes"]:
+        described = node["description"]
+        if isinstance(declared := described.get("parallelism"), int):
+            found.append(configured.parallelism_of(described.get("scaled_as", node["name"]), declared))
+    return max(found)
 
 
 class ProjectRepository:
@@ -103,16 +115,15 @@ class ProjectRepository:
     def use(self, name: str) -> ProjectUse:
         there = select(func.count()).where(Application.project == name, Application.deleted_at.is_(None))
         query = (
-            select(Execution.id, Version.configuration)
+            select(Execution.id, Version.configuration, Version.graph)
             .join(Application, Application.id == Execution.application)
             .join(Version, (Version.application == Execution.application) & (Version.number >= Execution.version))
             .where(Application.project == name, Execution.ended_at.is_(None), Version.failure.is_(None))
         )
         running: dict[str, int] = {}
         # An execution that changes its version counts with the larger parallelism.
-        for execution, configuration in self._session.execute(query):
-            parallelism = ApplicationConfiguration.model_validate(configuration).parallelism
-            running[execution] = max(running.get(execution, 0), parallelism)
+        for execution, configuration, graph in self._session.execute(query):
+            running[execution] = max(running.get(execution, 0), most_subtasks(configuration, graph))
         return ProjectUse(
             applications=self._session.scalar(there) or 0,
             running=len(running),

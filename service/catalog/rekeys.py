@@ -94,7 +94,15 @@ class RekeyRepository:
         now_configured = ApplicationConfiguration.model_validate(before.configuration)
         parallelism = request.parallelism or min(now_configured.parallelism, request.max_parallelism)
         configuration = merged_configuration(
-            before.configuration, {"max_parallelism": request.max_parallelism, "parallelism": parallelism}
+            before.configuration,
+            {
+                "max_parallelism": request.max_parallelism,
+                "parallelism": parallelism,
+                "parallelisms": {
+                    operator: min(number, request.max_parallelism)
+                    for operator, number in now_configured.parallelisms.items()
+                },
+            },
         )
         if configuration.max_parallelism == now_configured.max_parallelism:
             raise Conflict(f"Application {application.name!r} has max_parallelism {request.max_parallelism} already.")

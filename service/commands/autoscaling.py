@@ -79,7 +79,10 @@ class AutoscalingService:
 
     def _rescale(self, id: str, name: str, verdict: RescaleTo, revision: str) -> None:
         """Rescale only at the revision that was read, so that it does not overwrite concurrent changes by people."""
-        outcome, request = 202, Rescale(parallelism=verdict.parallelism, message=verdict.reason)
+        outcome, request = (
+            202,
+            Rescale(parallelism=verdict.parallelism, parallelisms=dict(verdict.operators), message=verdict.reason),
+        )
         target = f"{application_path(name)}/rescale"
         call = AuditedCall(CallDetails(Caller(ACTOR, None, None), _ROUTE, target, outcome, new_id(), project_of(name)))
         try:
@@ -87,11 +90,17 @@ class AutoscalingService:
                 operation = self._versions.rescale(name, request, ACTOR, [revision])
             self._refused.pop(id, None)
             why = {"decision": "rescale", "reason": verdict.reason}
-            log.info("operation %s rescales %s to %d", operation.id, name, verdict.parallelism, extra=why)
+            log.info("operation %s rescales %s to %s", operation.id, name, shown(verdict), extra=why)
         except EpochalError as error:
             outcome = problem_of(error).status
             before = self._refused.get(id)
             self._refused[id] = _Refused(now(), 1 + (before.count if before else 0))
-            log.warning("%s cannot be rescaled to %d: %s", name, verdict.parallelism, error)
+            log.warning("%s cannot be rescaled to %s: %s", name, shown(verdict), error)
         with self._database.writing() as session:
             AuditRepository(session).settle(call, outcome)
+
+
+def shown(verdict: RescaleTo) -> str:
+    """``8``, or ``spent 16, streaks 4``."""
+    numbers = [f"{name} {number}" for name, number in verdict.operators.items()]
+    return ", ".join([*([] if verdict.parallelism is None else [str(verdict.parallelism)]), *numbers])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from epochal.contracts.catalog import ManifestReference
@@ -12,6 +12,7 @@ from epochal.contracts.inbox import CallBatch
 from epochal.engine.trial_report import TrialReport
 from epochal.errors import IncompatibleState
 from epochal.pipeline.description import GraphDescription
+from epochal.pipeline.parallelism import check_operators, check_parallelism
 from epochal.service.catalog.database import Session
 from epochal.service.catalog.models import Application, Artifact, Version
 from epochal.service.catalog.records import manifest_of
@@ -118,7 +119,8 @@ class Proposals:
         producer: GraphDescription | None,
     ) -> Proposal:
         """Like :meth:`proposal`, for a version with a known graph. Raises ``InvalidInput`` if an accepted name is
-        not a difference."""
+        not a difference, ``OptionError`` for a number of subtasks of an unknown operator."""
+        check_parallelism(graph.scaled, candidate.configuration)
         found, acceptance = None, candidate.acceptance
         if snapshot is not None and graph.tables is not None:
             found = _continuation(self._store, snapshot, graph, graph.tables, candidate.configuration, acceptance)
@@ -126,12 +128,20 @@ class Proposals:
         comparison = compared(producer, graph, found)
         return Proposal(candidate, graph, comparison)
 
-    def check_rescale(self, version: Version, snapshot: ManifestReference, parallelism: int) -> None:
-        """Raise ``IncompatibleState`` with every state that cannot continue from ``snapshot`` at this parallelism."""
+    def check_rescale(self, candidate: Candidate, operators: Iterable[str], snapshot: ManifestReference | None) -> None:
+        """Raise ``IncompatibleState`` with every state that cannot continue from ``snapshot`` with the candidate's
+        numbers of subtasks, ``OptionError`` if one of ``operators`` is unknown."""
+        version = candidate.before
         graph = graph_of(version)
+        if graph is not None:
+            check_operators(graph.scaled, operators)
+            check_parallelism(graph.scaled, candidate.configuration)
+        if snapshot is None:
+            return
         tables = () if graph is None else graph.tables or ()
+        subtasks = {} if graph is None else graph.subtasks(candidate.configuration)
         manifest = self._store.read_manifest(snapshot)
-        problems = list(against_shrinking(manifest, tables, parallelism))
+        problems = list(against_shrinking(manifest, tables, subtasks))
         if pending := differences(compare(manifest.tables, tables)):
             problems.append(
                 f"Version {version.number} differs from the snapshot in {', '.join(pending)}, and has not committed an "
@@ -207,8 +217,8 @@ def _continuation(
     configuration: ApplicationConfiguration,
     acceptance: Acceptance,
 ) -> Continuation:
-    may_drop, parallelism = configuration.allow_dropped_state, configuration.parallelism
-    return continuation(store, snapshot, tables, graph.loops, may_drop, parallelism, acceptance)
+    may_drop, subtasks = configuration.allow_dropped_state, graph.subtasks(configuration)
+    return continuation(store, snapshot, tables, graph.loops, may_drop, subtasks, acceptance)
 
 
 def head_and_maker(session: Session, application: Application) -> tuple[ManifestReference | None, Version]:

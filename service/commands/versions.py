@@ -10,9 +10,9 @@ from epochal.pipeline.description import GraphDescription
 from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.executions import ENDED, check_not_drained
-from epochal.service.catalog.models import Application, Execution, Json, Operation, Version
+from epochal.service.catalog.models import Application, Execution, Operation, Version
 from epochal.service.catalog.operations import OperationRepository, operation_answer
-from epochal.service.catalog.projects import RUNNING, ProjectRepository
+from epochal.service.catalog.projects import RUNNING, ProjectRepository, most_subtasks
 from epochal.service.catalog.sink_targets import check_sink_targets
 from epochal.service.catalog.versions import VersionRepository, version_answer
 from epochal.service.commands.applications import Lifecycle, announce_begun
@@ -53,17 +53,17 @@ class VersionService:
         return version.model_copy(update={"operation": operation.id if operation.state == "running" else None})
 
     def rescale(self, application: str, request: Rescale, by: str, revisions: Revisions = None) -> OperationAnswer:
-        """Raises ``OptionError`` above ``max_parallelism``, ``IncompatibleState`` if state would lose instances,
-        ``Conflict`` during another operation."""
+        """Raises ``OptionError`` above ``max_parallelism`` or for an unknown operator, ``IncompatibleState`` if state
+        would lose instances, ``Conflict`` during another operation."""
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
             before = VersionRepository(session).latest(row)
-            configuration = merged_configuration(before.configuration, {"parallelism": request.parallelism})
+            configuration = merged_configuration(before.configuration, request.changes)
             candidate = self._proposals.candidate(session, row, None, None, configuration)
             graph = graph_of(before)
             snapshot, _ = head_and_maker(session, row)
-        if snapshot is not None:
-            self._proposals.check_rescale(before, snapshot, request.parallelism)
+        operators = [name for name, number in request.parallelisms.items() if number is not None]
+        self._proposals.check_rescale(candidate, operators, snapshot)
         return self._put_in_place("rescale", application, candidate, graph, request.message, by, revisions)[1]
 
     def _put_in_place(
@@ -103,7 +103,8 @@ class VersionService:
             )
             operation = _begin(session, row, kind, version, candidate, by)
             announce_begun(session, row, operation)
-            if _parallelism(candidate.configuration) > _parallelism(candidate.before.configuration):
+            before = candidate.before
+            if most_subtasks(version.configuration, version.graph) > most_subtasks(before.configuration, before.graph):
                 ProjectRepository(session).check_room(row.project, RUNNING)
             answer = version_answer(version), operation_answer(operation, application)
             execution = operation.execution
@@ -128,10 +129,6 @@ def _begin(
     operation = operations.add(kind, application, execution, arguments, by, "waiting for the next epoch boundary")
     operations.direct(execution, operation, "reconfigure", _order(version, candidate).model_dump(mode="json"))
     return operation
-
-
-def _parallelism(configuration: ApplicationConfiguration | Json) -> int:
-    return ApplicationConfiguration.model_validate(configuration).parallelism
 
 
 def _configuration(session: Session, application: Application, execution: Execution) -> ApplicationConfiguration:

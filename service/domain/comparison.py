@@ -7,14 +7,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from epochal.pipeline.description import GraphDescription
+from epochal.pipeline.description import NO_OPERATORS, GraphDescription
 from epochal.service.domain.entry_calls import DeclaredEntry, declared_entries
 from epochal.snapshots.continuation import Continuation
 from epochal.state.evolution import TableChange
 from epochal.wire.preflight import Comparison, PartChange, StateChange
-
-NO_OPERATORS = ("source", "static", "transform", "watermark", "side", "feedback", "close", "sink")
-"""Types of nodes besides operators, whose type is their kind: aggregate, process, .."""
 
 
 def compared(before: GraphDescription | None, after: GraphDescription, state: Continuation | None) -> Comparison:

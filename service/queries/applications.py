@@ -149,5 +149,7 @@ def _autoscaling(session: Session, application: Application) -> AutoscalingDecis
     if situation is None:
         return None
     verdict = decide(situation, moment)
-    parallelism = verdict.parallelism if isinstance(verdict, RescaleTo) else None
-    return AutoscalingDecision(parallelism=parallelism, reason=verdict.reason.removeprefix("autoscaling: "))
+    reason = verdict.reason.removeprefix("autoscaling: ")
+    if not isinstance(verdict, RescaleTo):
+        return AutoscalingDecision(parallelism=None, reason=reason)
+    return AutoscalingDecision(parallelism=verdict.parallelism, parallelisms=dict(verdict.operators), reason=reason)

@@ -133,6 +133,7 @@ def _side(manifest: Manifest, origin: SnapshotOrigin | None) -> DiffSide:
         filename=None if origin is None else origin.filename,
         parameters=manifest.parameters,
         parallelism=manifest.parallelism,
+        parallelisms=manifest.parallelisms,
     )
 
 

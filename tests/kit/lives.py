@@ -59,12 +59,14 @@ class Step:
     """One epoch over the next rows.
 
     ``disruption``: the fault or restart in the epoch. ``parallelism``: the parallelism from this epoch on.
+    ``parallelisms``: those of single operators.
     ``clock``: the time in seconds; ``None`` leaves it unchanged, and it can go back.
     """
 
     disruption: Disruption = "nothing"
     parallelism: int = 2
     clock: float | None = None
+    parallelisms: Mapping[str, int] = field(default_factory=dict)
 
 
 DISRUPTIONS: st.SearchStrategy[Disruption] = st.sampled_from(
@@ -88,11 +90,13 @@ class Life:
     state_backend: str = "heap"
     clock: datetime = BEGIN
     parallelism: int = 2
+    parallelisms: Mapping[str, int] = field(default_factory=dict)
     recorder: Recorder | None = None
     """Records the actions of tasks."""
     make_sink: Callable[[str], SinkBackend] = HandleSink
     keeps_caches: bool = False
     """All attempts share one cache folder."""
+    compact_after_epochs: int = 50
     most: int | None = None
     """Maximum number of records of a loop in a slice."""
 
@@ -130,13 +134,13 @@ class Life:
         self.clock = self.clock if step.clock is None else at(step.clock)
         match step.disruption:
             case "restart":
-                self.restart(step.parallelism)
+                self.restart(step.parallelism, step.parallelisms)
             case "abort":
                 self._failing(_ABORTED_AT, OSError("the disk has failed"))
             case "die" | "die decided":
                 decided = step.disruption == "die decided"
                 self._failing(_DIES_DECIDED_AT if decided else _DIES_AT, Fenced("the driver has died"))
-                self.restart(step.parallelism)
+                self.restart(step.parallelism, step.parallelisms)
                 if decided:
                     return
         self._running.epoch(self.most)
@@ -153,9 +157,11 @@ class Life:
         self._running.finish()
         self._attempt = None
 
-    def restart(self, parallelism: int | None = None) -> None:
-        """Begin another attempt, which has only the stored state."""
+    def restart(self, parallelism: int | None = None, parallelisms: Mapping[str, int] | None = None) -> None:
+        """Begin another attempt, which has only the stored state. The numbers of subtasks stay as they are by
+        default."""
         self.parallelism = parallelism or self.parallelism
+        self.parallelisms = self.parallelisms if parallelisms is None else parallelisms
         heap.forget()
         number = self._catalog.attempt + 1
         orders = ExecutionOrders(
@@ -164,7 +170,11 @@ class Life:
             attempt=number,
             artifact="none",
             configuration=Configuration(
-                parallelism=self.parallelism, max_parallelism=MAX_PARALLELISM, state_backend=self.state_backend
+                parallelism=self.parallelism,
+                parallelisms=dict(self.parallelisms),
+                max_parallelism=MAX_PARALLELISM,
+                compact_after_epochs=self.compact_after_epochs,
+                state_backend=self.state_backend,
             ),
             store=self._store.url,
             cache_directory=str(self.caches if self.keeps_caches else self.caches / f"{self._catalog.branch}-{number}"),

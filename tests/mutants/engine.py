@@ -7,6 +7,7 @@ from typing import Any
 from tests.mutants.mutant import change, mutant
 
 SIMULATION = "tests/simulation --ignore=tests/simulation/test_control_planes.py"
+OWN_NUMBERS = "tests/unit/property/test_operators_scaled.py"
 WIDE_AGGREGATES = "tests/spark/property/test_wide_aggregates.py -k code_is_generated"
 
 
@@ -153,3 +154,33 @@ def _setting_stays() -> None:
         yield
 
     change(spark_runner, "interpreted", lambda _: stays)
+
+
+@mutant("engine: an operator has the number of subtasks of the application", OWN_NUMBERS)
+def _number_of_the_application() -> None:
+    from epochal.engine.program import Program
+
+    def usual(self: Any) -> Any:
+        return dict.fromkeys(self.participants.operators, self.configuration.parallelism)
+
+    change(Program, "subtasks", lambda _: property(usual))
+
+
+@mutant("engine: answers are merged by another number of subtasks than they are given", OWN_NUMBERS)
+def _merged_by_another_number() -> None:
+    from epochal.operators.process.partial_plan import MergeAnswersOperator
+
+    change(MergeAnswersOperator, "scaled_as", lambda _: property(lambda self: self.name))
+
+
+@mutant(
+    "engine: an aggregate with a number of its own relies on Spark's shuffle",
+    "tests/spark/operators/test_own_numbers.py",
+)
+def _shuffled_by_another_number() -> None:
+    from epochal.operators.distribution import Subtasks
+
+    def dividing(self: Any) -> bool:
+        return self.slots is None and self.max_parallelism % self.parallelism == 0
+
+    change(Subtasks, "match_spark_shuffle", lambda _: property(dividing))

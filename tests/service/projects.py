@@ -39,8 +39,8 @@ class Project:
         assert answer.status_code == expect, answer.text
         return answer.json()
 
-    def artifact(self, content: str) -> str:
-        text = "# " + json.dumps({"sinks": {"out": "files:{out}"}, "content": content})
+    def artifact(self, content: str, **described: Any) -> str:
+        text = "# " + json.dumps({"sinks": {"out": "files:{out}"}, "content": content, **described})
         answer = self.client.post(self.url("artifacts"), params={"filename": "code.py"}, content=text.encode())
         assert answer.status_code in (200, 201), answer.text
         return str(answer.json()["sha256"])

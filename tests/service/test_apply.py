@@ -102,6 +102,18 @@ def test_a_changed_parallelism_alone_is_a_rescale(plane: Plane, apply: Apply, co
     assert operation["state"] == "running"
 
 
+def test_numbers_of_operators_alone_are_a_rescale(plane: Plane, apply: Apply, code: Path) -> None:
+    write_code(code, nodes=[{"id": 1, "name": "delays", "type": "aggregate"}])
+    done(apply(flights(state="stopped")))
+    numbers = {"parallelism": 4, "parallelisms": {"delays": 16}}
+    done(apply(flights(state="stopped", configuration=numbers)), "flights: rescaled to 4, delays 16")
+    done(apply(flights(state="stopped", configuration={"parallelism": 4})), "flights: rescaled to delays default")
+    configuration = plane.get("/v1/applications/flights")["configuration"]
+    assert (configuration["parallelism"], configuration["parallelisms"]) == (4, {})
+    refused = apply(flights(state="stopped", configuration={"parallelisms": {"delay": 3}, "parallelism": 4}))
+    assert refused.exit_code == 1 and "no operator 'delay'. Did you mean 'delays'?" in refused.stderr
+
+
 def test_apply_starts_and_stops_an_application(plane: Plane, apply: Apply, code: Path) -> None:
     done(apply(flights(state="stopped")), "flights: created")
     assert plane.get("/v1/applications/flights")["state"] == "created"

@@ -112,6 +112,29 @@ def test_a_busy_application_is_rescaled_after_its_cool_down(plane: Plane, later:
     assert directive.kind == "reconfigure" and directive.arguments["configuration"]["parallelism"] == 4
 
 
+def test_operators_are_rescaled_by_their_work(plane: Plane, later: Callable[[timedelta], None]) -> None:
+    """A merge has no number of its own: its work counts for the operator whose answers it merges."""
+    nodes = [
+        {"id": 1, "name": "totals", "type": "process_partial"},
+        {"id": 2, "name": "totals-merge", "type": "merge_answers", "description": {"scaled_as": "totals"}},
+        {"id": 3, "name": "light", "type": "aggregate"},
+    ]
+    policy = {**SCALED["autoscaling"], "greatest": 16, "per_operator": True}
+    plane.application(artifact=plane.artifact(nodes=nodes), configuration={"autoscaling": policy})
+    driver = plane.driver()
+    driver.running()
+    work = {"totals": (2, 20.0), "totals-merge": (2, 16.0), "light": (2, 0.1)}
+    operators = {name: OperatorLoad(subtasks=number, busy_seconds=busy) for name, (number, busy) in work.items()}
+    samples = (LoadSample(10.0, 1.0, 0.0, 0.9),)
+    report(driver, 1, load().model_copy(update={"operators": operators, "samples": samples}))
+    later(MINUTES)
+    plane.control.autoscaling.look()
+    (version, _) = plane.get("/v1/applications/flights/versions")["items"]
+    configuration = version["configuration"]
+    assert (configuration["parallelism"], configuration["parallelisms"]) == (2, {"totals": 4})
+    assert version["message"] == "autoscaling: its subtasks were busy for 90% of 10 s"
+
+
 def test_the_placement_is_that_of_the_latest_report(plane: Plane) -> None:
     plane.application()
     path = "/v1/applications/flights/placement"

@@ -201,7 +201,8 @@ def test_full_names_have_a_maximum_length(plane: Plane, a: Project) -> None:
 def test_quotas_limit_a_project(plane: Plane) -> None:
     with project(plane, "small", applications=2, running=1, subtasks=4).client as client:
         small = Project(plane, "small", client)
-        small.application("first", configuration={"parallelism": 4})
+        nodes = [{"id": 1, "name": "delays", "type": "aggregate"}]
+        small.application("first", artifact=small.artifact("first", nodes=nodes), configuration={"parallelism": 4})
         shown = small.client.get("/v1/projects/small").json()
         assert shown["use"] == {"applications": 1, "running": 1, "subtasks": 4}
         assert shown["quotas"] == {"applications": 2, "running": 1, "subtasks": 4}
@@ -224,6 +225,7 @@ def test_quotas_limit_a_project(plane: Plane) -> None:
         driver.running()
         for call in (
             ("applications/first/rescale", {"parallelism": 8}),
+            ("applications/first/rescale", {"parallelisms": {"delays": 8}}),
             ("applications/first/versions", {"parameters": {"out": "/x"}, "configuration": {"parallelism": 8}}),
         ):
             assert small.post(call[0], 409, **call[1])["type"] == "urn:epochal:problem:quota-exceeded", call

@@ -61,6 +61,41 @@ def test_first_epoch_of_a_version_makes_it_current(plane: Plane, driver: Driver)
     assert epoch["version"] == 2 and epoch["changes"][0]["kind"] == "rescale"
 
 
+def test_one_operator_is_rescaled(plane: Plane) -> None:
+    delays = {"id": 1, "name": "delays", "type": "aggregate", "description": {"parallelism": 16}}
+    plane.application(artifact=plane.artifact(nodes=[delays]))
+    driver = plane.driver()
+    driver.running()
+    driver.epoch()
+    rescale = plane.post("/v1/applications/flights/rescale", parallelisms={"delays": 3})
+    [directive] = driver.running()
+    configuration = directive.arguments["configuration"]
+    assert (configuration["parallelism"], configuration["parallelisms"]) == (2, {"delays": 3})
+    prepare_epoch_of(driver, 2)
+    driver.catalog.complete(directive.id, driver.head)
+    assert operation(plane, rescale["id"])["state"] == "succeeded"
+    assert plane.control.ledger.plan(driver.execution).configuration.parallelisms == {"delays": 3}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"parallelisms": {"delay": 3}}, "no operator 'delay'. Did you mean 'delays'?"),
+        ({"parallelisms": {"delays": 129}}, "parallelisms.delays 129 is above max_parallelism 128"),
+        ({"parallelisms": {"delays": 0}}, "greater than or equal to 1"),
+        ({"parallelisms": {"delays": "many"}}, "parallelisms.delays"),
+        ({}, "give parallelism, parallelisms, or both"),
+    ],
+)
+def test_wrong_numbers_of_an_operator_are_refused(plane: Plane, body: dict[str, Any], message: str) -> None:
+    plane.application(artifact=plane.artifact(nodes=[{"id": 1, "name": "delays", "type": "aggregate"}]))
+    plane.driver().running()
+    answer = plane.client.post("/v1/applications/flights/rescale", json=body)
+    assert answer.status_code == 422, answer.text
+    assert message in answer.json()["detail"] or message in answer.text
+    assert plane.get("/v1/applications/flights")["version"] == 1
+
+
 def test_partial_state_without_a_merge_refuses_fewer_subtasks(plane: Plane) -> None:
     """Refused before anything stops, in every call that reduces the number of subtasks."""
     weights = table("weights.sums", StateKind.VALUE, "_group int", "n bigint", scope=StateScope.PARTIAL)

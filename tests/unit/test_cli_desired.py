@@ -164,6 +164,12 @@ def test_errors_of_all_files_are_reported_together(tmp_path: Path) -> None:
             ["configuration.parallelism", "configuration.retained_epochs"],
         ),
         (application("stopped"), {"configuration": {"parallelism": 4}}, ("rescale", "start"), None),
+        (
+            application(),
+            {"configuration": {"parallelism": 4, "parallelisms": {"spent": 16}}},
+            ("rescale",),
+            ["configuration.parallelism", "configuration.parallelisms.spent"],
+        ),
         (application(), {"artifact": OTHER_CODE, "state": "stopped"}, ("stop", "upgrade"), ["code"]),
         (application(parameters={"limit": 1, "out": None}), {}, ("upgrade",), ["parameters.limit", "parameters.out"]),
     ],

@@ -65,7 +65,7 @@ def answers(
 
 def test_complete_answers_are_collected_in_subtask_order() -> None:
     collected = collect(
-        answers([1, 0], [(2, "out"), (0, "out")], range(3), drained=frozenset({1})), ["sum"], ["out", "other"], 2
+        answers([1, 0], [(2, "out"), (0, "out")], range(3), drained=frozenset({1})), {"sum": 2}, ["out", "other"]
     )
     assert [item.subtask for item in collected.operators["sum"]] == [0, 1]
     assert [item.subtask for item in collected.sinks["out"]] == [0, 2]
@@ -101,7 +101,7 @@ def test_missing_or_unexpected_answers_abort_the_epoch(
     operator: list[int], sink: list[tuple[int, str]], partitions: Collection[int]
 ) -> None:
     with pytest.raises(HandlesIncomplete):
-        collect(answers(operator, sink, partitions), ["sum"], ["out"], 2)
+        collect(answers(operator, sink, partitions), {"sum": 2}, ["out"])
 
 
 def test_pace_follows_the_measured_rate_within_the_limit() -> None:

@@ -89,7 +89,7 @@ def test_an_operator_waits_for_the_earliest_time_of_its_subtasks() -> None:
         handle(3, processing=NOON + SECOND),
     ]
     answers = Answers({"late": handles, "never": [handle(n) for n in range(4)]}, [], (), ())
-    assert collect(answers, ["late", "never"], [], 4).due == {"late": Due(event=NOON, processing=NOON + SECOND)}
+    assert collect(answers, {"late": 4, "never": 4}, []).due == {"late": Due(event=NOON, processing=NOON + SECOND)}
 
 
 def test_handles_without_due_times_omit_the_field() -> None:

@@ -15,6 +15,7 @@ from epochal.backends import boot_folders
 from epochal.backends.boot_folders import MOST_HOST_CHARACTERS, cache_name
 from epochal.cli.application_view import placement_page
 from epochal.client.models import Placement
+from epochal.contracts.handle import Handle
 from epochal.engine.job import Answers, collect
 from epochal.engine.meter import Meter
 from epochal.snapshots import read_counts
@@ -70,8 +71,12 @@ def test_manifests_have_the_machines_of_several() -> None:
 
 
 def test_an_operator_with_an_unknown_machine_is_left_out() -> None:
-    answers = Answers({}, [], frozenset(), [], machines={"totals": {0: "a", 1: "b"}, "streaks": {1: "a"}})
-    assert collect(answers, [], [], 2).machines == {"totals": ["a", "b"]}
+    handles = {
+        name: [Handle(owner=name, subtask=subtask, rows=0, bytes=0, payload={}) for subtask in range(2)]
+        for name in ("totals", "streaks")
+    }
+    answers = Answers(handles, [], frozenset(), [], machines={"totals": {0: "a", 1: "b"}, "streaks": {1: "a"}})
+    assert collect(answers, {"totals": 2, "streaks": 2}, []).machines == {"totals": ["a", "b"]}
 
 
 def test_reports_count_moves_and_bytes() -> None:

@@ -160,7 +160,8 @@ def test_the_load_covers_one_version_in_samples_of_whole_epochs(moments: Any) ->
     load = meter.report().moment.load
     assert load is not None and (load.version, load.parallelism, load.epoch) == (2, 2, 4)
     # The first epoch began before its version was known.
-    assert load.samples == ((12.0, 5.0, 0.0),) and load.seconds == 18 and load.busy_share == round(11 / 18 / 2, 4)
+    assert load.samples == ((12.0, 5.0, 0.0, round(5 / 12 / 2, 6)),)
+    assert load.seconds == 18 and load.busy_share == round(11 / 18 / 2, 4)
     assert (load.operators["totals"].rows, load.operators["totals"].busy_seconds) == (6, 11)
     assert (load.operators["totals"].epoch_rows, load.operators["totals"].epoch_busy_seconds) == (2, 6)
     now.now += 30  # no input

@@ -38,7 +38,7 @@ def living(after: int, **changes: Any) -> StateTable:
 def upgraded(branch: Branch, table: StateTable) -> None:
     assert branch.head is not None
     head = branch.store.read_manifest(branch.head)
-    assert not continuation(branch.store, branch.head, [table], {}, (), 1).problems
+    assert not continuation(branch.store, branch.head, [table], {}, (), {table.operator: 1}).problems
     branch.tables = (continued(table, head.tables[0], clock_of(head, table.id)),)
 
 

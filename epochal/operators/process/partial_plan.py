@@ -123,11 +123,20 @@ class ProcessPartialPlan(OperatorPlan):
 
 @dataclass(frozen=True)
 class MergeAnswersOperator(Operator):
-    """The merge of answers of an author's :class:`~epochal.declarations.unkeyed.PartialProcess`."""
+    """The merge of answers of an author's :class:`~epochal.declarations.unkeyed.PartialProcess`.
+
+    It expects one answer from each of its own number of subtasks, which is therefore that of the ``instances``, an
+    operator.
+    """
 
     kind: ClassVar[str] = "merge_answers"
     name: str
     process: type[PartialProcess]
+    instances: str
+
+    @property
+    def scaled_as(self) -> str:
+        return self.instances
 
     @property
     def inputs(self) -> tuple[Input, ...]:

@@ -132,7 +132,7 @@ def constant_of(edge: Edge) -> Any:
 @dataclass(frozen=True, eq=False)
 class ProgramOperator(Operator):
     """State table: the operator's name, if the stage has a state element. ``fed``: the entries whose calls begin in
-    this stage, by stream; ``carried``: whether there is a previous stage."""
+    this stage, by stream; ``carried``: whether there is a previous stage; ``program``: the name of the program."""
 
     kind: ClassVar[str] = "program"
     internal_rows: ClassVar[bool] = True
@@ -141,6 +141,12 @@ class ProgramOperator(Operator):
     stage: int
     fed: tuple[Fed, ...]
     carried: bool
+    program: str
+
+    @property
+    def scaled_as(self) -> str:
+        """All stages have one number of subtasks: a stage that gathers the rows of all instances counts them."""
+        return self.program
 
     @property
     def inputs(self) -> tuple[Input, ...]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from epochal.aggregates.kept_merges import merged
 from epochal.errors import InvalidInput, InvalidKey
 from epochal.service.runtime.replicas.row_format import RowFormat
+from epochal.snapshots.manifest import Manifest
 from epochal.state.json_form import key_from_json, key_from_path, to_json
 from epochal.state.row_codec import RowCodec
 from epochal.state.table import BY_PROGRAM, GROUP, MergedColumns, StateKind, StateScope, StateTable
@@ -37,6 +38,10 @@ class InstanceFormat:
     def rows(self) -> RowFormat:
         """Format of the rows of each instance."""
         return RowFormat(self.table)
+
+    def number_in(self, manifest: Manifest) -> int:
+        """Number of instances in a snapshot."""
+        return manifest.parallelism_of(self.table.operator)
 
     @cached_property
     def has_together(self) -> bool:

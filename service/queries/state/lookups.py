@@ -185,7 +185,7 @@ class Lookups:
         while True:
             at = reader.get_many([]).at
             reference = self._snapshots.reference(application, at)
-            number = self._replicas.store.read_manifest(reference).parallelism
+            number = format.number_in(self._replicas.store.read_manifest(reference))
             format.check_number(keys, number)
             found = reader.get_many([encoded for key in keys for encoded in format.keys(key, number)])
             if found.at == at:  # otherwise the replica has advanced, perhaps to other instances

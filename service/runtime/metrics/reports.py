@@ -142,7 +142,7 @@ def _of_the_moment(reports: Sequence[Measured], moment: datetime) -> Iterator[Me
 def _of_loads(loads: Sequence[tuple[str, Load]]) -> Iterator[Metric]:
     yield gauge(
         "epochal_parallelism",
-        "Number of subtasks of each operator",
+        "Number of subtasks of each operator that has no number of its own",
         _APPLICATION,
         (([name], load.parallelism) for name, load in loads),
     )
@@ -153,6 +153,12 @@ def _of_loads(loads: Sequence[tuple[str, Load]]) -> Iterator[Metric]:
         (([name], load.busy_share) for name, load in loads),
     )
     operators = [([name, operator], found) for name, load in loads for operator, found in load.operators.items()]
+    yield gauge(
+        "epochal_operator_subtasks",
+        "Number of subtasks of an operator",
+        _OPERATOR,
+        ((labels, found.subtasks) for labels, found in operators),
+    )
     yield gauge(
         "epochal_operator_skew",
         "Rows of the subtask with the most rows within the last minute, divided by the mean of all subtasks",

@@ -235,7 +235,7 @@ class LocalRunner(EpochRunner):
             backend=self.participants.operators[operator.name],
             epoch=plan.scope,
             conditions=plan.conditions,
-            parallelism=self.configuration.parallelism,
+            parallelism=self._subtasks(operator.name),
             max_parallelism=self.configuration.max_parallelism,
             tables=self._tables(operator),
             chains={table.id: plan.chains[table.id] for table in operator.tables},
@@ -245,12 +245,12 @@ class LocalRunner(EpochRunner):
             reconcile=operator.reconcile,
         )
         answers, decoded = [], list[TaskAnswer]()
-        parallelism, maximum = self.configuration.parallelism, self.configuration.max_parallelism
+        parallelism, maximum = self._subtasks(operator.name), self.configuration.max_parallelism
         if operator.before:
             inputs = [change(rows) for change, rows in zip(operator.before, inputs, strict=True)]
         controlled = LocalShuffle(operator.inputs, operator.key, parallelism, maximum).of(inputs)
         data = shipped(task)
-        for subtask in range(self.configuration.parallelism):
+        for subtask in range(parallelism):
             mine = controlled.filter(pa.compute.equal(controlled["_subtask"], subtask))
             answer = pa.Table.from_batches(self.tasks.run(data, mine.to_batches(), subtask), task.schema)
             with_handle = answer[HANDLE].is_valid()
@@ -262,6 +262,10 @@ class LocalRunner(EpochRunner):
         if operator.after is not None:
             output[operator.name] = [operator.after(rows) for rows in output[operator.name]]
         return output, decoded
+
+    def _subtasks(self, operator: str) -> int:
+        planned = {} if self.pipeline.graph is None else self.pipeline.graph.subtasks(self.configuration)
+        return planned.get(operator, self.configuration.parallelism_of(operator))
 
     def _tables(self, operator: LocalOperator) -> tuple[StateTable, ...]:
         """Return the operator's tables, with the expiry from the lineage."""

@@ -28,6 +28,7 @@ def test_running_application_is_rescaled_and_upgraded_without_a_restart(sensors:
     would lose state have their own test, since each check analyses a pipeline in a JVM."""
     sensors.feed()
     check_rescale_up_and_down(sensors)
+    check_rescale_of_operators(sensors)
     check_failed_first_epoch_restores_the_version(sensors)
     check_upgrade_evolves_state(sensors)
     assert sensors.attempts() == 1
@@ -47,6 +48,24 @@ def check_rescale_up_and_down(sensors: Sensors) -> None:
     assert sensors.changes(epochs[1])["rescale"]["parallelism"] == [3, 1]
     manifest = sensors.handle.snapshots.get(epochs[0])
     assert manifest.parallelism == 3
+
+
+def check_rescale_of_operators(sensors: Sensors) -> None:
+    """Between epochs, up and down, beside an application with one subtask."""
+    epochs = []
+    for operators in ({"totals": 5}, {"totals": None, "longest": 3}, {"longest": None}):
+        operation = sensors.done(sensors.handle.versions.rescale(operators=operators))
+        epochs.append(operation.result["epoch"])
+        sensors.feed()
+        sensors.check()
+    assert sensors.attempts() == 1
+    recorded = [sensors.changes(epoch)["rescale"]["parallelisms"] for epoch in epochs]
+    assert recorded == [{"totals": [1, 5]}, {"totals": [5, 1], "longest": [1, 3]}, {"longest": [3, 1]}]
+    manifest = sensors.handle.snapshots.get(epochs[1]).manifest
+    assert (manifest["parallelism"], manifest["parallelisms"]) == (1, {"longest": 3})
+    assert {delta["parallelism"] for delta in manifest["deltas"] if delta["table"] == "longest.state"} <= {3}
+    with pytest.raises(OptionError, match=r"no operator 'longst'.* Did you mean 'longest'"):
+        sensors.handle.versions.rescale(operators={"longst": 3})
 
 
 def check_failed_first_epoch_restores_the_version(sensors: Sensors) -> None:

@@ -34,7 +34,7 @@ from epochal.operators.process.partial_plan import MergeAnswersOperator
 from epochal.operators.windows.plan import WindowedAggregate, WindowedOperator
 from epochal.pipeline.analysis import analyse
 from epochal.state.evolution import compare
-from epochal.state.table import StateTable
+from epochal.state.table import StateScope, StateTable
 from epochal.testing import Harness
 from tests.kit.slot_named import MACHINES, placed_lmdb
 from tests.spark.operators.every_operator import CASES, Case, Row, some_rows
@@ -83,6 +83,40 @@ def test_placed_subtasks_of_every_operator_give_the_same_results(
     check_placed(case, spark, run_seed, tmp_path, caplog)
 
 
+def test_operators_with_numbers_of_subtasks_of_their_own_give_the_same_results(
+    spark: SparkSession, run_seed: int, tmp_path: Path
+) -> None:
+    for case in random.Random(run_seed + 1).sample([case for case in CASES if not case.is_variant], SAMPLE):
+        check_own_numbers(case, spark, run_seed, tmp_path / case.name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_operator_gives_the_same_results_with_a_number_of_subtasks_of_its_own(
+    case: Case, spark: SparkSession, run_seed: int, tmp_path: Path
+) -> None:
+    check_own_numbers(case, spark, run_seed, tmp_path)
+
+
+def test_placed_operators_with_numbers_of_subtasks_of_their_own_give_the_same_results(
+    spark: SparkSession, run_seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = random.Random(run_seed).choice([case for case in CASES if len(numbers(case, 1)) > 1])
+    with placed_lmdb(), caplog.at_level(logging.INFO, "epochal.engine.placement"):
+        check_own_numbers(case, spark, run_seed, tmp_path / case.name, ("heap", "lmdb"))
+    assert f"Placement of 5, 8 subtasks on {MACHINES} machines" in caplog.text
+
+
+def check_own_numbers(
+    case: Case, spark: SparkSession, run_seed: int, folder: Path, backends: tuple[str, str] | None = None
+) -> None:
+    try:
+        check(case, spark, run_seed, folder, backends, own_numbers=True)
+    except Exception as error:
+        error.add_note(f"The operator is {case.name!r}; the seed of the run is {run_seed}.")
+        raise
+
+
 def check_placed(
     case: Case, spark: SparkSession, run_seed: int, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -97,9 +131,15 @@ def check_placed(
 
 
 def check(
-    case: Case, spark: SparkSession, run_seed: int, folder: Path, backends: tuple[str, str] | None = None
+    case: Case,
+    spark: SparkSession,
+    run_seed: int,
+    folder: Path,
+    backends: tuple[str, str] | None = None,
+    own_numbers: bool = False,
 ) -> None:
-    """``backends``: that of the whole run and that of the one with cuts; by default the same, by the seed."""
+    """``backends``: that of the whole run and that of the one with cuts; by default the same, by the seed.
+    ``own_numbers``: in the run with cuts, operators have other numbers of subtasks than the application."""
     folder.mkdir(exist_ok=True)
     rows = some_rows(run_seed)
     of_whole, of_cut = backends or (("heap", "lmdb")[(run_seed + CASES.index(case)) % 2],) * 2
@@ -113,8 +153,16 @@ def check(
         outputs.append(retried(cut, rows[first:second], folder / "fired"))
         cut.restart()
         outputs.append(cut.epoch(rows=[])["out"])
-        cut.restart(parallelism=3)
-        outputs.append(cut.epoch(rows=rows[second:])["out"])
+        if own_numbers:
+            cut.restart(parallelisms=numbers(case, 3, None))
+            outputs.append(cut.epoch(rows=[])["out"])
+            cut.restart(parallelism=3, parallelisms=numbers(case, 5, 8))
+            outputs.append(cut.epoch(rows=rows[second:])["out"])
+            if not any(table.scope is StateScope.PARTIAL and table.reconcile is None for table in cut.state_tables):
+                cut.restart(parallelisms=numbers(case, 4, 1))
+        else:
+            cut.restart(parallelism=3)
+            outputs.append(cut.epoch(rows=rows[second:])["out"])
         for _ in range(case.closing):
             expected.append(whole.epoch()["out"])
             outputs.append(cut.epoch()["out"])
@@ -188,6 +236,13 @@ def retried(test: Harness, rows: list[Row], fired: Path) -> pa.Table:
     finally:
         faults.plan([])
     return test.epoch()["out"]
+
+
+def numbers(case: Case, *of_operators: int | None) -> dict[str, int]:
+    """Numbers of subtasks of the case's operators, alternately; ``None``: that of the application."""
+    names = dict.fromkeys(each.scaled_as for each in case.pipeline().graph().scaled)
+    chosen = {name: of_operators[place % len(of_operators)] for place, name in enumerate(names)}
+    return {name: number for name, number in chosen.items() if number is not None}
 
 
 def meaning(case: Case, outputs: list[pa.Table]) -> Any:

@@ -69,7 +69,7 @@ def epoch(world: World, parallelism: int, written: Mapping[int, Mapping[str, lis
 
 
 def rows(world: World, table: StateTable) -> list[dict[str, Any]]:
-    found = merged(world.harness.store, table, world.chains[table.id], 0, GROUPS - 1).to_pylist()
+    found = merged(world.harness.store, table, world.chains[table.id], range(GROUPS)).to_pylist()
     assert all(row.pop("_kg") == row["_group"] for row in found)
     return found
 
@@ -154,15 +154,15 @@ def test_a_failed_reconciliation_names_the_state(world: World) -> None:
 def test_fewer_subtasks_require_a_reconcile_function() -> None:
     alone = declared("alone", ValueState("n bigint", scope="partial"))
     before = plain_manifest(1, parallelism=4, tables=(*TABLES, alone))
-    assert list(against_shrinking(before, [*TABLES, alone], 4)) == []
-    (problem,) = against_shrinking(before, [*TABLES, alone], 3)
+    assert list(against_shrinking(before, [*TABLES, alone], {"counts": 4})) == []
+    (problem,) = against_shrinking(before, [*TABLES, alone], {"counts": 3})
     assert problem.startswith(
         "State table 'counts.alone' is partial state with 4 instances and no reconcile function: "
         "at parallelism 3 some instances would be lost. Declare the state with reconcile=.."
     )
     assert problem.endswith("or keep the parallelism at 4 or more.")
     new = plain_manifest(1, parallelism=4, tables=TABLES)
-    assert list(against_shrinking(new, [*TABLES, alone], 3)) == [], "it has no instances yet"
+    assert list(against_shrinking(new, [*TABLES, alone], {"counts": 3})) == [], "it has no instances yet"
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers()), min_size=3, max_size=3))

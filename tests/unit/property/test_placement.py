@@ -8,7 +8,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.engine.placement import with_least_moves
+from epochal.engine.placement import Requirements, with_least_moves
 
 MACHINES = st.sampled_from(["a", "b", "c", "d"])
 
@@ -74,3 +74,24 @@ def test_only_subtasks_of_a_lost_machine_move() -> None:
     placement = with_least_moves(6, ["a", "a", "a", "b", "b", "b"], ran)
     assert [placement.machine(subtask) for subtask in (0, 1, 3, 4)] == ["a", "b", "a", "b"]
     assert {placement.machine(subtask) for subtask in (2, 5)} == {"a", "b"}
+
+
+@given(_cases(), st.data())
+def test_operators_with_the_same_number_of_subtasks_have_one_placement(
+    case: tuple[int, list[str], dict[int, str]], data: st.DataObject
+) -> None:
+    most, machines, before = case
+    numbers = data.draw(st.lists(st.integers(1, most), max_size=3).map(lambda found: {most, *found}))
+    required = Requirements(dict.fromkeys(numbers, before), pinned=False, scopes=lambda number, subtask: ())
+    placements = required.placed(machines)
+    if len(set(machines)) < 2:
+        assert placements == {}
+        return
+    assert placements == {number: with_least_moves(number, machines, before) for number in numbers}
+    assert required.placed(machines, placements).keys() == placements.keys()
+    moving = required.moving(placements)
+    for number, placement in placements.items():
+        moved = {subtask for slot, found in moving.items() for each, subtask in found if each == number}
+        assert moved == {
+            subtask for subtask in range(number) if before.get(subtask) not in (None, placement.machine(subtask))
+        }

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from epochal.connectors import console, generator
+from epochal.declarations.names import name_of_class
 from epochal.pipeline.pipeline import Pipeline
 from epochal.programs.execution import Failed
 from epochal.programs.state import OVERFLOWED
@@ -75,7 +76,9 @@ def check(folder: Path, seed: int) -> None:
                 rows.setdefault(call.entry, []).append({**call.arguments, "at": at})
             for calls in rows.values():
                 chance.shuffle(calls)
-            life.epoch(Step(chance.choice(DISRUPTIONS), chance.randint(1, 4)), **rows)
+            # Another number of subtasks than the application has.
+            own = {name_of_class(program.__name__): chance.randint(1, 4)} if seed % 2 else {}
+            life.epoch(Step(chance.choice(DISRUPTIONS), chance.randint(1, 4), parallelisms=own), **rows)
         life.settle()
         life.finish()
         assert answers(life, entries) == expected, (seed, text)
