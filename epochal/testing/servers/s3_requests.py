@@ -127,6 +127,13 @@ def error(status: int, code: str) -> Answer:
     return Answer(status, [("Content-Type", "application/xml")], text.encode(), code)
 
 
+def _is_readable(connection: socket.socket) -> bool:
+    """True if bytes or its end wait in a connection. ``select()`` would fail for descriptors above 1,023."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
+
+
 class ClientConnection(BaseHTTPRequestHandler):
     """One connection of a client and the corresponding connection to the server. The constructor serves it until its
     end. Raises ``OSError`` if the client ends it within a request."""
@@ -174,7 +181,7 @@ class ClientConnection(BaseHTTPRequestHandler):
     def _forward(self, call: Call) -> Answer | None:
         server = self._server
         # The server closes idle connections. A request is never sent twice: the first one may have had an effect.
-        if server.sock is not None and select.select([server.sock], [], [], 0)[0]:
+        if server.sock is not None and _is_readable(server.sock):
             server.close()
         try:
             server.putrequest(call.method, call.target, skip_host=True, skip_accept_encoding=True)
