@@ -32,7 +32,6 @@ from epochal.snapshots.row_groups import (
     can_hold,
     concurrently,
     conformed,
-    may_have,
     read_rows,
 )
 from epochal.snapshots.store import SnapshotStore
@@ -272,7 +271,8 @@ class TableSearch:
         found: list[pa.Table] = []
         for place in here.tolist():
             group = int(requested.groups[place])
-            row_groups = cached_row_groups(file.file, group, requested.texts[place])
+            hashes = requested.hashes.some(slice(place, place + 1))
+            row_groups = cached_row_groups(file.file, group, requested.texts[place], hashes)
             if row_groups is None:
                 return None
             for row_group in row_groups:
@@ -284,15 +284,16 @@ class TableSearch:
 
     def _matches(self, requested: RequestedKeys, file: DeltaFile | BaseFile, here: Groups) -> Match:
         sought = requested.some(here)
-        if isinstance(file, BaseFile) and file.index is not None and self._has_present_columns(file):
-            here = here[may_have(self._store, self._table, file.file, sought.groups, sought.hashes)]
-            if not len(here):
-                return here, self._nothing
-            sought = requested.some(here)
-            keys = sought.texts if self._in_key_order else None
-        else:
-            keys = None
-        rows = self._tagged(read_rows(self._store, self._table, file.file, sought.groups, keys=keys))
+        indexed = isinstance(file, BaseFile) and file.index is not None and self._has_present_columns(file)
+        rows = read_rows(
+            self._store,
+            self._table,
+            file.file,
+            sought.groups,
+            hashes=sought.hashes if indexed else None,
+            keys=sought.texts if indexed and self._in_key_order else None,
+        )
+        rows = self._tagged(rows)
         leading = KeyCodec(pa.schema(list(self._table.address_schema)[: requested.columns]))
         place = pc.index_in(leading.encode_array(rows), value_set=sought.keys)
         hits = place.is_valid()

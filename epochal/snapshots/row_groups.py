@@ -106,14 +106,16 @@ def read_rows(
     file: FileReference,
     groups: Groups | None,
     *,
+    hashes: KeyHashes | None = None,
     keys: Sequence[bytes] | None = None,
     keep: bool = True,
 ) -> pa.Table:
     """Rows of some or all key groups in a file, with the columns that ``table`` declares, sorted as in the file.
 
-    Only deltas and runs with deletes have ``_op``. ``keys``: the encoded beginning of a key for each of ``groups``; row
-    groups that have none of these keys may be left out. ``keep``: cache the row groups. Raises ``FileMissing``,
-    ``FileCorrupt``.
+    Only deltas and runs with deletes have ``_op``. ``hashes``: those of the operator's key that is sought in each of
+    ``groups``; row groups of a run that have none of these keys may be left out. ``keys``: the encoded beginnings of
+    these keys, if they order the rows of a key group, so that more row groups are left out. ``keep``: cache the row
+    groups. Raises ``FileMissing``, ``FileCorrupt``.
     """
     of = f"state {table.id!r}"
     with _damage(store, file, of):
@@ -121,28 +123,24 @@ def read_rows(
         if groups is None:
             return conformed(_read(store, file, footer, source, range(len(footer.first)), of, keep), table)
         requested = np.unique(groups)
-        if keys is None or not footer.parts or len(keys) > len(footer.first):
+        if hashes is None or not footer.parts or len(groups) > len(footer.first):
             numbers = _with_groups(footer, requested)
         else:
-            numbers = footer.with_keys(groups, keys)
+            there = np.flatnonzero(_may_have(store, file, footer, groups, hashes, of))
+            if keys is None:
+                numbers = _with_groups(footer, np.unique(groups[there]))
+            else:
+                numbers = footer.with_keys(groups[there], [keys[position] for position in there.tolist()])
         return conformed(_of_groups(_read(store, file, footer, source, numbers, of, keep), requested), table)
 
 
-def may_have(
-    store: SnapshotStore, table: StateTable, file: FileReference, groups: Groups, keys: KeyHashes
+def _may_have(
+    store: SnapshotStore, file: FileReference, footer: _Footer, groups: Groups, keys: KeyHashes, of: str
 ) -> npt.NDArray[np.bool_]:
-    """Mask of the operator's keys of which a run probably has rows. ``groups``: the key group of each of ``keys``.
-
-    Reads the filters of these key groups; none of a small file, which is read whole. Raises ``FileMissing``,
-    ``FileCorrupt``.
-    """
-    of = f"state {table.id!r}"
+    """Mask of the operator's keys of which a run probably has rows. Reads the filters of their key groups; none of a
+    small file, which is read whole."""
     found = np.ones(len(groups), bool)
     if file.bytes <= SMALL_BYTES:
-        return found
-    with _damage(store, file, of):
-        footer, _ = _footer_of(store, file, of)
-    if not footer.parts or len(groups) > len(footer.first):
         return found
     for group in np.unique(groups).tolist():
         here = np.flatnonzero(groups == group)
@@ -172,13 +170,17 @@ def column_names(store: SnapshotStore, table: StateTable, file: FileReference) -
         return frozenset(_opened(store, file, of).schema_arrow.names)
 
 
-def cached_row_groups(file: FileReference, group: int, key: bytes) -> list[RowGroup] | None:
-    """Row groups that can have keys of a key group with this beginning; ``None`` if some are not cached."""
+def cached_row_groups(file: FileReference, group: int, key: bytes, hashes: KeyHashes) -> list[RowGroup] | None:
+    """Row groups that can have keys of a key group with this beginning; ``None`` if some are not cached. ``hashes``:
+    those of the operator's key."""
     footer = _footers.get(file.sha256)
     if footer is None:
         return None
+    numbers: Sequence[int]
     if footer.parts:
-        numbers = footer.with_keys(np.array([group], np.int32), [key])
+        part, filter = footer.parts.get(group), _filters.get((file.sha256, group))
+        excluded = filter is not None and not filter.may_contain(hashes).any()
+        numbers = () if part is None or excluded else part.with_keys(key)
     else:
         numbers = np.flatnonzero((footer.first <= group) & (footer.last >= group)).tolist()
     found = [_row_groups.get((file.sha256, number)) for number in numbers]
