@@ -101,14 +101,14 @@ class Store:
         needed = set.union(*self.retained)
         for path in self.files.keys() - needed:
             self.expired.setdefault(path, now)
-        for grace in LIMIT.graces(timedelta(seconds=Settings().grace_seconds)):
+        of_branch = BranchFacts(range(self.life.epochs + 1), owned=True, bases_at=self.life.epochs)
+
+        def planned(grace: timedelta) -> CollectionPlan:
             waiting = {path for path, expired in self.expired.items() if expired > now - grace}
-            of_branch = BranchFacts(range(self.life.epochs + 1), owned=True, bases_at=self.life.epochs)
             facts = StoreFacts({"main": of_branch}, needed, waiting)
-            self.latest = plan(facts, tuple(self.files.values()), now, grace)
-            if LIMIT.allows(self.latest.waiting, self.latest.needed.bytes):
-                break
-        assert self.latest is not None
+            return plan(facts, tuple(self.files.values()), now, grace)
+
+        self.latest = LIMIT.plan(timedelta(seconds=Settings().grace_seconds), planned)
         for file in self.latest.files:
             self.life.store.delete(file.path)
             del self.files[file.path]

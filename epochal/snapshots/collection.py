@@ -15,7 +15,7 @@ concurrently.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -108,12 +108,14 @@ class WaitingLimit:
     bytes: int = 1 << 30
     least: timedelta = timedelta(minutes=10)
 
-    def graces(self, longest: timedelta) -> Iterator[timedelta]:
-        """Grace periods to try, in descending order, the first of which is ``longest``."""
-        yield longest
-        while longest > self.least:
-            longest = max(longest / 2, self.least)
-            yield longest
+    def plan(self, grace: timedelta, planned: Callable[[timedelta], CollectionPlan]) -> CollectionPlan:
+        """The result of ``planned`` for the longest grace period that the limit allows: ``grace``, or half of it, or
+        half of that, down to ``least``, which the limit need not allow."""
+        found = planned(grace)
+        while grace > self.least and not self.allows(found.waiting, found.needed.bytes):
+            grace = max(grace / 2, self.least)
+            found = planned(grace)
+        return found
 
     def allows(self, waiting: int, needed: int) -> bool:
         """``waiting``, ``needed``: sizes in bytes."""

@@ -316,40 +316,28 @@ class Collection:
         ``needs``: of an earlier view of the catalog; those of the present one are added. ``expiring``: snapshots that
         are treated as if they had just been marked.
         """
-        limit = request.limit
-        for grace in (request.grace,) if limit is None else limit.graces(request.grace):
+
+        def planned(grace: timedelta) -> CollectionPlan:
             known = self._known(moment, grace)
             needs.add(self._needs(known))
             lately = [*known.collected_lately, *expiring] if grace else []
-            found = self._planned_with(grace, files, known, needs, lately, marked, moment, request.foreign)
-            if limit is None or limit.allows(found.waiting, found.needed.bytes):
-                break
+            facts = StoreFacts(
+                branches={branch: self._facts(branch, row) for branch, row in known.branches.items()},
+                needed=needs.paths,
+                just_expired={path for reference in lately for path in self._needed_if_readable(reference)},
+                in_use=known.in_use,
+                unknown=needs.unknown,
+                asked_for=request.foreign,
+                named=known.named,
+            )
+            return plan(facts, files, moment, grace, marked, needs.problems)
+
+        if request.limit is None:
+            return planned(request.grace)
+        found = request.limit.plan(request.grace, planned)
         if found.grace < request.grace:
             log.warning("%s", why_shortened(found, request.grace))
         return found
-
-    def _planned_with(
-        self,
-        grace: timedelta,
-        files: Sequence[StoredFile],
-        known: KnownSnapshots,
-        needs: _Needs,
-        lately: Sequence[ManifestReference],
-        marked: Sequence[EpochKey],
-        moment: datetime,
-        foreign: frozenset[str],
-    ) -> CollectionPlan:
-        just_expired = {path for reference in lately for path in self._needed_if_readable(reference)}
-        facts = StoreFacts(
-            branches={branch: self._facts(branch, row) for branch, row in known.branches.items()},
-            needed=needs.paths,
-            just_expired=just_expired,
-            in_use=known.in_use,
-            unknown=needs.unknown,
-            asked_for=foreign,
-            named=known.named,
-        )
-        return plan(facts, files, moment, grace, marked, needs.problems)
 
     def _facts(self, branch: str, row: KnownBranch) -> BranchFacts:
         bases_at = None
