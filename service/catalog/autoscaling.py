@@ -12,6 +12,7 @@ from epochal.contracts.measurements import DriverReport, Load, Moment
 from epochal.service.catalog.executions import latest_version
 from epochal.service.catalog.models import Application, Execution, Operation, Report, Version
 from epochal.service.catalog.operations import EXCLUSIVE
+from epochal.service.catalog.records import scaled_as
 from epochal.service.domain.autoscaling import Situation
 from epochal.service.domain.operator_scaling import OperatorWork
 from epochal.wire.configuration import ApplicationConfiguration
@@ -21,9 +22,6 @@ ACTOR = "autoscaler"
 
 HEARD_WITHIN = timedelta(seconds=30)
 """Reports older than this are not used."""
-
-SCALED_AS = "scaled_as"
-"""In the description of an operator: the name under which its number of subtasks is configured, if it is another."""
 
 _REMEMBERED = 20
 """Maximum number of operations of an execution that are examined."""
@@ -102,11 +100,11 @@ class ScalingRepository:
 def _operators(version: Version, load: Load) -> dict[str, OperatorWork]:
     """Recent work by the name under which the numbers of subtasks are configured."""
     nodes = () if version.graph is None else version.graph["nodes"]
-    descriptions = {node["name"]: node["description"] for node in nodes if SCALED_AS in node["description"]}
+    names = {node["name"]: scaled_as(node) for node in nodes}
     found: dict[str, OperatorWork] = {}
     for operator, measured in load.operators.items():
         if measured.subtasks:
-            name = descriptions.get(operator, {}).get(SCALED_AS, operator)
+            name = names.get(operator, operator)
             before = found.get(name, OperatorWork(measured.subtasks, 0.0))
             found[name] = OperatorWork(before.subtasks, before.busy_seconds + measured.busy_seconds)
     return found

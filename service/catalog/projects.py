@@ -20,6 +20,7 @@ from epochal.service.catalog.models import (
     Version,
     Webhook,
 )
+from epochal.service.catalog.records import scaled_as
 from epochal.service.catalog.store_files import StoreFiles
 from epochal.service.catalog.types import now
 from epochal.wire.configuration import ApplicationConfiguration
@@ -37,9 +38,8 @@ def most_subtasks(configuration: Json, graph: Json | None) -> int:
     configured = ApplicationConfiguration.model_validate(configuration)
     found = [configured.parallelism, *configured.parallelisms.values()]
     for node in () if graph is None else graph["nodes"]:
-        described = node["description"]
-        if isinstance(declared := described.get("parallelism"), int):
-            found.append(configured.parallelism_of(described.get("scaled_as", node["name"]), declared))
+        if isinstance(declared := node["description"].get("parallelism"), int):
+            found.append(configured.parallelism_of(scaled_as(node), declared))
     return max(found)
 
 

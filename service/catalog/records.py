@@ -37,6 +37,12 @@ def is_drained(row: Epoch) -> bool:
     return "drain" in (row.opened_for or ())
 
 
+def scaled_as(node: Json) -> str:
+    """The name under which the number of subtasks of an operator is configured. ``node``: of a stored graph."""
+    name: str = node["description"].get("scaled_as", node["name"])
+    return name
+
+
 def manifest_of(row: Epoch | Row[Any]) -> ManifestReference | None:
     if row.manifest_path is None or row.manifest_sha256 is None:
         return None

@@ -79,10 +79,8 @@ class AutoscalingService:
 
     def _rescale(self, id: str, name: str, verdict: RescaleTo, revision: str) -> None:
         """Rescale only at the revision that was read, so that it does not overwrite concurrent changes by people."""
-        outcome, request = (
-            202,
-            Rescale(parallelism=verdict.parallelism, parallelisms=dict(verdict.operators), message=verdict.reason),
-        )
+        outcome, operators = 202, dict(verdict.operators)
+        request = Rescale(parallelism=verdict.parallelism, parallelisms=operators, message=verdict.reason)
         target = f"{application_path(name)}/rescale"
         call = AuditedCall(CallDetails(Caller(ACTOR, None, None), _ROUTE, target, outcome, new_id(), project_of(name)))
         try:
