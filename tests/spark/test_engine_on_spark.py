@@ -142,7 +142,7 @@ def test_keys_with_nulls_are_the_groups_of_sparks_batch(spark: SparkSession, par
 def test_epoch_without_rows_runs_due_work(spark: SparkSession) -> None:
     pipeline = Pipeline("reminders")
     keyed = pipeline.read("events", generator.source({"name": "cast(id as string)", "n": "id"})).key_by("name")
-    keyed._operator(RemindersOperator()).write("due", console.sink())
+    keyed._operator(RemindersOperator(), parallelism=None).write("due", console.sink())
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
     with Harness(pipeline, spark, Configuration(epoch_interval_seconds=0), now=lambda: now[0]) as test:
         assert rows(test.epoch(events=[("ann", 60), ("bob", 90)])["due"]) == []
