@@ -44,7 +44,7 @@ def test_trial_uses_the_epoch_times_of_the_manifests(spark: SparkSession, tmp_pa
     read = events.with_columns(read="epoch_time()").key_by("name").aggregate("read", at="max(read)")
     read.write("read", files.sink(str(tmp_path / "read"), mode="updates"))
     keyed = events.key_by("name")
-    keyed._operator(RemindersOperator()).write("due", files.sink(str(tmp_path / "out")))
+    keyed._operator(RemindersOperator(), parallelism=None).write("due", files.sink(str(tmp_path / "out")))
     orders, state = orders_in(tmp_path, available_now=True), MemoryCatalogState()
     run(orders, pipeline.graph(), spark, MemoryCatalog(state, 1))
     assert [record.opened_for for record in state.decided] == [("input",), ("input",)]
