@@ -16,7 +16,7 @@ from statistics import median
 from benchmarks import engine, inputs, pipelines
 from benchmarks.result import Result, at_most, number
 from epochal.contracts.configuration import Configuration
-from epochal.contracts.measurements import Origin
+from epochal.contracts.measurements import Origin, StragglerMove
 from epochal.engine.meter import Meter
 from epochal.testing.servers.spark_standalone import StandaloneCluster, standalone_cluster
 
@@ -62,9 +62,14 @@ class Places(Meter):
         super().__init__()
 
     def ran_on(
-        self, epoch: int, machines: Mapping[str, Sequence[str]], unplaced: str | None, read_bytes: Mapping[Origin, int]
+        self,
+        epoch: int,
+        machines: Mapping[str, Sequence[str]],
+        unplaced: str | None,
+        read_bytes: Mapping[Origin, int],
+        moved_stragglers: Sequence[StragglerMove] = (),
     ) -> None:
-        super().ran_on(epoch, machines, unplaced, read_bytes)
+        super().ran_on(epoch, machines, unplaced, read_bytes, moved_stragglers)
         self.read[epoch], self.machines[epoch] = dict(read_bytes), dict(machines)
 
 

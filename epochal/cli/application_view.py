@@ -26,7 +26,7 @@ from epochal.client.models import (
     ValueColumn,
 )
 from epochal.contracts.catalog import ShownWatermarks
-from epochal.contracts.measurements import OperatorLoad
+from epochal.contracts.measurements import OperatorLoad, StragglerMove
 from epochal.wire.configuration import ApplicationConfiguration
 
 _LOOK = {
@@ -121,7 +121,13 @@ def placement_page(placement: Placement, now: datetime | None = None) -> Rendera
     parts: list[RenderableType] = [Text(f"{reported}; state read: {read or 'none'}", style="dim")]
     if placement.unplaced is not None:
         parts.append(Text(f"Spark runs subtasks anywhere: {placement.unplaced}.", style="yellow"))
-    return Group(*parts, *([table] if machines else []))
+    moved = (Text(f"Moved in epoch {move.epoch}: {_moved(move)}.", style="dim") for move in placement.moved_stragglers)
+    return Group(*parts, *([table] if machines else []), *moved)
+
+
+def _moved(move: StragglerMove) -> str:
+    exchanged = "" if move.exchanged_with is None else f", in exchange for subtask {move.exchanged_with}"
+    return f"the straggler {move.operator}, subtask {move.subtask}, from {move.origin} to {move.destination}{exchanged}"
 
 
 def ended(application: Application) -> str:

@@ -191,13 +191,27 @@ class Load(_Measured):
     samples: tuple[LoadSample, ...] = ()
 
 
+class StragglerMove(_Measured):
+    """A subtask that had been a straggler for a full window of the load, and has changed its machine in ``epoch``.
+
+    ``exchanged_with``: the subtask that has its earlier place now; ``None``: it has taken a free one.
+    """
+
+    operator: str
+    subtask: int = Field(ge=0)
+    epoch: int
+    origin: str
+    destination: str
+    exchanged_with: int | None = None
+
+
 class PlacementReport(_Measured):
     """Where the subtasks of the latest epoch ran.
 
     ``machines``: by operator, the machine of each subtask; empty if it is unknown, or if there are more than
     ``MOST_SUBTASKS``. ``moves``: how often a subtask has changed its machine since the attempt began. ``unplaced``: the
     reason why Spark runs subtasks anywhere; ``None`` if each runs where its state is cached. ``read_bytes``: bytes of
-    state that the epoch's tasks read.
+    state that the epoch's tasks read. ``moved_stragglers``: since the attempt began, the latest ``MOST_NAMES``.
     """
 
     epoch: int
@@ -205,6 +219,7 @@ class PlacementReport(_Measured):
     moves: int = Field(default=0, ge=0)
     unplaced: str | None = None
     read_bytes: dict[Origin, int] = {}
+    moved_stragglers: tuple[StragglerMove, ...] = Field(default=(), max_length=MOST_NAMES)
 
     def moves_to(self, machines: Mapping[str, Sequence[str]]) -> int:
         """Number of subtasks that run elsewhere; none if their number has changed."""

@@ -231,7 +231,8 @@ class Coordinator:
             if chosen.is_new:
                 points.E1_QUERIES_WRITTEN.hit(number)
             before = {} if self.position.snapshot is None else self.position.snapshot.machines
-            plan = EpochPlan(scope, chosen.conditions, slices, dict(self.position.chains), chosen.data, before)
+            slow = self.meter.lasting_stragglers()
+            plan = EpochPlan(scope, chosen.conditions, slices, dict(self.position.chains), chosen.data, before, slow)
             undecided.collected = collected = self._run_and_collect(plan)
             with self.meter.step("E4"):
                 pack = self._pack(scope, collected, chosen)
@@ -283,7 +284,7 @@ class Coordinator:
                 loops=list(program.participants.loops),
             )
         self.meter.tasks_took(answers.task_seconds)
-        self.meter.ran_on(epoch, collected.machines, answers.unplaced, answers.read_bytes)
+        self.meter.ran_on(epoch, collected.machines, answers.unplaced, answers.read_bytes, answers.moved_stragglers)
         parallelism, work = program.configuration.parallelism, answers.worked(program.subtasks)
         self.meter.operators_worked(epoch, program.orders.version, parallelism, work)
         log.info("E3 collect: epoch %s, %d handles", plan.scope.key, len(collected.all))

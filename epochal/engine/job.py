@@ -12,7 +12,7 @@ from epochal.contracts.backend import Backend, SinkBackend
 from epochal.contracts.conditions import Due, EpochConditions
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope
-from epochal.contracts.measurements import Origin, TaskStep, Work
+from epochal.contracts.measurements import Origin, StragglerMove, TaskStep, Work
 from epochal.contracts.source import Slice, Source
 from epochal.contracts.state import StateBackend
 from epochal.errors import AuthorError, HandlesIncomplete, MalformedRecord
@@ -37,6 +37,8 @@ class EpochPlan:
     """Content of the file that ``conditions.queries`` names; empty without standing queries."""
     machines: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The machines that ran the subtasks of the parent epoch, by operator; see :class:`Answers`."""
+    stragglers: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Subtasks that have been slow for a while, by operator."""
 
 
 class EpochRunner(ABC):
@@ -117,6 +119,8 @@ class Answers:
     """The machine that ran each subtask, by operator; only those that are known."""
     unplaced: str | None = None
     """The reason why no subtask had a fixed place."""
+    moved_stragglers: Sequence[StragglerMove] = ()
+    """All stragglers that have moved since the attempt began."""
     read_bytes: Mapping[Origin, int] = field(default_factory=dict)
     """Bytes of state that the tasks read, by where they found them."""
     repeated: Callable[[], bool] = lambda: True

@@ -10,8 +10,8 @@ Rules for skew and stragglers:
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -99,12 +99,27 @@ class RecentLoad:
         self._window.append(self._sample)
         self._sample = _Sample(self._clock())
 
+    def lasting_stragglers(self) -> dict[str, list[int]]:
+        """By operator, the stragglers of a full window that are slow in most of its samples."""
+        if len(self._window) < WINDOW_SAMPLES:
+            return {}
+        found = {}
+        for name, figures in _sums(self._window).items():
+            of_window = _stragglers_of(figures)
+            if of_window:
+                of_samples = Counter(
+                    subtask
+                    for sample in self._window
+                    if name in sample.operators
+                    for subtask in _stragglers_of(sample.operators[name], NOTICEABLE_SECONDS / WINDOW_SAMPLES)
+                )
+                found[name] = [subtask for subtask in of_window if 2 * of_samples[subtask] > WINDOW_SAMPLES]
+        return {name: subtasks for name, subtasks in found.items() if subtasks}
+
     def report(self) -> Load | None:
         if self._epoch is None:
             return None
-        window: dict[str, Figures] = {}
-        for sample in (*self._window, self._sample):
-            _add(window, sample.operators)
+        window = _sums([*self._window, self._sample])
         seconds = max(0.0, self._clock() - (self._window[0] if self._window else self._sample).began)
         busy = _busy(window)
         return Load(
@@ -136,11 +151,13 @@ def operator_load(window: Figures, latest: Figures | None) -> OperatorLoad:
         skew=None if skew is None else round(skew, 3),
         skewed=skew is not None and skew >= SKEWED and total >= ENOUGH_ROWS,
         largest=_subtask(window, largest) if total else None,
-        stragglers=tuple(_subtask(window, subtask) for subtask in stragglers(rows.tolist(), busy.tolist())),
+        stragglers=tuple(_subtask(window, subtask) for subtask in _stragglers_of(window)),
     )
 
 
-def stragglers(rows: Sequence[float], busy_seconds: Sequence[float]) -> list[int]:
+def stragglers(
+    rows: Sequence[float], busy_seconds: Sequence[float], noticeable_seconds: float = NOTICEABLE_SECONDS
+) -> list[int]:
     """Stragglers, at most ``MOST_STRAGGLERS``, ordered by decreasing working time."""
     found: list[int] = []
     for subtask in sorted(range(len(rows)), key=lambda one: -busy_seconds[one]):
@@ -149,11 +166,15 @@ def stragglers(rows: Sequence[float], busy_seconds: Sequence[float]) -> list[int
             break
         usual = median(busy_seconds[other] for other in others)
         mine = busy_seconds[subtask]
-        if mine < STRAGGLING * usual or mine - usual < NOTICEABLE_SECONDS:
+        if mine < STRAGGLING * usual or mine - usual < noticeable_seconds:
             break  # the following subtasks have worked less
         if rows[subtask] <= SAME_ROWS * median(rows[other] for other in others):
             found.append(subtask)
     return found
+
+
+def _stragglers_of(figures: Figures, noticeable_seconds: float = NOTICEABLE_SECONDS) -> list[int]:
+    return stragglers(figures[:, 0].tolist(), figures[:, 1].tolist(), noticeable_seconds)
 
 
 def _busy(operators: Mapping[str, Figures]) -> float:
@@ -164,6 +185,14 @@ def _busy(operators: Mapping[str, Figures]) -> float:
 def _subtask(window: Figures, subtask: int) -> SubtaskLoad:
     rows, busy = window[subtask].tolist()
     return SubtaskLoad(subtask=subtask, rows=int(rows), busy_seconds=round(busy, 6))
+
+
+def _sums(samples: Iterable[_Sample]) -> dict[str, Figures]:
+    """Figures of the samples together, by operator."""
+    sums: dict[str, Figures] = {}
+    for sample in samples:
+        _add(sums, sample.operators)
+    return sums
 
 
 def _add(sums: dict[str, Figures], more: Mapping[str, Figures]) -> None:

@@ -24,6 +24,7 @@ from epochal.contracts.measurements import (
     Origin,
     PlacementReport,
     SourceReport,
+    StragglerMove,
     TaskStep,
     Totals,
     Work,
@@ -159,9 +160,14 @@ class Meter:
                     self._tasks.setdefault(step, _Histogram()).observe(seconds)
 
     def ran_on(
-        self, epoch: int, machines: Mapping[str, Sequence[str]], unplaced: str | None, read_bytes: Mapping[Origin, int]
+        self,
+        epoch: int,
+        machines: Mapping[str, Sequence[str]],
+        unplaced: str | None,
+        read_bytes: Mapping[Origin, int],
+        moved_stragglers: Sequence[StragglerMove] = (),
     ) -> None:
-        """Add where the subtasks of an epoch ran, and the bytes of state that they read."""
+        """Add where the subtasks of an epoch ran, and the bytes of state that they read; all ``moved_stragglers``."""
         with self._lock:
             self._read_bytes.update(read_bytes)
             before = self._placement
@@ -171,6 +177,7 @@ class Meter:
                 moves=before.moves + before.moves_to(machines) if before else 0,
                 unplaced=unplaced,
                 read_bytes=dict(read_bytes),
+                moved_stragglers=tuple(moved_stragglers[-MOST_NAMES:]),
             )
 
     def operators_worked(
@@ -247,6 +254,11 @@ class Meter:
     def timed(self, clocks: Callable[[], tuple[float, float]]) -> None:
         """Set the function that returns the deviation of the wall clock and the lead of epoch time, in seconds."""
         self._clocks = clocks
+
+    def lasting_stragglers(self) -> dict[str, list[int]]:
+        """Subtasks that have been slow for a while, by operator; see :class:`epochal.engine.load.RecentLoad`."""
+        with self._lock:
+            return self._load.lasting_stragglers()
 
     def report(self) -> DriverReport:
         deviation, ahead = self._clocks()

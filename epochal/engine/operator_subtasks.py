@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pyspark.sql import SparkSession
 
 from epochal.contracts.configuration import Configuration
+from epochal.contracts.measurements import StragglerMove
 from epochal.contracts.state import StateBackend, StateTaskScope
 from epochal.engine.job import Answers, EpochPlan, Participants
 from epochal.engine.placement import Requirements, Slots
@@ -48,6 +49,11 @@ class OperatorSubtasks:
         """The reason why the latest epoch had no placement; ``None`` if it had one, or there is nothing to place."""
         return None if self.slots is None else self.slots.unplaced
 
+    @property
+    def moved_stragglers(self) -> tuple[StragglerMove, ...]:
+        """Stragglers that have moved since the session began."""
+        return () if self.slots is None else tuple(self.slots.moved_stragglers)
+
     def take_over(self, before: OperatorSubtasks) -> None:
         """Continue to use the slots of another program of this session."""
         if before.spark is self.spark and before.slots and self.slots:
@@ -61,7 +67,14 @@ class OperatorSubtasks:
 
     def _place(self, slots: Slots, plan: EpochPlan) -> None:
         pinned = not all(table.durable for table in self.participants.tables)
-        required = Requirements(self._machines_before(plan), pinned, partial(self._durable_scopes, plan))
+        slow = [
+            (self.numbers[name], subtask, name)
+            for name, subtasks in plan.stragglers.items()
+            if name in self.numbers
+            for subtask in subtasks
+        ]
+        scopes = partial(self._durable_scopes, plan)
+        required = Requirements(plan.scope.epoch, self._machines_before(plan), pinned, scopes, slow)
         placements = slots.placements(required)
         for number, subtasks in self._by_number.items():
             placement, placed = placements.get(number), None

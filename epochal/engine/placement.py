@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.utils import is_remote
 
 from epochal.background.task import BackgroundTask
+from epochal.contracts.measurements import StragglerMove
 from epochal.contracts.state import StateBackend, StateTaskScope
 from epochal.engine.session import REDUCE_LOCALITY, is_one_process
 from epochal.operators.distribution import SLOT
@@ -89,6 +90,32 @@ def with_least_moves(
     return Placement(tuple(chosen[subtask] for subtask in range(parallelism)), tuple(machines))
 
 
+def moved_to_another_machine(placement: Placement, subtask: int, kept: Collection[int] = ()) -> Placement | None:
+    """The placement in which a subtask has left its machine, and at most one other subtask has changed its slot.
+
+    The subtask gets a free slot of a machine with fewer subtasks; without one, it exchanges its slot with a subtask of
+    the machine with the fewest. The numbers of subtasks of two machines differ no more than before. ``kept``: subtasks
+    that no exchange moves. ``None``: no other machine has a place.
+    """
+    slots, here = placement.slots, placement.machine(subtask)
+    numbers = Counter(placement.machines[slot] for slot in slots)
+    others = sorted({*placement.machines} - {here}, key=lambda machine: (numbers[machine], machine))
+    used = {*slots}
+    for machine in others:
+        free = [slot for slot, at in enumerate(placement.machines) if at == machine and slot not in used]
+        if free and numbers[machine] < numbers[here]:
+            return _with_slots(placement, {subtask: free[0]})
+    for machine in others:
+        peers = [peer for peer in range(len(slots)) if placement.machine(peer) == machine and peer not in kept]
+        if peers:
+            return _with_slots(placement, {subtask: slots[peers[0]], peers[0]: slots[subtask]})
+    return None
+
+
+def _with_slots(placement: Placement, changed: Mapping[int, int]) -> Placement:
+    return replace(placement, slots=tuple(changed.get(each, slot) for each, slot in enumerate(placement.slots)))
+
+
 def _shares(
     parallelism: int, slots: Mapping[str, int], staying: Mapping[str, int], least: Mapping[str, int]
 ) -> dict[str, int]:
@@ -129,17 +156,19 @@ class SlotFrame:
 
 @dataclass(frozen=True)
 class Requirements:
-    """Everything that the placement of an epoch depends on, except for the executors.
+    """Everything that the placement of an ``epoch`` depends on, except for the executors.
 
     Operators with the same number of subtasks have one placement. ``before``: by number of subtasks, the machine of
     each in the parent epoch. ``pinned``: subtasks that run on another machine lose state that is only cached, so that
     none moves for an even distribution. ``scopes``: for a number of subtasks and a subtask, its state, as each
-    operator's backend restores it.
+    operator's backend restores it. ``stragglers``: slow subtasks, each a number of subtasks, a subtask, an operator.
     """
 
+    epoch: int
     before: Mapping[int, Mapping[int, str]]
     pinned: bool
     scopes: Callable[[int, int], Iterable[tuple[StateBackend, StateTaskScope]]]
+    stragglers: Sequence[tuple[int, int, str]] = ()
 
     @property
     def least_slots(self) -> int:
@@ -168,21 +197,33 @@ class Requirements:
         return found
 
 
+@dataclass(frozen=True)
+class _Move:
+    """A prepared move of a straggler: the placements ``after`` replace those ``before``."""
+
+    before: Placements
+    after: Placements
+    reported: StragglerMove
+
+
 @dataclass
 class Slots:
     """The slots of one Spark session. ``backend``: any state backend of the application.
 
     Executors that come or go are noticed by the number of cores. New slots are then computed, and the state of the
     subtasks that move is restored, beside running epochs. A slot that Spark has computed again elsewhere, after the
-    loss of its executor, is noticed by the machines that tasks report.
+    loss of its executor, is noticed by the machines that tasks report. A straggler moves to another machine once, since
+    one that remains slow there is slow because of its keys.
     """
 
     spark: SparkSession
     backend: StateBackend
     computed: SlotFrame | None = field(default=None, init=False)
     _placements: Placements = field(default_factory=dict, init=False)
-    _preparation: BackgroundTask[SlotFrame] | None = field(default=None, init=False)
+    _preparation: BackgroundTask[SlotFrame | _Move] | None = field(default=None, init=False)
     _outdated: bool = field(default=False, init=False)
+    moved_stragglers: list[StragglerMove] = field(default_factory=list, init=False)
+    _moved: set[tuple[int, int]] = field(default_factory=set, init=False)
 
     @cached_property
     def impossible(self) -> str | None:
@@ -217,9 +258,11 @@ class Slots:
         elif self._preparation is not None:
             self._take_prepared(required)
         elif cores != computed.cores:
-            self._preparation = BackgroundTask("epochal-placement", lambda: self._prepare(cores, required), raises=True)
+            self._begin(lambda: self._prepare(cores, required))
         elif self._outdated:
             self._use(replace(computed, machines=self._machines_of(computed.frame)), required)
+        elif required.stragglers and self._placements and not required.pinned:
+            self._begin_move(computed, required)
         if self._placements and self._placements.keys() != required.before.keys():
             assert self.computed is not None
             self._use(self.computed, required)
@@ -250,31 +293,79 @@ class Slots:
         if earlier is not None and not keeps_frame:
             earlier.cached.unpersist()
 
+    def _begin(self, work: Callable[[], SlotFrame | _Move]) -> None:
+        self._preparation = BackgroundTask("epochal-placement", work, raises=True)
+
+    def _begin_move(self, computed: SlotFrame, required: Requirements) -> None:
+        """Prepare the move of the first straggler that has not moved yet."""
+        for number, subtask, operator in required.stragglers:
+            before = self._placements.get(number)
+            if before is None or (number, subtask) in self._moved:
+                continue
+            self._moved.add((number, subtask))
+            slow = {each for of, each, _ in required.stragglers if of == number}
+            after = moved_to_another_machine(before, subtask, slow | {each for of, each in self._moved if of == number})
+            if after is None:
+                log.info("Operator %r, subtask %d: a straggler, and no other machine has a place", operator, subtask)
+                continue
+            peer = next((each for each, slot in enumerate(after.slots) if slot == before.slots[subtask]), None)
+            if peer is not None:
+                self._moved.add((number, peer))
+            move = StragglerMove(
+                operator=operator,
+                subtask=subtask,
+                epoch=required.epoch,
+                origin=before.machine(subtask),
+                destination=after.machine(subtask),
+                exchanged_with=peer,
+            )
+            prepared = _Move(self._placements, {**self._placements, number: after}, move)
+            self._begin(partial(self._prepare_move, computed, required, prepared))
+            break
+
     def _take_prepared(self, required: Requirements) -> None:
         preparation = self._preparation
         if preparation is None or preparation.is_running:
             return
         self._preparation = None
         try:
-            computed = preparation.result()
-        except Exception as error:  # noqa: BLE001 the next epoch tries again
-            log.warning("The slots of executors that have come or gone could not be computed: %s", error)
+            prepared = preparation.result()
+        except Exception as error:  # noqa: BLE001 a later epoch tries again, except for a straggler
+            log.warning("The slots of subtasks that move could not be prepared: %s", error)
             return
-        if len(computed.machines) < required.least_slots:  # prepared before a rescale
-            computed.cached.unpersist()
+        if isinstance(prepared, _Move):
+            self._move(prepared, required)
+        elif len(prepared.machines) < required.least_slots:  # prepared before a rescale
+            prepared.cached.unpersist()
         else:
-            self._use(computed, required)
+            self._use(prepared, required)
+
+    def _move(self, prepared: _Move, required: Requirements) -> None:
+        if self._placements is not prepared.before or self._outdated:
+            return  # other subtasks have moved since
+        self._placements = prepared.after
+        move = prepared.reported.model_copy(update={"epoch": required.epoch})
+        self.moved_stragglers.append(move)
+        log.info("Operator %r, subtask %d: a straggler, moved to another machine", move.operator, move.subtask)
 
     def _prepare(self, cores: int, required: Requirements) -> SlotFrame:
         computed = self._compute(cores, required.least_slots)
-        moving = required.moving(required.placed(computed.machines))
+        self._restore(computed, required, required.placed(computed.machines))
+        return computed
+
+    def _prepare_move(self, computed: SlotFrame, required: Requirements, prepared: _Move) -> _Move:
+        self._restore(computed, required, prepared.after)
+        return prepared
+
+    def _restore(self, computed: SlotFrame, required: Requirements, placements: Placements) -> None:
+        """Restore the state of the subtasks that leave their machine, where their slots are."""
+        moving = required.moving(placements)
         if moving:
             scopes = {
                 slot: [scope for number, subtask in subtasks for scope in required.scopes(number, subtask)]
                 for slot, subtasks in moving.items()
             }
             computed.frame.mapInArrow(Restoration(scopes), f"{SLOT} int").collect()
-        return computed
 
     def _compute(self, cores: int, parallelism: int) -> SlotFrame:
         """Compute slots, as many on each core as necessary."""

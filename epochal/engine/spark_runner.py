@@ -376,6 +376,7 @@ class _EpochJob:
             work=works_of(answers),
             machines=machines_of(answers),
             unplaced=self._runner.subtasks.unplaced,
+            moved_stragglers=self._runner.subtasks.moved_stragglers,
             read_bytes=sum((Counter(answer.read_bytes) for answer in answers), Counter()),
             repeated=partial(self._runner.repeated, [answer.ran for answer in answers]),
         )

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from epochal.contracts.catalog import Failure, OpenTransaction
 from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
-from epochal.contracts.measurements import OperatorLoad, Origin
+from epochal.contracts.measurements import OperatorLoad, Origin, StragglerMove
 from epochal.wire.bodies import ALL_FIELDS, Answer, Body, EpochNumber, Message, Name, Open, Sha256, UtcTime
 from epochal.wire.configuration import ApplicationConfiguration, ConfigurationAnswer
 
@@ -223,6 +223,10 @@ class PlacementAnswer(Answer):
     read_bytes: dict[Origin, int] = Field(
         description="Bytes of state that the tasks of the epoch read from the memory of their process, from the cache "
         "of their machine (disk), and from the snapshot store."
+    )
+    moved_stragglers: tuple[StragglerMove, ...] = Field(
+        description="Subtasks that moved to another machine since the attempt began, because they had worked much "
+        "longer than others without more rows."
     )
 
 

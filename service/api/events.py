@@ -46,10 +46,11 @@ async def events(
     kinds: Kinds = None,
     last_event_id: Annotated[int | None, Header(ge=0, description="Resume after this event.")] = None,
 ) -> StreamingResponse:
-    """Kinds: `epoch`, `execution`, `savepoint`, `operation`; `data` is JSON and names the application. The id is the
-    event's number, which increases; it is the same at every control plane of a catalog. A client that reconnects
-    with `Last-Event-ID` receives the events that it missed, each once. If some of them have expired, the answer is
-    410 (`events-expired`): read the current state, then connect without the header."""
+    """Kinds: `epoch`, `execution`, `savepoint`, `operation`, `straggler` (a slow subtask has moved to another
+    machine); `data` is JSON and names the application. The id is the event's number, which increases; it is the same
+    at every control plane of a catalog. A client that reconnects with `Last-Event-ID` receives the events that it
+    missed, each once. If some of them have expired, the answer is 410 (`events-expired`): read the current state, then
+    connect without the header."""
     plane, followers = control_plane(request), followers_of(request)
     followers.check()
     await asyncio.to_thread(plane.snapshots.head, name)  # 404 for an unknown application

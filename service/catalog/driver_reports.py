@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from epochal.contracts.measurements import DriverReport, Moment, Totals
+from epochal.contracts.measurements import DriverReport, Moment, StragglerMove, Totals
 from epochal.errors import Fenced, NotFound
+from epochal.service.catalog.events import announce_straggler
 from epochal.service.catalog.models import Application, Execution, Report
 from epochal.service.catalog.tokens import TokenRepository
 from epochal.service.catalog.types import now
@@ -39,6 +40,7 @@ def keep_report(session: Session, execution: str, attempt: int, report: DriverRe
         raise Fenced(f"Attempt {attempt} of execution {execution} is not the latest.")
     TokenRepository(session).check_runs(execution, attempt)
     kept = session.get(Report, application.id, with_for_update=True)
+    announced: Sequence[StragglerMove] = ()
     if kept is None:
         kept = Report(application=application.id, before=Totals().model_dump(mode="json"))
         session.add(kept)
@@ -48,10 +50,19 @@ def keep_report(session: Session, execution: str, attempt: int, report: DriverRe
             kept.before = (Totals.model_validate(kept.before) + last.totals).model_dump(mode="json")
         elif last.number >= report.number:
             return  # a later report arrived first
+        else:
+            announced = _moved_stragglers(last.moment)
         if kept.execution == execution:
             report = report.model_copy(update={"moment": _still_known(last.moment, report.moment)})
     kept.execution, kept.attempt, kept.latest = execution, attempt, report.model_dump(mode="json")
     kept.reported_at = now()
+    for move in _moved_stragglers(report.moment):
+        if move not in announced:
+            announce_straggler(session, application.name, move)
+
+
+def _moved_stragglers(moment: Moment) -> Sequence[StragglerMove]:
+    return () if moment.placement is None else moment.placement.moved_stragglers
 
 
 def measured(session: Session, moment: datetime) -> Iterator[Measured]:

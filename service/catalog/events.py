@@ -22,6 +22,7 @@ from typing import Any, cast
 from sqlalchemy import CursorResult, Row, bindparam, delete, insert, select, text, update
 from sqlalchemy.orm import Session
 
+from epochal.contracts.measurements import StragglerMove
 from epochal.errors import EventsExpired
 from epochal.service.catalog.models import Epoch, EventStream, Execution, LoggedEvent, Operation, Savepoint
 from epochal.service.catalog.records import epoch_record
@@ -317,6 +318,10 @@ def announce_operation(session: Session, application: str | None, row: Operation
 def announce_savepoint(session: Session, application: str, row: Savepoint, *, deleted: bool = False) -> None:
     data: dict[str, object] = {"name": row.name, "branch": row.branch, "epoch": row.epoch, "deleted": deleted}
     _announce(session, "savepoint", application, data)
+
+
+def announce_straggler(session: Session, application: str, move: StragglerMove) -> None:
+    _announce(session, "straggler", application, move.model_dump(mode="json"))
 
 
 def _announce(session: Session, kind: EventKind, application: str | None, data: dict[str, object]) -> None:

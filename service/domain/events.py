@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-EventKind = Literal["epoch", "execution", "savepoint", "operation"]
+EventKind = Literal["epoch", "execution", "savepoint", "operation", "straggler"]
 
 
 @dataclass(frozen=True)

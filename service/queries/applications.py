@@ -140,6 +140,7 @@ class LoadService:
                 moves=0 if found is None else found.moves,
                 unplaced=None if found is None else found.unplaced,
                 read_bytes={} if found is None else found.read_bytes,
+                moved_stragglers=() if found is None else found.moved_stragglers,
             )
 
 

@@ -166,6 +166,20 @@ def _number_of_the_application() -> None:
     change(Program, "subtasks", lambda _: property(usual))
 
 
+@mutant("engine: a straggler moves whenever it is slow", "tests/unit/test_stragglers.py")
+def _moved_repeatedly() -> None:
+    from epochal.engine.placement import Slots
+
+    def forgetful(begin: Any) -> Any:
+        def wrong(self: Any, computed: Any, required: Any) -> None:
+            self._moved.clear()
+            begin(self, computed, required)
+
+        return wrong
+
+    change(Slots, "_begin_move", forgetful)
+
+
 @mutant("engine: answers are merged by another number of subtasks than they are given", OWN_NUMBERS)
 def _merged_by_another_number() -> None:
     from epochal.operators.process.partial_plan import MergeAnswersOperator

@@ -139,7 +139,7 @@ def test_the_placement_is_that_of_the_latest_report(plane: Plane) -> None:
     plane.application()
     path = "/v1/applications/flights/placement"
     nothing = {"epoch": None, "machines": {}, "moves": 0, "unplaced": None, "read_bytes": {}, "reported_at": None}
-    assert plane.get(path) == {"application": "flights", **nothing}
+    assert plane.get(path) == {"application": "flights", **nothing, "moved_stragglers": []}
     driver = plane.driver()
     driver.running()
     found = PlacementReport(epoch=3, machines={"totals": ("a-1", "b-2")}, moves=1, read_bytes={"disk": 7})

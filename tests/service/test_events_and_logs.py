@@ -17,6 +17,7 @@ import pytest
 
 from epochal.client import Client
 from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ShownDue
+from epochal.contracts.measurements import DriverReport, Moment, PlacementReport, StragglerMove
 from epochal.service.api import events as event_routes
 from epochal.service.runtime.events import hub as hubs
 from epochal.service.runtime.logs.files import log_path
@@ -73,6 +74,26 @@ def test_events_are_streamed_and_repeated_after_a_reconnect(plane: Plane) -> Non
     assert [event.id for event in events] == sorted({event.id for event in events})
     with listening(plane.client, last_event_id=events[1].id) as lines:
         assert take(lines, 3) == events[2:]
+
+
+def test_a_moved_straggler_is_one_event(plane: Plane) -> None:
+    plane.application()
+    driver = plane.driver()
+    driver.running()
+    moves = [
+        StragglerMove(operator="totals", subtask=subtask, epoch=9, origin="a", destination="b") for subtask in range(2)
+    ]
+    for number, reported in enumerate((moves[:1], moves[:1], moves), 1):
+        placement = PlacementReport(epoch=number + 8, moved_stragglers=tuple(reported))
+        driver.catalog.report(DriverReport(number=number, moment=Moment(placement=placement)))
+    with plane.client.stream(
+        "GET", "/v1/applications/flights/events", params={"kind": "straggler"}, headers={"Last-Event-ID": "0"}
+    ) as answer:
+        events = take(answer.iter_lines(), 2)
+    expected = [{"application": "flights", "project": "default", **move.model_dump()} for move in moves]
+    assert [{**event.data, "at": None} for event in events] == [{**each, "at": None} for each in expected]
+    found = plane.get("/v1/applications/flights/placement")["moved_stragglers"]
+    assert found == [move.model_dump() for move in moves]
 
 
 def test_repeated_calls_publish_one_event(plane: Plane) -> None:

@@ -112,18 +112,19 @@ def test_the_page_lists_the_subtasks_of_each_machine() -> None:
         moves=2,
         unplaced=None,
         read_bytes={"disk": 2048, "store": 0},
+        moved_stragglers=(),
     )
-    text = _drawn(placement, at)
+    text = drawn(placement, at)
     assert "epoch 7, as of just now, 2 moves of subtasks; state read: 2.0 KiB from the machine's cache" in text, text
     rows = [line.split() for line in text.splitlines()]
     assert ["a-1", "0,", "2", "–"] in rows and ["b-2", "1", "0,", "1,", "2"] in rows
     assert "anywhere" not in text
     off = placement.model_copy(update={"machines": {}, "unplaced": "Spark runs in one process"})
-    assert "Spark runs subtasks anywhere: Spark runs in one process." in _drawn(off, at)
-    assert "has not reported an epoch" in _drawn(placement.model_copy(update={"epoch": None}), at)
+    assert "Spark runs subtasks anywhere: Spark runs in one process." in drawn(off, at)
+    assert "has not reported an epoch" in drawn(placement.model_copy(update={"epoch": None}), at)
 
 
-def _drawn(placement: Placement, now: datetime) -> str:
+def drawn(placement: Placement, now: datetime | None = None) -> str:
     stream = StringIO()
     Console(file=stream, width=120).print(placement_page(placement, now))
     return stream.getvalue()

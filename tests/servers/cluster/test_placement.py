@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,12 @@ def event(number: int) -> dict[str, object]:
 def feed(application: FaultyApplication, epochs: range) -> None:
     for epoch in epochs:
         application.feed_rows([event(number) for number in range(epoch * ROWS, (epoch + 1) * ROWS)])
+
+
+def machines_of(application: FaultyApplication, epoch: int) -> tuple[str, ...]:
+    """The machine of each subtask of ``streaks`` in an epoch."""
+    (record,) = [record for record in application.epochs if record.epoch == epoch and record.manifest is not None]
+    return tuple(application.store.read_manifest(record.manifest).machines["streaks"])
 
 
 def visited(application: FaultyApplication, epochs: range) -> list[set[str]]:
@@ -86,4 +93,24 @@ def test_only_the_subtasks_of_a_lost_executor_move(machines: StandaloneCluster, 
     assert [len(found) for found in (*before, *after)] == [1] * 2 * SUBTASKS
     left = {machine for one, other in zip(before, after, strict=True) if one != other for machine in one}
     assert len(left) <= 1
+    assert violations(application.history, application.oracles) == []
+
+
+def test_stragglers_of_a_slow_machine_move_once(machines: StandaloneCluster, tmp_path: Path) -> None:
+    configuration = {"parallelism": SUBTASKS, "max_parallelism": 96, "state_backend": "heap", **EXECUTORS}
+    application = FaultyApplication(tmp_path, Drivers(), configuration)
+    slow = tmp_path / "run" / "cache" / "slow"  # in a folder of which each machine has its own
+    (machines.folder / "private-0" / slow.name).touch()
+    epochs = 90
+    feed(application, range(epochs))
+    driver = application.start(epochs=epochs, master=machines.master_url, parameters={"slow": slow})
+    assert driver.wait() == 0, driver.log_end()
+    before, after = machines_of(application, 10), machines_of(application, epochs)
+    moved = {subtask for subtask in range(SUBTASKS) if before[subtask] != after[subtask]}
+    (origin,) = {before[subtask] for subtask in moved} & {after[subtask] for subtask in moved}
+    assert {subtask for subtask in moved if before[subtask] == origin} == {
+        subtask for subtask, machine in enumerate(before) if machine == origin
+    }
+    assert Counter(after) == Counter(before) and set(Counter(after).values()) == {2}
+    assert driver.log.read_text().count("a straggler, moved to another machine") == 2
     assert violations(application.history, application.oracles) == []

@@ -6,6 +6,7 @@ It runs as an artifact, so it must not import the tests.
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from threading import Event
 from uuid import uuid4
@@ -23,13 +24,15 @@ class Parameters(BaseModel):
     The name of the file contains the epoch, the subtask and the parent process of the Python worker, which
     differs between executors.
 
-        ``raises``: whether a value of -1 is an error, as in the first version of the author's code.
+    ``raises``: whether a value of -1 is an error, as in the first version of the author's code. ``slow``: a file; where
+    it exists, each run of a subtask of ``streaks`` takes a second longer.
     """
 
     input: str
     output: str
     calls: str
     raises: bool = True
+    slow: str = ""
 
 
 class Streaks(KeyedProcess):
@@ -40,6 +43,7 @@ class Streaks(KeyedProcess):
     order_by = "event"
     calls = ""
     raises = True
+    slow = ""
 
     def __init__(self):
         self.noted = Event()
@@ -60,6 +64,8 @@ class Streaks(KeyedProcess):
         if not self.noted.is_set():
             Path(self.calls, f"{ctx.epoch}-{ctx.subtask}-{os.getppid()}-{uuid4().hex}").touch()
             self.noted.set()
+            if self.slow and Path(self.slow).exists():
+                time.sleep(1.0)
 
 
 def build(parameters: Parameters) -> Pipeline:
@@ -69,6 +75,6 @@ def build(parameters: Parameters) -> Pipeline:
     by_sensor = pipeline.read("events", source).key_by("sensor")
     totals = by_sensor.aggregate("totals", events="count(*)", total="sum(value)", highest="max(value)")
     totals.write("totals", files.sink(f"{parameters.output}/totals", mode="updates"))
-    streaks = by_sensor.process(Streaks, calls=parameters.calls, raises=parameters.raises)
+    streaks = by_sensor.process(Streaks, calls=parameters.calls, raises=parameters.raises, slow=parameters.slow)
     streaks.write("streaks", files.sink(f"{parameters.output}/streaks"))
     return pipeline

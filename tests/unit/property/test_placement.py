@@ -8,7 +8,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.engine.placement import Requirements, with_least_moves
+from epochal.engine.placement import Requirements, moved_to_another_machine, with_least_moves
 
 MACHINES = st.sampled_from(["a", "b", "c", "d"])
 
@@ -82,7 +82,7 @@ def test_operators_with_the_same_number_of_subtasks_have_one_placement(
 ) -> None:
     most, machines, before = case
     numbers = data.draw(st.lists(st.integers(1, most), max_size=3).map(lambda found: {most, *found}))
-    required = Requirements(dict.fromkeys(numbers, before), pinned=False, scopes=lambda number, subtask: ())
+    required = Requirements(1, dict.fromkeys(numbers, before), pinned=False, scopes=lambda number, subtask: ())
     placements = required.placed(machines)
     if len(set(machines)) < 2:
         assert placements == {}
@@ -95,3 +95,32 @@ def test_operators_with_the_same_number_of_subtasks_have_one_placement(
         assert moved == {
             subtask for subtask in range(number) if before.get(subtask) not in (None, placement.machine(subtask))
         }
+
+
+@given(_cases(), st.data())
+def test_a_straggler_leaves_its_machine_and_at_most_one_other_subtask_moves(
+    case: tuple[int, list[str], dict[int, str]], data: st.DataObject
+) -> None:
+    parallelism, machines, before = case
+    placement = with_least_moves(parallelism, machines, before)
+    subtask = data.draw(st.integers(0, parallelism - 1))
+    kept = data.draw(st.sets(st.integers(0, parallelism - 1)))
+    moved = moved_to_another_machine(placement, subtask, kept)
+    here = placement.machine(subtask)
+    loads = Counter(map(placement.machine, range(parallelism)))
+    slots = Counter(machines)
+    if moved is None:
+        others = {*machines} - {here}
+        assert not any(loads[other] < min(loads[here], slots[other]) for other in others)
+        assert not any(placement.machine(peer) in others for peer in {*range(parallelism)} - kept)
+        return
+    assert moved.machine(subtask) != here
+    assert moved.machines == placement.machines and len(set(moved.slots)) == parallelism
+    others = {each for each in range(parallelism) if moved.slots[each] != placement.slots[each]} - {subtask}
+    assert len(others) <= 1 and not others & kept
+    assert all(moved.slots[peer] == placement.slots[subtask] for peer in others)
+    after = Counter(map(moved.machine, range(parallelism)))
+    if others:
+        assert after == loads
+    else:
+        assert _is_even(after, slots)
