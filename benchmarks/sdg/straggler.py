@@ -105,8 +105,8 @@ def straggler(folder: Path, quick: bool) -> Figure:
         f"Autoscaling adds subtasks if they were busy for 70 % of ten\nseconds, or the lag was more than "
         f"{sizes.lag_seconds:g} s, to {GREATEST} subtasks at most. It counts time and lag in samples of ten\n"
         f"seconds, and waits for {sizes.cool_down_seconds:g} s after a start or a change. A straggler is detected by "
-        "the work of the last minute.\nOn one machine it is only reported: the autoscaler adds subtasks because of busy time "
-        "or lag. In figure\n10 of the paper the runtime starts a new instance that shares the straggler's "
+        "the work of the last minute.\nOn one machine it is only reported: the autoscaler adds subtasks because of "
+        "busy time or lag. In figure\n10 of the paper the runtime starts a new instance that shares the straggler's "
         "work.",
         timeline.moments(moments),
     )
