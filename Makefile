@@ -59,8 +59,8 @@ coverage: $(READY) ## Coverage of the usual tests, by package, and tests/execute
 lengths: $(READY) ## All tests, and how long they took into tests/lengths.json (on a quiet machine)
 	@$(PYTEST) -n logical --hypothesis-profile thorough --write-lengths
 
-chaos: $(READY) ## Histories of an application with four sinks, killed at random points, its servers too (SEEDS=30 LIVES=10 STORE=s3)
-	@$(BIN)/python -m tests.servers.chaos --seeds $(SEEDS) --lives $(LIVES) --workers $(patsubst auto,2,$(WORKERS)) $(if $(STORE),--store $(STORE))
+chaos: $(READY) ## Histories of an application with four sinks, killed at random points, its servers too (SEEDS=30 LIVES=10 STORE=s3 CLUSTER=1)
+	@$(BIN)/python -m tests.servers.chaos --seeds $(SEEDS) --lives $(LIVES) --workers $(patsubst auto,2,$(WORKERS)) $(if $(STORE),--store $(STORE)) $(if $(CLUSTER),--cluster)
 
 availability: $(READY) ## Histories of three control planes, killed, paused and cut off under load (SEEDS=30)
 	@$(BIN)/python -m tests.service.availability --seeds $(SEEDS)

@@ -37,9 +37,16 @@ class StandaloneCluster:
     folder: Path
     """The folder with the workers' executor folders and logs."""
 
-    def executors(self) -> list[int]:
-        """Return the process ids of the executors: child processes of the workers, each of which leads a session."""
-        sessions = {worker.pid for worker in self.workers}
+    def private_folder(self, worker: int) -> Path:
+        """The folder that a worker, by its number, and its executors see at the path of ``private``."""
+        return self.folder / f"private-{worker}"
+
+    def executors(self, worker: int | None = None) -> list[int]:
+        """Return the process ids of the executors of one worker, by its number, or of all.
+
+        They are child processes of the workers, each of which leads a session.
+        """
+        sessions = {each.pid for each in (self.workers if worker is None else [self.workers[worker]])}
         running = (entry for entry in Path("/proc").iterdir() if b"CoarseGrainedExecutorBackend" in _command(entry))
         return sorted(int(entry.name) for entry in running if os.getsid(int(entry.name)) in sessions)
 

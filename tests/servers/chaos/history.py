@@ -40,7 +40,9 @@ from epochal.testing.invariants import (
 from epochal.testing.kafka_reading import Watcher, open_transactions, read_topic
 from epochal.testing.oracle import Expectation, Row, Rows, expectations, multiset
 from tests.servers.chaos import driver as chaos_driver
+from tests.servers.chaos import machines as chaos_machines
 from tests.servers.chaos import store as chaos_store
+from tests.servers.chaos.machines import MACHINES
 from tests.servers.chaos.servers import DISTURBANCES, Servers
 from tests.service.fault.faulty_application import ORACLES
 from tests.service.fault.points import covered_in
@@ -114,6 +116,10 @@ class History:
         self.store_url = str(folder / "run" / "store") if self.place == "folder" else f"s3://{self.bucket}/store"
         self.landing: threading.Timer | None = None
         self.configuration = dict(CONFIGURATION)
+        self.machines = servers.machines
+        if self.machines is not None:
+            self.machines.clear()
+            self.configuration |= {"parallelism": MACHINES, **self.machines.configuration}
         for name in ("run", "flags"):
             (folder / name).mkdir(parents=True)
         self.input = servers.kafka.create_topic(partitions=PARTITIONS, prefix="events")
@@ -144,8 +150,12 @@ class History:
 
     def _life(self) -> None:
         kinds = ["point", "point", "point", "task", "moment", "server", "server"]
-        kind = self.chance.choice([*kinds, *["store"] * (8 if self.place == "s3" else 0)])
-        if kind == "store":
+        of_store = ["store"] * (8 if self.place == "s3" else 0)
+        of_machines = ["machine"] * (16 if self.machines is not None else 0)
+        kind = self.chance.choice([*kinds, *of_store, *of_machines])
+        if kind == "machine":
+            self._disturb_machines(self.chance.choice(chaos_machines.DISTURBANCES))
+        elif kind == "store":
             self._disturb_store(self.chance.choice(chaos_store.DISTURBANCES))
         elif kind == "server":
             self._disturb_servers(self.chance.choice(DISTURBANCES))
@@ -171,6 +181,17 @@ class History:
         self.servers.disturb(what)
         self.report.fired[what] += 1
         driver.wait(PATIENCE_SECONDS)
+
+    def _disturb_machines(self, what: str) -> None:
+        """Disturb machines while the driver works; Spark repeats their tasks elsewhere, and the driver goes on."""
+        assert self.machines is not None
+        driver = self.start()
+        driver.wait_until(lambda: "R1 take over" in driver.log_end(100_000), PATIENCE_SECONDS)
+        time.sleep(self.chance.uniform(0, 6))
+        self.machines.disturb(what, self.chance, lambda: driver.running)
+        self.report.fired[what] += 1
+        if driver.wait(PATIENCE_SECONDS) != 0:
+            self.report.violations.append(f"{what}: wrong exit code of the driver: {driver.log_end(600)}")
 
     def _disturb_store(self, what: str) -> None:
         """Disturb the store while the driver works; it waits, and no attempt fails."""
@@ -245,12 +266,16 @@ class History:
             epochs=epochs or None,
             faults=faults,
             task_faults=task_faults,
-            variables={chaos_driver.STORE: self.store_url},
+            variables={chaos_driver.STORE: self.store_url} | self._own_cache,
             program=chaos_driver.__name__,
         )
         return DriverProcess(
             plan, self.folder / f"driver-{self.report.lives}.log", self.servers.jvm, self.servers.drivers
         )
+
+    @property
+    def _own_cache(self) -> dict[str, str]:
+        return {} if self.machines is None else {chaos_driver.CACHE: str(self.machines.cache)}
 
     @property
     def _task_bytes(self) -> dict[str, str]:

@@ -14,21 +14,25 @@ from tests.servers.chaos.history import History, Place, Report
 from tests.servers.chaos.servers import running_servers
 
 
-def live_in_parallel(seeds: Sequence[int], lives: int, workers: int, place: Place | None = None) -> list[Report]:
+def live_in_parallel(
+    seeds: Sequence[int], lives: int, workers: int, place: Place | None = None, cluster: bool = False
+) -> list[Report]:
     """Distribute the seeds to worker processes, round robin. Raises the exception of a failed worker."""
     shares = [share for first in range(workers) if (share := seeds[first::workers])]
     with ProcessPoolExecutor(len(shares), multiprocessing.get_context("spawn")) as processes:
-        futures = [processes.submit(live, share, lives, False, place) for share in shares]
+        futures = [processes.submit(live, share, lives, False, place, cluster) for share in shares]
         return [report for future in as_completed(futures) for report in future.result()]
 
 
-def live(seeds: Sequence[int], lives: int, keep: bool = False, place: Place | None = None) -> list[Report]:
+def live(
+    seeds: Sequence[int], lives: int, keep: bool = False, place: Place | None = None, cluster: bool = False
+) -> list[Report]:
     """Run histories one after the other on new servers. ``keep``: keep the folders of correct histories, too.
-    ``place``: of the store; ``None``: chosen by the seed."""
+    ``place``: of the store; ``None``: chosen by the seed. ``cluster``: with executors on three machines."""
     # As in the other tests: short-lived JVMs do not benefit from the optimizing compiler and parallel collectors.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     reports = []
-    with running_servers() as servers:
+    with running_servers(cluster) as servers:
         for seed in seeds:
             folder = Path(tempfile.mkdtemp(prefix=f"epochal-chaos-{seed}-"))
             report = History(seed, folder, servers, place).live(lives)
@@ -39,7 +43,7 @@ def live(seeds: Sequence[int], lives: int, keep: bool = False, place: Place | No
                 *(f"  {violation}" for violation in report.violations),
             ]
             if report.violations or keep:
-                again = f"python -m tests.servers.chaos --seed {seed} --store {report.place}"
+                again = f"python -m tests.servers.chaos --seed {seed} --store {report.place}{' --cluster' * cluster}"
                 lines.append(f"  logs and store: {folder}; again: {again}")
             else:
                 shutil.rmtree(folder)

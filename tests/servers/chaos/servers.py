@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 
 from epochal.testing.drivers import SparkJvm, driver_server
 from epochal.testing.fork_server import ForkServer
@@ -15,6 +15,7 @@ from epochal.testing.servers.postgresql import PostgresqlServer, postgresql
 from epochal.testing.servers.process import LOOPBACK
 from epochal.testing.servers.proxy import TcpProxy, proxy
 from epochal.testing.servers.s3 import SeaweedServer
+from tests.servers.chaos.machines import Machines, machines
 from tests.servers.chaos.store import ObjectStore, object_store, with_proxy
 
 
@@ -33,6 +34,8 @@ class Servers:
     hdfs_proxy: TcpProxy
     store: ObjectStore
     drivers: ForkServer | None = None
+    machines: Machines | None = None
+    """``None``: tasks run in the driver's JVM."""
 
     @property
     def name_node(self) -> str:
@@ -90,16 +93,18 @@ DISTURBANCES = (
 
 
 @contextmanager
-def running_servers() -> Iterator[Servers]:
-    """Servers of one worker process. Raises ``ServerUnavailable`` if one cannot be started."""
+def running_servers(cluster: bool = False) -> Iterator[Servers]:
+    """Servers of one worker process. ``cluster``: with three machines. Raises ``ServerUnavailable`` if one cannot be
+    started."""
     with (
+        machines() if cluster else nullcontext() as executing,
         postgresql() as database,
         hdfs() as folders,
         kafka() as broker,
         object_store() as store,
         _with_proxies(database, folders, broker, store) as servers,
     ):
-        yield servers
+        yield replace(servers, machines=executing)
 
 
 @contextmanager
