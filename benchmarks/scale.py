@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 
 from benchmarks.figure_runs import FigureRuns
-from benchmarks.scaling import applications, history, keys, lookups, manifests, widths
+from benchmarks.scaling import applications, history, keys, large_state, lookups, manifests, widths
 
 RUNS = FigureRuns(
     "scale",
     "benchmarks.scale",
     {
         "keys": keys.keys,
+        "large-state": large_state.large_state,
         "operators": widths.operators,
         "subtasks": widths.subtasks,
         "manifests": manifests.manifests,
@@ -28,7 +29,7 @@ RUNS = FigureRuns(
 
 Written by `make scale`: costs by size. [docs/operations/scale.md](../docs/operations/scale.md) describes the
 consequences.""",
-    limit_seconds=900,
+    limit_seconds=2400,
 )
 
 if __name__ == "__main__":

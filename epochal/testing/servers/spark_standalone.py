@@ -14,7 +14,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,9 +33,15 @@ class StandaloneCluster:
 
     master_url: str
     master: ServerProcess
-    workers: tuple[ServerProcess, ...]
+    workers: list[ServerProcess]
     folder: Path
     """The folder with the workers' executor folders and logs."""
+    start_worker: Callable[[int], ServerProcess]
+    """Starts the worker with a number."""
+
+    def add_worker(self) -> None:
+        """Add a worker, like a machine that joins the cluster. Does not wait until it has registered."""
+        self.workers.append(self.start_worker(len(self.workers)))
 
     def private_folder(self, worker: int) -> Path:
         """The folder that a worker, by its number, and its executors see at the path of ``private``."""
@@ -74,8 +80,7 @@ def standalone_cluster(
         master.wait_until(lambda: accepts(port) and _alive_workers(page) is not None, seconds=60)
         master_url = f"spark://{LOOPBACK}:{port}"
 
-        started = []
-        for number in range(workers):
+        def start_worker(number: int) -> ServerProcess:
             options = ["--host", HOSTS[number % len(HOSTS)], "--webui-port", "0", "-c", str(cores), "-m", memory]
             place: list[str | Path] = ["--work-dir", folder / f"worker-{number}"]
             command: list[str | Path] = [spark_class, WORKER, *options, *place, master_url]
@@ -83,10 +88,12 @@ def standalone_cluster(
                 command = _with_own(private, folder / f"private-{number}", command)
             worker = ServerProcess("A Spark worker", command, folder / f"worker-{number}.log", environment)
             stack.callback(worker.stop)
-            started.append(worker)
+            return worker
+
+        started = [start_worker(number) for number in range(workers)]
         for worker in started:
             worker.wait_until(lambda: _alive_workers(page) == workers, seconds=60)
-        yield StandaloneCluster(master_url, master, tuple(started), folder)
+        yield StandaloneCluster(master_url, master, started, folder, start_worker)
 
 
 def _check_mounts(private: Path) -> None:
