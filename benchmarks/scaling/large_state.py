@@ -37,7 +37,7 @@ FILLED_AN_EPOCH = 1_000_000
 CONFIGURATION = {"parallelism": 2, "epoch_interval_seconds": 0.0, "retained_epochs": 5}
 PATIENCE_SECONDS = 900
 MERGED = re.compile(r"^(\S+ \S+) .*E7 retain: .* in ([\d.]+) s$")
-WORKER = b"epochal.engine.worker_daemon"
+WORKER = b"-m\0epochal.engine.worker_daemon"
 WARM_DRIVER_SECONDS = 45
 
 
@@ -79,7 +79,7 @@ def large_state(folder: Path, quick: bool) -> Figure:
         [
             panel(f"epoch of {sizes.rows:,} rows, ms", "p50", "p50 beside merges", "p99"),
             panel("anonymous memory, MB", "worker", "control plane"),
-            panel("s", "first look-up", "cold start", "end of a driver", "end of the control plane"),
+            panel("s", "first look-up", "cold start", "end of a driver and its workers", "end of the control plane"),
         ],
         f"Sums of ten `bigint` columns for each key; {sizes.turns} turns of {sizes.epochs} epochs, one application\n"
         f"after the other. Median of epochs without a merge, of those at {sizes.keys[0]:,} keys: {ratios}.\n"
@@ -113,7 +113,7 @@ def _values(found: Found) -> Mapping[str, float]:
         "control plane": found.control_plane_bytes / 1e6,
         "first look-up": found.first_look_up,
         "cold start": found.cold_start,
-        "end of a driver": found.driver_end,
+        "end of a driver and its workers": found.driver_end,
         "end of the control plane": found.control_plane_end,
     }
 
@@ -164,7 +164,7 @@ class _Application:
 
     def merges(self) -> list[tuple[datetime, datetime]]:
         found = []
-        for line in self.handle.logs(tail=100_000):
+        for line in self.handle.logs(tail=10_000):
             match = MERGED.match(line)
             if match:
                 end = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S,%f").astimezone(UTC).timestamp()
@@ -214,8 +214,9 @@ def _measure_ends(
 ) -> None:
     for application in applications:
         driver = application.driver
+        processes = [driver, *(pid for pid, _ in _descendants(driver))]
         os.kill(driver, signal.SIGTERM)
-        found[application.keys].driver_end = _seconds_until_ended(driver)
+        found[application.keys].driver_end = _seconds_until_ended(*processes)
     for application in applications:
         client.operations.wait(client.applications.stop(application.handle.name), timeout_seconds=60)
     for application in applications:
@@ -242,8 +243,8 @@ def _cold_start(plane: ControlPlane, client: Client, application: _Application, 
     return seconds
 
 
-def _seconds_until_ended(pid: int) -> float:
-    return wait_for(lambda: not _runs(pid), f"the end of process {pid}", 0.02)
+def _seconds_until_ended(*processes: int) -> float:
+    return wait_for(lambda: not any(map(_runs, processes)), f"the end of processes {processes}", 0.02)
 
 
 def _runs(pid: int) -> bool:

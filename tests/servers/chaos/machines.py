@@ -36,7 +36,9 @@ class Machines:
     def configuration(self) -> dict[str, str]:
         """Configuration of an application with an executor on each machine."""
         cores = {"spark.executor.cores": "1", "spark.cores.max": str(MACHINES)}
-        return {"master": self.cluster.master_url, "spark.executor.memory": "512m", **cores}
+        # The driver is one without a control plane, which passes no variables of a store to executors.
+        store = {f"spark.executorEnv.{name}": value for name, value in os.environ.items() if name.startswith("AWS_")}
+        return {"master": self.cluster.master_url, "spark.executor.memory": "512m", **cores, **store}
 
     def disturb(self, what: str, chance: random.Random, works: Callable[[], bool]) -> None:
         """Disturb a machine, or all of them. ``works``: whether the driver still runs."""
