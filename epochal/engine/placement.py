@@ -39,7 +39,9 @@ MOST_SLOTS = 1 << 24
 _plans = count(1)
 
 HELD_MILLISECONDS = 100
-"""Time for which the computation of a slot occupies a core, so that each core computes one of them."""
+"""Time for which the computation of a slot occupies a core, so that each core computes as many of them."""
+MOST_COMPUTATIONS = 3
+"""Maximum number of computations of slots until they are spread over the cores evenly."""
 
 
 @dataclass(frozen=True)
@@ -260,7 +262,10 @@ class Slots:
         elif cores != computed.cores:
             self._begin(lambda: self._prepare(cores, required))
         elif self._outdated:
-            self._use(replace(computed, machines=self._machines_of(computed.frame)), required)
+            found = replace(computed, machines=self._machines_of(computed.frame))
+            self._use(found, required)
+            if Counter(found.machines) != Counter(computed.machines):  # another executor may have come for a lost one
+                self._begin(lambda: self._prepare(cores, required))
         elif required.stragglers and self._placements and not required.pinned:
             self._begin_move(computed, required)
         if self._placements and self._placements.keys() != required.before.keys():
@@ -369,7 +374,18 @@ class Slots:
 
     def _compute(self, cores: int, parallelism: int) -> SlotFrame:
         """Compute slots, as many on each core as necessary."""
-        number = cores * -(-parallelism // cores)
+        # One task on each core. It starts a Python worker there, so that no machine computes slots before the others.
+        of_cores = Counter(self._machines_of(self.spark.range(0, cores, 1, cores).selectExpr(f"int(id) AS {SLOT}")))
+        each = -(-parallelism // cores)
+        even = {machine: number * each for machine, number in of_cores.items()}
+        for again in range(MOST_COMPUTATIONS - 1, -1, -1):
+            computed = self._computed(cores, cores * each)
+            if Counter(computed.machines) == even or not again:
+                break
+            computed.cached.unpersist()
+        return computed
+
+    def _computed(self, cores: int, number: int) -> SlotFrame:
         # Spark would take a frame with an equal plan for the cached one, and remove both.
         first = next(_plans) * MOST_SLOTS
         ids = self.spark.range(first, first + number, 1, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -60,13 +61,14 @@ class SlotsOfTwoMachines(Slots):
         self.machines = machines or ("a", "a", "b", "b")
         self.restored: list[dict[int, list[tuple[int, int]]]] = []
         self.impossible = None
+        self.machines_now = self.machines
 
     def _compute(self, cores: int, parallelism: int) -> SlotFrame:
-        frame: Any = object()
+        frame: Any = SimpleNamespace(unpersist=lambda: None)
         return SlotFrame(frame, frame, cores, self.machines)
 
     def _machines_of(self, frame: Any) -> tuple[str, ...]:
-        return self.machines
+        return self.machines_now
 
     def _restore(self, computed: SlotFrame, required: Requirements, placements: Placements) -> None:
         self.restored.append(required.moving(placements))
@@ -130,6 +132,17 @@ def test_a_move_is_dropped_if_slots_have_moved_meanwhile() -> None:
     slots.placements(required(first, [1]))
     slots.ran(4, {0: "b"})
     assert moved(slots, first, []) == first and slots.moved_stragglers == []
+
+
+def test_slots_of_a_lost_executor_are_spread_again() -> None:
+    slots = SlotsOfTwoMachines()
+    (first,) = slots.placements(required()).values()
+    slots.machines_now = ("a", "a", "a", "b")  # where Spark has computed them again
+    slots.ran(4, {2: "a"})
+    (second,) = slots.placements(required(first)).values()
+    assert Counter(map(second.machine, range(4))) == {"a": 3, "b": 1}
+    third = moved(slots, second, [])
+    assert Counter(map(third.machine, range(4))) == {"a": 2, "b": 2}
 
 
 def test_reports_and_the_page_name_moved_stragglers() -> None:

@@ -21,8 +21,6 @@ from pathlib import Path
 
 from epochal.testing.servers.process import LOOPBACK, ServerProcess, ServerUnavailable, accepts, free_port
 
-HOSTS = (LOOPBACK, "localhost")
-"""The workers alternate between these hosts: Spark runs a second copy of a task only on another host."""
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 
@@ -81,7 +79,8 @@ def standalone_cluster(
         master_url = f"spark://{LOOPBACK}:{port}"
 
         def start_worker(number: int) -> ServerProcess:
-            options = ["--host", HOSTS[number % len(HOSTS)], "--webui-port", "0", "-c", str(cores), "-m", memory]
+            # Spark prefers any executor of a host to those of others, and speculates on other hosts only.
+            options = ["--host", f"127.0.0.{1 + number}", "--webui-port", "0", "-c", str(cores), "-m", memory]
             place: list[str | Path] = ["--work-dir", folder / f"worker-{number}"]
             command: list[str | Path] = [spark_class, WORKER, *options, *place, master_url]
             if private is not None:

@@ -102,7 +102,7 @@ class Story:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
-    yield from or_skipped(standalone_cluster(3, 1, private=tmp_path / "plane" / "home" / "cache"))
+    yield from or_skipped(standalone_cluster(3, 1, private=tmp_path / "plane" / "home" / "work"))
 
 
 def test_the_page_runs(
