@@ -11,9 +11,10 @@ import pytest
 
 from epochal.client.models import Placement as Answer
 from epochal.contracts.measurements import SAMPLE_SECONDS, StragglerMove, Work
+from epochal.engine.least_moves import Placement
 from epochal.engine.load import WINDOW_SAMPLES, RecentLoad
 from epochal.engine.meter import Meter
-from epochal.engine.placement import Placement, Placements, Requirements, SlotFrame, Slots
+from epochal.engine.placement import Placements, Requirements, SlotFrame, Slots
 from tests.unit.test_machines import drawn
 
 EPOCHS = 5

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.server, pytest.mar
 
 PAGE = "docs/how-to/cluster.md"
 TIMEOUT_SECONDS = 240
-DAYS = 31
+DAYS = 90
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Story:
 
     def wait_for_machines(self, number: int) -> None:
         """Feed a day at a time until the subtasks run on so many machines, evenly."""
-        for _ in range(8):
+        for _ in range(12):
             self.feed(1)
             self.wait()
             time.sleep(2.5)  # until the next report

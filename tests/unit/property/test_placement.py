@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from itertools import product
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.engine.placement import Requirements, moved_to_another_machine, with_least_moves
+from epochal.engine.least_moves import is_spread, moved_to_another_machine, with_least_moves
+from epochal.engine.placement import Requirements
 
 MACHINES = st.sampled_from(["a", "b", "c", "d"])
 
@@ -95,6 +97,23 @@ def test_operators_with_the_same_number_of_subtasks_have_one_placement(
         assert moved == {
             subtask for subtask in range(number) if before.get(subtask) not in (None, placement.machine(subtask))
         }
+
+
+@pytest.mark.parametrize(
+    ("machines", "parallelism", "spread"),
+    [
+        ("aabbcc", 6, True),
+        ("aabbcc", 5, True),
+        ("aaaabc", 6, False),
+        ("aaabbc", 6, False),
+        ("aabb", 4, False),  # c has a core, and no slot
+        ("abcabc", 3, True),
+        ("aaaabbcc", 8, True),  # a has two cores
+    ],
+)
+def test_slots_are_spread_over_cores_or_as_subtasks_need_it(machines: str, parallelism: int, spread: bool) -> None:
+    cores = {"a": 1 + (len(machines) == 8), "b": 1, "c": 1}
+    assert is_spread(machines, cores, parallelism) is spread
 
 
 @given(_cases(), st.data())
