@@ -1,4 +1,4 @@
-"""Stragglers: which subtasks are slow for a while, their move to another machine, and who is told of it."""
+"""Stragglers: subtasks that are slow for a while, and their move to another machine."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Story:
         return self.client.application("flights").placement().machines[operator]
 
     def wait_for_machines(self, number: int) -> None:
-        """Feed a day at a time until the subtasks run on so many machines, evenly."""
+        """Feed a day at a time until the subtasks run evenly on this number of machines."""
         for _ in range(12):
             self.feed(1)
             self.wait()
