@@ -25,6 +25,7 @@ from epochal.engine.compaction import Compaction, Merging
 from epochal.engine.compaction_job import SparkMerging
 from epochal.engine.compaction_process import MergingProcess
 from epochal.engine.coordinator import Coordinator
+from epochal.engine.executor_wait import ExecutorWait
 from epochal.engine.failures import failure_of
 from epochal.engine.loop import EpochLoop, TransactionOrders
 from epochal.engine.meter import Meter
@@ -233,6 +234,7 @@ class _Attempt:
                 stop_requested=hooks.stop_requested,
                 sleep=hooks.inbox.wait,
                 clock_warning=lambda: clock.warning(_epoch_time(position)),
+                executors=ExecutorWait.of(self.spark, orders.configuration.master),
             ).run()
         finally:
             commits.stop()

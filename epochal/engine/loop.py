@@ -19,6 +19,7 @@ from epochal.contracts.source import Slice
 from epochal.engine.commits import BackgroundCommits, CommitQueue
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.epoch_input import Pace
+from epochal.engine.executor_wait import ExecutorWait
 from epochal.engine.failures import failure_of
 from epochal.engine.program import Program
 from epochal.engine.reconfiguration import Reconfigurations
@@ -46,6 +47,7 @@ class EpochLoop:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     clock_warning: Callable[[], str | None] = lambda: None
+    executors: ExecutorWait | None = None
     store_wait: StoreWait = field(init=False)
     _failed_in_a_row: int = field(default=0, init=False)
     _epochs_run: int = field(default=0, init=False)
@@ -85,7 +87,12 @@ class EpochLoop:
         self.commits.queue.check_refused()
 
     def _waits(self) -> bool:
-        """Pause while the store is away, or a source that tasks cannot read. Returns false when work can continue."""
+        """Pause while there is no executor, the store is away, or a source that tasks cannot read. Returns false when
+        work can continue."""
+        if self.executors is not None and (seconds := self.executors.seconds()):
+            self.sleep(seconds)
+            return True
+        self.executors = None
         store_was_away = self.store_wait.away is not None
         if seconds := self.store_wait.seconds() or self.coordinator.source_wait.seconds():
             self.sleep(seconds)
@@ -244,7 +251,8 @@ class EpochLoop:
         self.coordinator.meter.store_away(None if away is None else away.since)
         epoch = self.coordinator.position.head.epoch if self.coordinator.position.head else None
         sources = self.coordinator.source_wait.away
-        said = [*([] if away is None else [str(away)]), *map(str, sources), *map(str, blocked)]
+        missing = [] if self.executors is None or not self.executors.seconds() else [str(self.executors)]
+        said = [*missing, *([] if away is None else [str(away)]), *map(str, sources), *map(str, blocked)]
         waits = bool(said)
         if (warning := self.clock_warning()) is not None:
             said.append(warning)

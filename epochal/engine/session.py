@@ -110,9 +110,14 @@ def start_python_workers(spark: SparkSession) -> None:
 
 def _start_python_workers(spark: SparkSession) -> None:
     try:
-        spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, "id bigint").collect()
+        run_in_worker(spark)
     except Exception as error:  # noqa: BLE001 the first epoch reports a persistent error
         log.debug("Python workers were not started ahead: %s", error)
+
+
+def run_in_worker(spark: SparkSession) -> None:
+    """Run a task in a Python worker of some executor. Returns when it has ended."""
+    spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, "id bigint").collect()
 
 
 def create_session(application: str, configuration: Configuration, store: str = "") -> SparkSession:

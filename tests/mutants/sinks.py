@@ -202,6 +202,16 @@ def _new_fence_ahead() -> None:
     change(fence, "_is_without", lambda _: lambda key, place: True)
 
 
+@mutant("dbms: a shard that has committed an epoch commits it again", SHARDS)
+def _shard_commits_twice() -> None:
+    from epochal.backends.dbms.fence import Fence
+
+    def wrong(advance: Any) -> Any:
+        return lambda self, connection, epoch, shard=0: advance(self, connection, epoch, shard) or shard > 0
+
+    change(Fence, "advance", wrong)
+
+
 @mutant("dbms: one fence stands for all shards", SHARDS)
 def _one_fence() -> None:
     from epochal.backends.dbms.fence import Fence

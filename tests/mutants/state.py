@@ -133,3 +133,17 @@ def _acceptance_outlives_its_snapshot() -> None:
     from epochal.service.catalog.versions import VersionRepository
 
     change(VersionRepository, "accept", lambda _: lambda self, application, acceptance: None)
+
+
+@mutant("state: a delta that another run left in the machine's cache is read", "tests/unit/test_machine_deltas.py")
+def _stale_delta() -> None:
+    from epochal.backends.machine_deltas import MachineDeltas
+
+    def wrong(bytes_of: Any) -> Any:
+        def read(self: Any, file: Any, of: str) -> bytes:
+            place = self._place(file)
+            return place.read_bytes() if file.within is not None and place.exists() else bytes_of(self, file, of)
+
+        return read
+
+    change(MachineDeltas, "bytes_of", wrong)

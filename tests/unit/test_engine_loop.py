@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
+from epochal.background.task import BackgroundTask
 from epochal.contracts.catalog import Directive, QueryCommand, VersionOrder
 from epochal.contracts.conditions import Due
 from epochal.contracts.configuration import Configuration
@@ -18,6 +20,7 @@ from epochal.contracts.handle import Handle
 from epochal.engine.commits import BackgroundCommits, CommitQueue
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
+from epochal.engine.executor_wait import ExecutorWait
 from epochal.engine.failures import failure_of
 from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants
 from epochal.engine.loop import EpochLoop, TransactionOrders
@@ -118,6 +121,31 @@ def raised_by(error: Exception, cause: Exception | None = None) -> Exception:
 )
 def test_permanent_errors_end_the_attempt_without_a_retry(error: Exception, slug: str, tmp_path: Path) -> None:
     assert epochs_that_fail(error, tmp_path) == (1, slug)
+
+
+def test_no_epoch_opens_before_an_executor_is_there(tmp_path: Path) -> None:
+    came, seen = threading.Event(), []
+    executors = ExecutorWait("spark://master:7077", BackgroundTask("executors", lambda: assert_set(came), raises=True))
+
+    def sleep(seconds: float) -> None:
+        assert isinstance(loop.catalog, MemoryCatalog)
+        seen.append((loop._status().phase, loop._status().detail, len(loop.catalog.state.epochs)))
+        if len(seen) == 2:
+            came.set()
+            executors.first.wait(10)
+
+    source = SimulatedSource(World(SnapshotStore(str(tmp_path)), [(1, 1)]), random.Random(1))
+    failing = Failing(SchemaError("the first epoch"))
+    loop = loop_of(Configuration(), Participants({"in": source}), failing, tmp_path, sleep=sleep, executors=executors)
+    with pytest.raises(EpochAborted, match="the first epoch"):
+        loop.run()
+    assert [(phase, epochs) for phase, _, epochs in seen] == [("waiting", 0)] * 2
+    assert all(str(detail).startswith("waiting for executors since 2") for _, detail, _ in seen)
+    assert loop._status().phase == "running"
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(10)
 
 
 @pytest.mark.parametrize(
