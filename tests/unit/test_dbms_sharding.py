@@ -234,3 +234,17 @@ def test_an_epoch_given_up_in_a_part_of_its_shards_moves_all_fences(lives: Lives
     lives.check()
     lives.run(Step(2, [ALL], None))
     lives.database.close()
+
+
+def test_an_epoch_that_is_committed_again_after_a_later_one_changes_nothing(lives: Lives) -> None:
+    backend = lives.begin(3)
+    handles = [lives.written(backend, lives.scope(1), 0, ALL)]
+    lives.database.store.write_manifest(manifest(1, backend.target, tuple(handles)))
+    lives.number, lives.pending = 1, [(1, handles)]
+    lives.commit(None)
+    lives.check()
+    lives.run(Step(3, [ALL], None))
+    lives.pending = [(1, handles)]
+    lives.commit(None)
+    lives.check()
+    lives.database.close()
