@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from epochal.background.task import BackgroundTask
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 0.25
+LOGGED_AFTER = timedelta(seconds=15)
+"""Executors usually need some seconds to start."""
 
 
 @dataclass
@@ -25,6 +27,7 @@ class ExecutorWait:
     master: str
     first: BackgroundTask[None]
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _logged: bool = field(default=False, init=False)
 
     @staticmethod
     def of(spark: SparkSession, master: str) -> ExecutorWait | None:
@@ -35,7 +38,12 @@ class ExecutorWait:
 
     def seconds(self) -> float:
         """Seconds after which to look again; 0 if an executor is there, or the first epoch will report the error."""
-        return PAUSE_SECONDS if self.first.is_running else 0.0
+        if not self.first.is_running:
+            return 0.0
+        if not self._logged and datetime.now(UTC) - self.since > LOGGED_AFTER:
+            self._logged = True
+            log.warning("%s", self)
+        return PAUSE_SECONDS
 
     def __str__(self) -> str:
         return (

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from epochal.testing.invariants import violations
-from epochal.testing.servers.spark_standalone import StandaloneCluster
+from epochal.testing.servers.spark_standalone import StandaloneCluster, standalone_cluster
+from tests.kit.servers import or_skipped
 from tests.service.fault.faulty_application import Drivers, FaultyApplication
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(900)]
@@ -55,4 +57,25 @@ def test_speculation_and_a_killed_executor_lose_no_rows(cluster: StandaloneClust
     # The next attempt sweeps files that a lost task wrote after the last sweep.
     application.feed_rows([event(number) for number in range(EPOCHS * ROWS, (EPOCHS + 1) * ROWS)])
     application.finish()
+    assert violations(application.history, application.oracles) == []
+
+
+@pytest.fixture
+def empty_cluster() -> Iterator[StandaloneCluster]:
+    yield from or_skipped(standalone_cluster(workers=0, cores=2))
+
+
+def test_an_application_without_executors_waits_and_goes_on_when_one_comes(
+    empty_cluster: StandaloneCluster, tmp_path: Path
+) -> None:
+    application = FaultyApplication(tmp_path, Drivers(), {"parallelism": 2, **EXECUTORS})
+    application.feed_rows([event(number) for number in range(ROWS)])
+    driver = application.start(epochs=1, master=empty_cluster.master_url)
+    try:
+        driver.wait_until(lambda: "waiting for executors since" in driver.log_end())
+        assert application.status.phase == "waiting" and application.epochs == []
+        empty_cluster.add_worker()
+        assert driver.wait() == 0, driver.log_end()
+    finally:
+        driver.kill()
     assert violations(application.history, application.oracles) == []
