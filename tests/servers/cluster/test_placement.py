@@ -101,7 +101,7 @@ def test_stragglers_of_a_slow_machine_move_once(machines: StandaloneCluster, tmp
     application = FaultyApplication(tmp_path, Drivers(), configuration)
     slow = tmp_path / "run" / "cache" / "slow"  # in a folder of which each machine has its own
     (machines.folder / "private-0" / slow.name).touch()
-    epochs = 90
+    epochs = 50
     feed(application, range(epochs))
     driver = application.start(epochs=epochs, master=machines.master_url, parameters={"slow": slow})
     assert driver.wait() == 0, driver.log_end()
