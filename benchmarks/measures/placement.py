@@ -16,7 +16,7 @@ from statistics import median
 from benchmarks import engine, inputs, pipelines
 from benchmarks.result import Result, at_most, number
 from epochal.contracts.configuration import Configuration
-from epochal.contracts.measurements import Origin, StragglerMove
+from epochal.contracts.measurements import Origin, PlacementReport
 from epochal.engine.meter import Meter
 from epochal.testing.servers.spark_standalone import StandaloneCluster, standalone_cluster
 
@@ -61,16 +61,9 @@ class Places(Meter):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def ran_on(
-        self,
-        epoch: int,
-        machines: Mapping[str, Sequence[str]],
-        unplaced: str | None,
-        read_bytes: Mapping[Origin, int],
-        moved_stragglers: Sequence[StragglerMove] = (),
-    ) -> None:
-        super().ran_on(epoch, machines, unplaced, read_bytes, moved_stragglers)
-        self.read[epoch], self.machines[epoch] = dict(read_bytes), dict(machines)
+    def ran_on(self, ran: PlacementReport) -> None:
+        super().ran_on(ran)
+        self.read[ran.epoch], self.machines[ran.epoch] = ran.read_bytes, ran.machines
 
 
 def _counted(folder: Path, name: str, speculation: bool) -> Counted:

@@ -25,6 +25,7 @@ from epochal.contracts.catalog import (
 )
 from epochal.contracts.conditions import Command, EpochConditions, Trigger, as_datetime, microseconds
 from epochal.contracts.identity import EpochKey, EpochScope
+from epochal.contracts.measurements import MOST_NAMES, PlacementReport
 from epochal.contracts.source import Slice, SliceLimits
 from epochal.declarations.entry import ENTRIES, calls_through
 from epochal.engine import points
@@ -284,7 +285,15 @@ class Coordinator:
                 loops=list(program.participants.loops),
             )
         self.meter.tasks_took(answers.task_seconds)
-        self.meter.ran_on(epoch, collected.machines, answers.unplaced, answers.read_bytes, answers.moved_stragglers)
+        self.meter.ran_on(
+            PlacementReport(
+                epoch=epoch,
+                machines={name: tuple(machines) for name, machines in collected.machines.items()},
+                unplaced=answers.unplaced,
+                read_bytes=dict(answers.read_bytes),
+                moved_stragglers=tuple(answers.moved_stragglers[-MOST_NAMES:]),
+            )
+        )
         parallelism, work = program.configuration.parallelism, answers.worked(program.subtasks)
         self.meter.operators_worked(epoch, program.orders.version, parallelism, work)
         log.info("E3 collect: epoch %s, %d handles", plan.scope.key, len(collected.all))

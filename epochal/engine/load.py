@@ -71,6 +71,8 @@ class RecentLoad:
         self._sample = _Sample(clock())
         self._window: deque[_Sample] = deque(maxlen=WINDOW_SAMPLES)
         self._samples: deque[LoadSample] = deque(maxlen=MOST_SAMPLES)
+        self.lasting_stragglers: dict[str, list[int]] = {}
+        """By operator, the stragglers of a full window that are slow in most of its samples."""
 
     def ran(self, epoch: int, version: int | None, parallelism: int, work: Mapping[str, Sequence[Work]]) -> None:
         """Add an epoch: the work of each subtask, by operator.
@@ -82,6 +84,7 @@ class RecentLoad:
             self._version, self._parallelism = version, parallelism
             self._window.clear()
             self._samples.clear()
+            self.lasting_stragglers = {}
             self._sample = _Sample(self._clock())
             _add(self._sample.operators, {name: np.zeros_like(each) for name, each in figures.items()})
         else:
@@ -98,9 +101,9 @@ class RecentLoad:
         self._samples.append(LoadSample(round(seconds, 3), round(busy, 6), lag_seconds(), round(share, 6)))
         self._window.append(self._sample)
         self._sample = _Sample(self._clock())
+        self.lasting_stragglers = self._lasting_stragglers()
 
-    def lasting_stragglers(self) -> dict[str, list[int]]:
-        """By operator, the stragglers of a full window that are slow in most of its samples."""
+    def _lasting_stragglers(self) -> dict[str, list[int]]:
         if len(self._window) < WINDOW_SAMPLES:
             return {}
         found = {}

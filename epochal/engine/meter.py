@@ -24,7 +24,6 @@ from epochal.contracts.measurements import (
     Origin,
     PlacementReport,
     SourceReport,
-    StragglerMove,
     TaskStep,
     Totals,
     Work,
@@ -159,26 +158,13 @@ class Meter:
                 for step, seconds in task.items():
                     self._tasks.setdefault(step, _Histogram()).observe(seconds)
 
-    def ran_on(
-        self,
-        epoch: int,
-        machines: Mapping[str, Sequence[str]],
-        unplaced: str | None,
-        read_bytes: Mapping[Origin, int],
-        moved_stragglers: Sequence[StragglerMove] = (),
-    ) -> None:
-        """Add where the subtasks of an epoch ran, and the bytes of state that they read; all ``moved_stragglers``."""
+    def ran_on(self, ran: PlacementReport) -> None:
+        """Add where the subtasks of an epoch ran, and the bytes of state that they read. Counts their moves."""
         with self._lock:
-            self._read_bytes.update(read_bytes)
+            self._read_bytes.update(ran.read_bytes)
             before = self._placement
-            self._placement = PlacementReport(
-                epoch=epoch,
-                machines={name: tuple(found) for name, found in machines.items()},
-                moves=before.moves + before.moves_to(machines) if before else 0,
-                unplaced=unplaced,
-                read_bytes=dict(read_bytes),
-                moved_stragglers=tuple(moved_stragglers[-MOST_NAMES:]),
-            )
+            moves = before.moves + before.moves_to(ran.machines) if before else 0
+            self._placement = ran.model_copy(update={"moves": moves})
 
     def operators_worked(
         self, epoch: int, version: int | None, parallelism: int, work: Mapping[str, Sequence[Work]]
@@ -258,7 +244,7 @@ class Meter:
     def lasting_stragglers(self) -> dict[str, list[int]]:
         """Subtasks that have been slow for a while, by operator; see :class:`epochal.engine.load.RecentLoad`."""
         with self._lock:
-            return self._load.lasting_stragglers()
+            return self._load.lasting_stragglers
 
     def report(self) -> DriverReport:
         deviation, ahead = self._clocks()

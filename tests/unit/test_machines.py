@@ -16,6 +16,7 @@ from epochal.backends.boot_folders import MOST_HOST_CHARACTERS, cache_name
 from epochal.cli.application_view import placement_page
 from epochal.client.models import Placement
 from epochal.contracts.handle import Handle
+from epochal.contracts.measurements import Origin, PlacementReport
 from epochal.engine.job import Answers, collect
 from epochal.engine.meter import Meter
 from epochal.snapshots import read_counts
@@ -83,13 +84,15 @@ def test_reports_count_moves_and_bytes() -> None:
     meter = Meter()
     assert meter.report().moment.placement is None
     for epoch, machines in enumerate((["a", "b"], ["a", "b"], ["b", "b"], ["b", "b", "c"], ["b", "c", "c"]), 1):
-        meter.ran_on(epoch, {"totals": machines}, None, {"disk": 10, "store": epoch})
+        read: dict[Origin, int] = {"disk": 10, "store": epoch}
+        meter.ran_on(PlacementReport(epoch=epoch, machines={"totals": tuple(machines)}, read_bytes=read))
     report = meter.report()
     found = report.moment.placement
     assert found is not None and (found.epoch, found.moves, found.machines) == (5, 2, {"totals": ("b", "c", "c")})
     assert found.read_bytes == {"disk": 10, "store": 5} and report.totals.read_bytes == {"disk": 50, "store": 15}
     assert (report.totals + report.totals).read_bytes == {"disk": 100, "store": 30}
-    meter.ran_on(6, {"totals": ["a"] * 2000}, "all executors share a cache", {})
+    crowded = {"totals": ("a",) * 2000}
+    meter.ran_on(PlacementReport(epoch=6, machines=crowded, unplaced="all executors share a cache"))
     found = meter.report().moment.placement
     assert found is not None and found.machines == {} and found.unplaced == "all executors share a cache"
 

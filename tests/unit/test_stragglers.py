@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from epochal.client.models import Placement as Answer
-from epochal.contracts.measurements import SAMPLE_SECONDS, StragglerMove, Work
+from epochal.contracts.measurements import SAMPLE_SECONDS, PlacementReport, StragglerMove, Work
 from epochal.engine.least_moves import Placement
 from epochal.engine.load import WINDOW_SAMPLES, RecentLoad
 from epochal.engine.meter import Meter
@@ -40,9 +40,9 @@ def test_a_subtask_that_is_slow_for_a_full_window_is_lasting() -> None:
     runs = Runs()
     for _ in range(WINDOW_SAMPLES - 1):
         runs.run([0.1, 0.1, 0.5, 0.1])
-        assert runs.load.lasting_stragglers() == {}
+        assert runs.load.lasting_stragglers == {}
     runs.run([0.1, 0.1, 0.5, 0.1])
-    assert runs.load.lasting_stragglers() == {"totals": [2]}
+    assert runs.load.lasting_stragglers == {"totals": [2]}
 
 
 def test_a_subtask_that_was_slow_once_is_not_lasting() -> None:
@@ -51,7 +51,7 @@ def test_a_subtask_that_was_slow_once_is_not_lasting() -> None:
     runs.run([0.1, 0.1, 4.0, 0.1])
     report = runs.load.report()
     assert report is not None and [each.subtask for each in report.operators["totals"].stragglers] == [2]
-    assert runs.load.lasting_stragglers() == {}
+    assert runs.load.lasting_stragglers == {}
 
 
 class SlotsOfTwoMachines(Slots):
@@ -149,7 +149,7 @@ def test_slots_of_a_lost_executor_are_spread_again() -> None:
 def test_reports_and_the_page_name_moved_stragglers() -> None:
     meter = Meter()
     move = StragglerMove(operator="totals", subtask=1, epoch=9, origin="a", destination="b", exchanged_with=2)
-    meter.ran_on(9, {"totals": ["a", "b"]}, None, {}, [move])
+    meter.ran_on(PlacementReport(epoch=9, machines={"totals": ("a", "b")}, moved_stragglers=(move,)))
     report = meter.report().moment.placement
     assert report is not None and report.moved_stragglers == (move,)
     answer = Answer(application="orders", reported_at=None, **report.model_dump())
