@@ -28,7 +28,6 @@ from benchmarks.running import head, wait_for
 from benchmarks.wide_rows import VALUES
 from epochal.client import Client
 from epochal.client.applications import ApplicationHandle
-from epochal.errors import EpochalError
 from epochal.testing.servers.control_plane import ControlPlane, control_plane, process_id
 
 ARTIFACT = Path(__file__).parents[1] / "wide_rows.py"
@@ -223,9 +222,9 @@ def _measure_ends(
         os.kill(pid, signal.SIGTERM)
         ended = _seconds_until_ended(pid)
         plane.restart()
-        path = application.handle.state("wide")
+        state = application.handle.state("wide")
         asked = time.monotonic()
-        path.get(application.keys - 1)
+        state.get(application.keys - 1)
         found[application.keys].first_look_up = time.monotonic() - asked
         found[application.keys].control_plane_end = ended
 
@@ -290,7 +289,7 @@ def _descendants(root: int) -> list[tuple[int, bytes]]:
 
 
 def _anonymous(pid: int) -> int:
-    with suppress(OSError, EpochalError):
+    with suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Anonymous:"):
                 return int(line.split()[1]) * 1024
