@@ -389,8 +389,8 @@ NAMES_NOTHING = {
     "header": "if-match if-none-match Idempotency-Key X-Request-Id",
     "body": "acceptance arguments at available_now bytes calls configuration confirm drain dry_run expires_after "
     "expires_at foreign grace_seconds isolation keep keys kinds map max_parallelism message min_epoch move move_aside "
-    "older_than_seconds operator parallelism parameters place query quick quotas repair role scope secret sha256 "
-    "shadow sources start to trial url wait_seconds",
+    "older_than_seconds operator parallelism parallelisms parameters place query quick quotas repair role scope secret "
+    "sha256 shadow sources start to trial url wait_seconds",
 }
 """Parameters and fields that refer to nothing in a project. Other tests cover ``cursor`` and ``Idempotency-Key``."""
 
