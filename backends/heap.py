@@ -1,8 +1,8 @@
 """Heap state backend: immutable columnar runs, in memory or in files that all Python workers of a machine map.
 
 The delta that an epoch writes becomes the newest run of the next epoch. Runs are merged as their number grows, so a
-view reads only a few. Small runs stay in the memory of a worker. Large runs are files: the parts in use stay in the
-page cache of the machine, and state may be larger than memory.
+view reads only a few. Small segments of runs stay in the memory of a worker. Large ones are files: the parts in use
+stay in the page cache of the machine, and state may be larger than memory.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from threading import RLock
 from typing import Final
@@ -29,8 +30,9 @@ from epochal.backends.runs import lists as runs_lists
 from epochal.backends.runs import run_store as runs_shelf
 from epochal.backends.runs.hashing import hash_keys
 from epochal.backends.runs.lists import Expiry, Lists, Runs, no_expiry, rescaled
-from epochal.backends.runs.run import Mask, Run
-from epochal.backends.runs.run_store import Shelf, folder_name, name_of
+from epochal.backends.runs.run import Run
+from epochal.backends.runs.run_store import Shelf, folder_name
+from epochal.backends.runs.segment import Mask, Segment
 from epochal.backends.runs.view import RunsView
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.state import StateTaskScope
@@ -38,7 +40,7 @@ from epochal.snapshots import read_counts
 from epochal.snapshots.base_files import read_groups
 from epochal.snapshots.chain import Chain
 from epochal.snapshots.delta import SortedChanges
-from epochal.snapshots.manifest import DeltaFile
+from epochal.snapshots.manifest import BaseFile, DeltaFile
 from epochal.snapshots.merging import by_group, runs_for
 from epochal.snapshots.read_ahead import read_ahead
 from epochal.snapshots.storage_errors import storage_errors
@@ -49,8 +51,8 @@ from epochal.state.unexpired import first_key
 
 _KNOWN: Final = 256
 """Maximum number of state tables, each of one subtask, whose lists a worker caches."""
-_RESTORED_BYTES: Final = 128 << 20
-"""Bytes of base files that are combined into one run."""
+_RESTORED_BYTES: Final = 64 << 20
+"""Maximum size of base files that are combined into one segment."""
 _FAR: Final = 2
 """In epochs. A subtask that is further behind first searches for runs of subtasks of another parallelism."""
 
@@ -81,7 +83,7 @@ class HeapBackend(DeltaBackend):
             boot = boot_folder(Path(self.cache_directory) / "heap")
         salt = int.from_bytes(hashlib.sha256(boot.name.encode()).digest()[:8], "big")
         alone = replace(scope, tables=(table,))
-        lists = _lists_of(boot / cache_identity(self.store, alone) / folder_name(alone.groups), table)
+        lists = _lists_of(boot / cache_identity(self.store, alone), alone.groups, table)
         return _CatchUp(self.store, lists, alone, table, salt)
 
 
@@ -122,7 +124,7 @@ class _CatchUp:
         deltas = [delta for delta in every if can_hold(delta, self._scope, self.groups)]
         store = read_ahead(self._store, (delta.file for delta in deltas if not is_remembered(delta.file)))
         for delta in deltas:
-            runs = self.lists.compacted((self._delta(store, delta), *runs), self._expiry)
+            runs = self.lists.compacted((Run((self._delta(store, delta),)), *runs), self._expiry)
         self.lists.show(self._chain.at, runs, self._expiry, len(self._chain.links) - links, far)
         return runs
 
@@ -140,55 +142,63 @@ class _CatchUp:
         """Like :meth:`_begin`, from local runs of subtasks of another parallelism; at least ``least`` links."""
         if not self._table.durable:
             return None  # a rescale empties the table
-        return rescaled(self.lists, self.groups, self._marks, least, self._expiry)
+        return rescaled(self.lists, self._marks, least, self._expiry)
 
     @property
     def _marks(self) -> list[EpochKey | None]:
         return [self._chain.base_at, *(link.key for link in self._chain.links)]
 
     def _bases(self) -> Runs:
-        """Restore the files of bases as few runs, newest first; no run needs much more memory than its largest file.
-
-        Files of one age have different key groups, so that several make one run.
-        """
-        runs, parts, paths = list[Run](), list[pa.Table](), list[str]()
+        """Restore bases as runs, newest first: a run for each age, with a segment for each large file."""
         mine = runs_for(self._chain.bases, self.groups)
         mine.sort(key=lambda base: (-base.age, base.deletes, base.first_group))
-        for number, base in enumerate(mine):
-            rows = read_groups(self._store, self._table, base, np.array(self.groups, np.int32))
-            if rows.num_rows:
-                parts.append(rows)
-                paths.append(base.file.path)
-            following = mine[number + 1] if number + 1 < len(mine) else None
-            goes_on = following is not None and (following.age, following.deletes) == (base.age, base.deletes)
-            if parts and not (goes_on and sum(part.nbytes for part in parts) < _RESTORED_BYTES):
-                runs.append(self._restored(pa.concat_tables(parts), name_of(*paths)))
-                parts, paths = [], []
+        runs = []
+        for _, alike in groupby(mine, key=lambda base: base.age):
+            segments = (self._restored(bases) for bases in _together(alike))
+            if present := tuple(segment for segment in segments if len(segment)):
+                runs.append(Run(present))
         return tuple(runs)
 
-    def _restored(self, rows: pa.Table, source: str) -> Run:
-        return self._run(SortedChanges.of(self._table, by_group(rows)), source)
+    def _restored(self, bases: Sequence[BaseFile]) -> Segment:
+        """``bases``: files with the same columns and different key groups. The rows keep their order, because a copy in
+        the order of hashes takes as long as the rest of the restore."""
+        groups = np.array(self.groups, np.int32)
+        rows = by_group(pa.concat_tables([read_groups(self._store, self._table, base, groups) for base in bases]))
+        paths = "|".join(base.file.path for base in bases)
+        return self._segment(SortedChanges.of(self._table, rows), paths, in_order=True)
 
-    def _delta(self, store: SnapshotStore, delta: DeltaFile) -> Run:
+    def _delta(self, store: SnapshotStore, delta: DeltaFile) -> Segment:
         if (found := self.lists.made_of(delta.file.path, delta.file.rows)) is not None:
             read_counts.count("disk", delta.file.bytes)
             return found
         return self.made_of(delta, columns_of(store, self._table, delta))
 
-    def made_of(self, delta: DeltaFile, changes: SortedChanges) -> Run:
-        """Make a run of the delta's rows that the subtask reads."""
+    def made_of(self, delta: DeltaFile, changes: SortedChanges) -> Segment:
+        """Make a segment of the delta's rows that the subtask reads."""
         if delta.parallelism != self.groups.step:
             mine = np.isin(changes.groups, np.array(self.groups, np.int32))
             mask = pa.array(mine)
             changes = SortedChanges(changes.table, changes.rows.filter(mask), changes.keys.filter(mask))
-        return self._run(changes, delta.file.path)
+        return self._segment(changes, delta.file.path, self.lists.in_order)
 
-    def _run(self, changes: SortedChanges, source: str) -> Run:
+    def _segment(self, changes: SortedChanges, source: str, in_order: bool) -> Segment:
         values = changes.rows.select(self._table.value_schema.names)
         hashes = hash_keys(changes.keys, self.salt)
-        return self.lists.add(
-            Run.of(changes.groups, changes.keys, changes.deleted, values, hashes, self.lists.in_order), source
-        )
+        segment = Segment.of(changes.groups, changes.keys, changes.deleted, values, hashes, in_order)
+        return self.lists.add(segment, source)
+
+
+def _together(bases: Iterable[BaseFile]) -> Iterator[list[BaseFile]]:
+    """Divide files into parts of limited size whose files have the same columns."""
+    part: list[BaseFile] = []
+    for base in bases:
+        size = sum(each.file.bytes for each in part) + base.file.bytes
+        if part and (size > _RESTORED_BYTES or base.deletes != part[-1].deletes):
+            yield part
+            part = []
+        part.append(base)
+    if part:
+        yield part
 
 
 def _expiry(table: StateTable, chain: Chain) -> Expiry:
@@ -197,18 +207,19 @@ def _expiry(table: StateTable, chain: Chain) -> Expiry:
     if horizon is None or column is None:
         return no_expiry()
 
-    def expired(run: Run) -> Mask:
+    def expired(segment: Segment) -> Mask:
         if table.time is not None and table.time.name == column.column:
-            return np.asarray(pc.less(run.keys, pa.scalar(first_key(horizon), run.keys.type)), bool)
-        return gone(run.values.column(column.column), horizon)
+            return np.asarray(pc.less(segment.keys, pa.scalar(first_key(horizon), segment.keys.type)), bool)
+        return gone(segment.values.column(column.column), horizon)
 
     return Expiry(f"expired at {horizon}", expired)
 
 
-def _lists_of(folder: Path, table: StateTable) -> Lists:
+def _lists_of(parent: Path, groups: range, table: StateTable) -> Lists:
+    folder = parent / folder_name(groups)
     with _lock:
         if folder not in _lists:
-            _lists[folder] = Lists(Shelf(folder), bool(table.sub_key) or table.time is not None)
+            _lists[folder] = Lists(Shelf(folder), groups, bool(table.sub_key) or table.time is not None)
         _lists.move_to_end(folder)
         while len(_lists) > _KNOWN:
             _lists.popitem(last=False)

@@ -34,7 +34,7 @@ def hash_keys(keys: pa.BinaryArray, salt: int) -> Hashes:
     if width <= 8 * _MOST_WORDS and (lengths == width).all():
         matrix = data[offsets[0] : offsets[-1]].reshape(len(lengths), width)
         for begin in range(0, width, 8):
-            result = _mixed(result, _words(matrix[:, begin : begin + 8]))
+            _mix(result, _words(matrix[:, begin : begin + 8]))
         return _finished(result)
     words = -(-lengths // 8)
     short = words <= _MOST_WORDS
@@ -44,7 +44,9 @@ def hash_keys(keys: pa.BinaryArray, salt: int) -> Hashes:
         begins = offsets[:-1][rows] + 8 * index
         word = np.ascontiguousarray(padded[begins[:, None] + np.arange(8)]).view("<u8")[:, 0]
         beyond = np.clip(8 * (index + 1) - lengths[rows], 0, 7).astype(np.uint64) * np.uint64(8)
-        result[rows] = _mixed(result[rows], word << beyond)  # exclude the bytes after the key
+        mixed = result[rows]
+        _mix(mixed, word << beyond)  # exclude the bytes after the key
+        result[rows] = mixed
     result = _finished(result)
     for row in np.flatnonzero(~short).tolist():
         result[row] = _hash_long(data[offsets[row] : offsets[row + 1]].tobytes(), salt)
@@ -52,20 +54,27 @@ def hash_keys(keys: pa.BinaryArray, salt: int) -> Hashes:
 
 
 def _words(part: npt.NDArray[np.uint8]) -> Hashes:
+    if part.shape[1] == 8:
+        return np.ascontiguousarray(part).view("<u8")[:, 0]
     whole = np.zeros((len(part), 8), np.uint8)
     whole[:, 8 - part.shape[1] :] = part
     return whole.view("<u8")[:, 0]
 
 
-def _mixed(hashes: Hashes, words: Hashes) -> Hashes:
-    mixed = (hashes ^ words) * _MULTIPLIER
-    return mixed ^ (mixed >> np.uint64(32))
+def _mix(hashes: Hashes, words: Hashes) -> None:
+    """Change ``hashes`` in place: a new array for each operation takes longer than the operation."""
+    hashes ^= words
+    hashes *= _MULTIPLIER
+    hashes ^= hashes >> np.uint64(32)
 
 
 def _finished(hashes: Hashes) -> Hashes:
-    hashes = (hashes ^ (hashes >> np.uint64(30))) * _FIRST
-    hashes = (hashes ^ (hashes >> np.uint64(27))) * _SECOND
-    return hashes ^ (hashes >> np.uint64(31))
+    hashes ^= hashes >> np.uint64(30)
+    hashes *= _FIRST
+    hashes ^= hashes >> np.uint64(27)
+    hashes *= _SECOND
+    hashes ^= hashes >> np.uint64(31)
+    return hashes
 
 
 def _hash_long(key: bytes, salt: int) -> int:

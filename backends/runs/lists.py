@@ -1,6 +1,6 @@
 """Lists of a state table's runs in one process, by epoch, and background merging between epochs.
 
-Small runs stay in the process. A merge replaces adjacent runs of the latest list, and of later lists, by one run. A
+Small segments stay in the process. A merge replaces adjacent runs of the latest list, and of later lists, by one run. A
 thread makes large merges between the tasks of the worker. Tasks do not wait for it, unless the number of runs exceeds
 ``MOST``.
 """
@@ -21,13 +21,14 @@ from uuid import uuid4
 import numpy as np
 
 from epochal.backends.runs.merging import merged
-from epochal.backends.runs.run import Mask, Run
+from epochal.backends.runs.run import Run, divided
 from epochal.backends.runs.run_store import Shelf, name_of
+from epochal.backends.runs.segment import Mask, Segment
 from epochal.contracts.identity import EpochKey
 from epochal.errors import EpochalError
 
 FILE_ROWS = 16_384
-"""Minimum number of rows of a run in a file."""
+"""Minimum number of rows of a segment in a file."""
 _LISTS = 3
 _KEPT_EVERY = 8
 """Interval, in epochs, at which small runs beside large ones are written to files. A new worker then need not begin
@@ -44,25 +45,26 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Expiry:
-    """Test for the expired rows of a run. ``name``: the clock."""
+    """Test for the expired rows of a segment. ``name``: the clock."""
 
     name: str
-    gone: Callable[[Run], Mask]
+    gone: Callable[[Segment], Mask]
 
 
 class Lists:
-    """Lists of one state table. ``in_order``: whether ranges are read. :attr:`lock` guards everything except
-    merging."""
+    """Lists of one state table in one subtask. ``in_order``: whether ranges are read. :attr:`lock` guards everything
+    except merging."""
 
-    def __init__(self, shelf: Shelf, in_order: bool) -> None:
+    def __init__(self, shelf: Shelf, groups: range, in_order: bool) -> None:
         self.lock = RLock()
         self.shelf = shelf
+        self.groups = groups
         self.in_order = in_order
         self._known: OrderedDict[EpochKey | None, Runs] = OrderedDict()
         self._expiry: Expiry | None = None
         self._merging: Future[None] | None = None
         self._since_kept = 0
-        self._ahead: OrderedDict[str, Future[Run | None]] = OrderedDict()
+        self._ahead: OrderedDict[str, Future[Segment | None]] = OrderedDict()
 
     def known_at(self, mark: EpochKey) -> Runs | None:
         """Return the runs at an epoch, newest first, if it is among the latest viewed."""
@@ -73,21 +75,21 @@ class Lists:
         found = self.shelf.at(mark)
         return None if found is None else tuple(found)
 
-    def add(self, run: Run, source: str) -> Run:
-        """Store the run in a file if it is large. ``source``: the store's file from which the run was made."""
-        return self.shelf.add(run, name_of(source)) if len(run) >= FILE_ROWS else run
+    def add(self, segment: Segment, source: str) -> Segment:
+        """Store the segment in a file if it is large. ``source``: the store's files from which it was made."""
+        return self.shelf.add(segment, name_of(source)) if len(segment) >= FILE_ROWS else segment
 
-    def made_of(self, source: str, rows: int) -> Run | None:
-        """Return the run that a worker has made from a file with ``rows`` rows, if any."""
+    def made_of(self, source: str, rows: int) -> Segment | None:
+        """Return the segment that a worker has made from a file with ``rows`` rows, if any."""
         if rows < FILE_ROWS:
             return None
         ahead = self._ahead.pop(source, None)
-        if ahead is not None and not ahead.cancel() and (run := ahead.result()) is not None:
-            return run
-        return self.shelf.run(name_of(source))
+        if ahead is not None and not ahead.cancel() and (segment := ahead.result()) is not None:
+            return segment
+        return self.shelf.segment(name_of(source))
 
-    def make_ahead(self, source: str, rows: int, make: Callable[[], Run]) -> None:
-        """Make the run of a file that the next epoch is likely to read, in the background."""
+    def make_ahead(self, source: str, rows: int, make: Callable[[], Segment]) -> None:
+        """Make the segment of a file that the next epoch is likely to read, in the background."""
         if rows < FILE_ROWS:
             return
         with self.lock:
@@ -95,11 +97,11 @@ class Lists:
             while len(self._ahead) > _LISTS:
                 self._ahead.popitem(last=False)
 
-    def _made_ahead(self, make: Callable[[], Run]) -> Run | None:
+    def _made_ahead(self, make: Callable[[], Segment]) -> Segment | None:
         try:
             return make()
         except EpochalError as error:
-            logger.warning("A run of state below %s is created later. %s", self.shelf.folder, error)
+            logger.warning("A segment of state below %s is created later. %s", self.shelf.folder, error)
             return None
 
     def compacted(self, runs: Runs, expiry: Expiry) -> Runs:
@@ -108,7 +110,7 @@ class Lists:
             part = runs[chosen.start : chosen.stop]
             if sum(map(len, part)) >= FILE_ROWS and len(runs) <= MOST:
                 break
-            one = self._one(part, expiry if chosen.stop == len(runs) else None)
+            one = self._merged(part, expiry if chosen.stop == len(runs) else None)
             runs = (*runs[: chosen.start], one, *runs[chosen.stop :])
         return runs
 
@@ -122,18 +124,22 @@ class Lists:
         while len(self._known) > _LISTS:
             self._known.popitem(last=False)
         self._expiry = expiry
-        if mark is None or not any(run.name for run in runs):
+        if mark is None or not any(segment.name for run in runs for segment in run.segments):
             return
         self._since_kept += links
-        if afresh or self._since_kept >= _KEPT_EVERY or all(run.name for run in runs):
+        if afresh or self._since_kept >= _KEPT_EVERY or all(run.is_in_files for run in runs):
             self._keep(mark, runs)
 
     def _keep(self, mark: EpochKey, runs: Runs) -> None:
         """Write the runs to files, for other workers."""
-        in_files = tuple(run if run.name else self.shelf.add(run, name_of(uuid4().hex)) for run in runs)
+        in_files = tuple(run if run.is_in_files else self._filed(run) for run in runs)
         self._replace(runs, in_files, mark)
         self.shelf.keep(mark, in_files)
         self._since_kept = 0
+
+    def _filed(self, run: Run) -> Run:
+        of_run = (each if each.name else self.shelf.add(each, name_of(uuid4().hex)) for each in run.segments)
+        return Run(tuple(of_run))
 
     def merge_beside(self) -> None:
         """Start the due merge in the background, unless one is in progress."""
@@ -168,25 +174,54 @@ class Lists:
                     if chosen is None:
                         return
                     mark, part, expiry = chosen
-                    one = self._one(part, expiry)
+                    one = self._merged(part, expiry)
                     with self.lock:
                         self._replace(part, (one,), mark)
-                        if mark in self._known and mark is not None and all(run.name for run in self._known[mark]):
+                        if (
+                            mark in self._known
+                            and mark is not None
+                            and all(run.is_in_files for run in self._known[mark])
+                        ):
                             self.shelf.keep(mark, self._known[mark])
         except EpochalError as error:
             logger.warning("Runs of state below %s were not merged; merging is retried. %s", self.shelf.folder, error)
 
-    def _one(self, part: Runs, expiry: Expiry | None) -> Run:
+    def _merged(self, part: Runs, expiry: Expiry | None) -> Run:
         """Merge ``part`` into one run. ``expiry``: set when ``part`` includes the oldest run."""
-        source = None
-        if all(run.name for run in part):
-            source = name_of("not the oldest" if expiry is None else expiry.name, *(str(run.name) for run in part))
-            if (found := self.shelf.run(source)) is not None:
-                return found
-        one = merged(part, None if expiry is None else [expiry.gone(run) for run in part], self.in_order)
-        if len(one) < FILE_ROWS:
-            return one
-        return self.shelf.add(one, source or name_of(uuid4().hex))
+        source = uuid4().hex
+        if all(run.is_in_files for run in part):
+            names = [str(segment.name) for run in part for segment in run.segments]
+            source = "|".join(["not the oldest" if expiry is None else expiry.name, *names])
+        return self.merge(part, expiry, source)
+
+    def merge(self, runs: Runs, expiry: Expiry | None, source: str) -> Run:
+        """Merge the subtask's rows of ``runs``, newest first, into one run, a part of the key groups at a time.
+
+        ``expiry``: set when no older run lies below ``runs``. ``source``: names the runs; the result of an earlier
+        merge with the same source is used.
+        """
+        segments = [segment for run in runs for segment in run.segments]
+        parts = divided(self.groups, sum(segment.nbytes for segment in segments))
+        names = [name_of(source, *map(str, (part.start, part.step))) for part in parts]
+        if (found := self.shelf.run(names)) is not None:
+            return found
+        if len(parts) == 1:
+            one = self._merged_part(segments, parts[0], expiry)
+            return Run((self.shelf.add(one, names[0]) if len(one) >= FILE_ROWS else one,))
+        begun: list[tuple[Segment, str]] = []
+        try:
+            for part, name in zip(parts, names, strict=True):
+                begun.append((self.shelf.begun(self._merged_part(segments, part, expiry)), name))
+        except BaseException:
+            self.shelf.discard(segment for segment, _ in begun)
+            raise
+        return Run(tuple(self.shelf.complete(begun)))
+
+    def _merged_part(self, segments: Sequence[Segment], groups: range, expiry: Expiry | None) -> Segment:
+        asked = np.array(groups, np.int32)
+        holding = [segment for segment in segments if segment.has(asked).any()]
+        mine = [segment.of_groups(groups) for segment in holding or segments[:1]]
+        return merged(mine, None if expiry is None else [expiry.gone(segment) for segment in mine], self.in_order)
 
     def _replace(self, part: Runs, by: Runs, mark: EpochKey | None) -> None:
         """Replace runs in the lists of this epoch and of later ones, whose clocks are not behind."""
@@ -195,7 +230,7 @@ class Lists:
             if (-1 if at is None else at.epoch) < least:
                 continue
             for first in range(len(runs) - len(part) + 1):
-                if all(one is other for one, other in zip(runs[first : first + len(part)], part, strict=True)):
+                if runs[first : first + len(part)] == part:
                     self._known[at] = (*runs[:first], *by, *runs[first + len(part) :])
                     break
 
@@ -237,20 +272,18 @@ def due(rows: Sequence[int]) -> range | None:
     return None
 
 
-def rescaled(
-    lists: Lists, groups: range, marks: Sequence[EpochKey | None], least: int, expiry: Expiry
-) -> tuple[Runs, int] | None:
-    """Return the runs of ``groups`` after a rescale, and the position of their epoch in ``marks``.
+def rescaled(lists: Lists, marks: Sequence[EpochKey | None], least: int, expiry: Expiry) -> tuple[Runs, int] | None:
+    """Return the subtask's runs after a rescale, and the position of their epoch in ``marks``.
 
     Chooses the latest epoch, at position ``least`` or later, for which every previous subtask of these key groups has
     its runs in files; ``None`` if there is none.
     """
-    covering = [having for others in lists.shelf.others() if (having := _covering(others, groups))]
+    covering = [having for others in lists.shelf.others() if (having := _covering(others, lists.groups))]
     for place in range(len(marks) - 1, least - 1, -1):
         mark = marks[place]
         for shelves in covering:
             if mark is not None and (found := _at(shelves, mark)) is not None:
-                return _side_by_side(lists, groups, found, expiry), place
+                return _side_by_side(lists, found, expiry), place
     return None
 
 
@@ -270,14 +303,13 @@ def _at(shelves: Sequence[Shelf], mark: EpochKey) -> list[list[Run]] | None:
     return found
 
 
-def _side_by_side(lists: Lists, groups: range, others: Sequence[Sequence[Run]], expiry: Expiry) -> Runs:
+def _side_by_side(lists: Lists, others: Sequence[Sequence[Run]], expiry: Expiry) -> Runs:
     runs = []
     for age in range(max(map(len, others))):
-        alike = [theirs[-1 - age] for theirs in others if age < len(theirs)]
-        source = "|".join(["of other key groups", "" if age else expiry.name, *(str(run.name) for run in alike)])
-        mine = [run.of_groups(groups) for run in alike]
-        gone = None if age else [expiry.gone(run) for run in mine]
-        one = mine[0] if len(mine) == 1 else merged(mine, gone, lists.in_order)
+        alike = tuple(theirs[-1 - age] for theirs in others if age < len(theirs))
+        names = [str(segment.name) for run in alike for segment in run.segments]
+        source = "|".join(["of other key groups", "" if age else expiry.name, *names])
+        one = lists.merge(alike, None if age else expiry, source)
         if len(one):
-            runs.append(lists.add(one, source))
+            runs.append(one)
     return tuple(reversed(runs))

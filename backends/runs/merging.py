@@ -1,4 +1,4 @@
-"""Merge several runs into one that holds the newest row of each key. All steps are vectorised."""
+"""Merge segments of several runs into one that holds the newest row of each key. All steps are vectorised."""
 
 from __future__ import annotations
 
@@ -9,33 +9,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.backends.runs.hashing import Hashes
-from epochal.backends.runs.run import Mask, Positions, Run
+from epochal.backends.runs.segment import Mask, Positions, Segment
 from epochal.state.key_order import common_width, taken
 
 
-def merged(runs: Sequence[Run], gone: Sequence[Mask] | None, in_order: bool) -> Run:
-    """Merge ``runs``, newest first.
+def merged(segments: Sequence[Segment], gone: Sequence[Mask] | None, in_order: bool) -> Segment:
+    """Merge ``segments``, newest first.
 
-    ``gone``: the expired rows of each run, set when no older run lies below these; deleted keys are then dropped, too.
+    ``gone``: the expired rows of each, set when no older run lies below these; deleted keys are then dropped, too.
     ``in_order``: whether the result is ordered by (key group, key).
     """
     if in_order:
-        runs = [run.in_order for run in runs]
-    hashes = np.concatenate([run.hashes for run in runs])
-    keys = pa.concat_arrays([run.keys for run in runs])
+        segments = [segment.in_order for segment in segments]
+    hashes = np.concatenate([segment.hashes for segment in segments])
+    keys = pa.concat_arrays([segment.keys for segment in segments])
     # The ascending parts are merged by a stable sort; of equal hashes the newest comes first.
     by_hash = np.argsort(hashes, kind="stable")
-    hashes, at = hashes[by_hash], _rows_by_hash(runs)[by_hash]
-    deleted = np.concatenate([np.zeros(len(run), bool) if run.deleted is None else run.deleted for run in runs])
+    hashes, at = hashes[by_hash], _rows_by_hash(segments)[by_hash]
+    deleted = np.concatenate(
+        [np.zeros(len(segment), bool) if segment.deleted is None else segment.deleted for segment in segments]
+    )
     kept = np.ones(len(keys), bool)
     kept[_hidden(hashes, at, keys)] = False
     if gone is not None:
         kept &= ~np.concatenate(gone) & ~deleted
-    order = _in_order(runs, kept) if in_order else at[kept[at]]
+    order = _in_order(segments, kept) if in_order else at[kept[at]]
     picked, marks = pa.array(order), deleted[order]
-    values = pa.concat_tables([run.values for run in runs]).combine_chunks()
-    return Run(
-        np.concatenate([run.groups for run in runs])[order],
+    values = pa.concat_tables([segment.values for segment in segments]).combine_chunks()
+    return Segment(
+        np.concatenate([segment.groups for segment in segments])[order],
         taken(keys, order, common_width(keys)),
         marks if marks.any() else None,
         values.take(picked),
@@ -44,10 +46,10 @@ def merged(runs: Sequence[Run], gone: Sequence[Mask] | None, in_order: bool) -> 
     )
 
 
-def _rows_by_hash(runs: Sequence[Run]) -> Positions:
-    """Return the row of each hash, run after run, as a position in the concatenation of all runs."""
-    firsts = np.cumsum([0, *map(len, runs)])
-    parts = (np.arange(len(run)) if run.at is None else run.at.astype(np.int64) for run in runs)
+def _rows_by_hash(segments: Sequence[Segment]) -> Positions:
+    """Return the row of each hash, segment after segment, as a position in the concatenation of all."""
+    firsts = np.cumsum([0, *map(len, segments)])
+    parts = (np.arange(len(segment)) if segment.at is None else segment.at.astype(np.int64) for segment in segments)
     return np.concatenate([part + first for part, first in zip(parts, firsts, strict=False)])
 
 
@@ -76,14 +78,14 @@ def _places(order: Positions, at: Positions) -> np.ndarray[tuple[int], np.dtype[
     return place_of[at]
 
 
-def _in_order(runs: Sequence[Run], kept: Mask) -> Positions:
-    """Merge the kept rows of concatenated runs, each of them in order, into one order."""
-    firsts = np.cumsum([0, *map(len, runs)])
+def _in_order(segments: Sequence[Segment], kept: Mask) -> Positions:
+    """Merge the kept rows of concatenated segments, each of them in order, into one order."""
+    firsts = np.cumsum([0, *map(len, segments)])
     order: Positions = np.flatnonzero(kept[: firsts[1]])
-    groups, keys = runs[0].groups[order], runs[0].keys.take(pa.array(order))
-    for number, run in enumerate(runs[1:], 1):
+    groups, keys = segments[0].groups[order], segments[0].keys.take(pa.array(order))
+    for number, segment in enumerate(segments[1:], 1):
         mine = kept[firsts[number] : firsts[number + 1]]
-        places, _ = run.between(groups, keys, keys)
+        places, _ = segment.between(groups, keys, keys)
         before = np.concatenate([[0], np.cumsum(mine)])[places]
         rows = np.empty(len(order) + int(mine.sum()), np.int64)
         at = before + np.arange(len(order))
@@ -92,10 +94,10 @@ def _in_order(runs: Sequence[Run], kept: Mask) -> Positions:
         rows[at] = order
         rows[rest] = firsts[number] + np.flatnonzero(mine)
         order = rows
-        if number < len(runs) - 1:
-            together = pa.concat_arrays([keys, run.keys.filter(pa.array(mine))])
+        if number < len(segments) - 1:
+            together = pa.concat_arrays([keys, segment.keys.filter(pa.array(mine))])
             take = np.empty(len(rows), np.int64)
             take[at], take[rest] = np.arange(len(at)), len(at) + np.arange(int(mine.sum()))
-            groups = np.concatenate([groups, run.groups[mine]])[take]
+            groups = np.concatenate([groups, segment.groups[mine]])[take]
             keys = together.take(pa.array(take))
     return order

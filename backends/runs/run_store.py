@@ -1,9 +1,9 @@
 """The runs of one state table on an executor's disk, shared by the Python workers of the machine.
 
-    {cache}/heap/{boot}/{identity}/{key groups}/{name}.run            a run
+    {cache}/heap/{boot}/{identity}/{key groups}/{name}.run            a segment
     {cache}/heap/{boot}/{identity}/{key groups}/at/{epoch}-{..}.json  list of the table's runs at an epoch
 
-A run is named by the store's files from which it was made, or by the runs that were merged into it. A list contains
+A segment is named by the store's files from which it was made, or by those that were merged into it. A list contains
 only what a decided epoch showed: data of an aborted epoch, or of another copy of a task, is never visible. Missing or
 damaged files are rebuilt from the store.
 """
@@ -15,15 +15,19 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
+from pydantic import TypeAdapter, ValidationError
+
 from epochal.backends.boot_folders import throw_away
 from epochal.backends.runs.run import Run
-from epochal.backends.runs.run_file import PART, RunDamaged, mapped, written
+from epochal.backends.runs.segment import Segment
+from epochal.backends.runs.segment_file import PART, SegmentDamaged, mapped, written
 from epochal.background.locks import FileLock
 from epochal.contracts.identity import EpochKey
 from epochal.errors import SnapshotError
@@ -34,6 +38,8 @@ KEPT_LISTS = 3
 _ABANDONED_SECONDS = 3600.0
 """Timeout after which an unchanged incomplete file counts as abandoned by a killed writer, and the folder of another
 parallelism as left over from an earlier parallelism."""
+_NAMES = TypeAdapter(list[list[str]])
+"""Names of the segments of each run, newest run first."""
 _FOLDER = re.compile(r"(\d+)-(\d+)-([1-9]\d*)")
 
 
@@ -48,18 +54,21 @@ class Shelf:
     def at(self, mark: EpochKey) -> list[Run] | None:
         """Return the table's runs at an epoch, newest first; ``None`` if one is missing or damaged."""
         try:
-            names = json.loads((self._lists / _list_name(mark)).read_bytes())
-        except (FileNotFoundError, ValueError):
+            names = _NAMES.validate_json((self._lists / _list_name(mark)).read_bytes())
+        except (FileNotFoundError, ValidationError):
             return None
         except OSError as error:
             raise SnapshotError(f"The local store {self.folder} cannot be read: {error}.") from error
-        if not (names and isinstance(names, list) and all(isinstance(name, str) for name in names)):
-            return None
-        runs = [run for name in names if (run := self.run(name)) is not None]
-        return runs if len(runs) == len(names) else None
+        runs = [run for of_run in names if (run := self.run(of_run)) is not None]
+        return runs if runs and len(runs) == len(names) else None
 
-    def run(self, name: str) -> Run | None:
-        """Return the run in a file; ``None`` if the file is missing or damaged. A damaged file is deleted."""
+    def run(self, names: Sequence[str]) -> Run | None:
+        """Return the run with these segments; ``None`` if one is missing or damaged."""
+        segments = [segment for name in names if (segment := self.segment(name)) is not None]
+        return Run(tuple(segments)) if len(segments) == len(names) else None
+
+    def segment(self, name: str) -> Segment | None:
+        """Return the segment in a file; ``None`` if the file is missing or damaged. A damaged file is deleted."""
         path = self.folder / Path(name).name
         known = _open.get(path)
         if known is not None and path.exists():
@@ -68,20 +77,38 @@ class Shelf:
             known = _open[path] = mapped(path)
         except FileNotFoundError:
             return None
-        except RunDamaged:
+        except SegmentDamaged:
             path.unlink(missing_ok=True)
             return None
         except OSError as error:
             raise SnapshotError(f"The local store {path} cannot be read: {error}.") from error
         return known
 
-    def add(self, run: Run, name: str) -> Run:
-        """Write ``run`` to a file. Raises ``StorageFull``, ``SnapshotError``."""
+    def add(self, segment: Segment, name: str) -> Segment:
+        """Write ``segment`` to a file. Raises ``StorageFull``, ``SnapshotError``."""
+        return self.complete([(self.begun(segment), name)])[0]
+
+    def begun(self, segment: Segment) -> Segment:
+        """Write a segment to a file which other processes neither find nor delete. Raises ``StorageFull``,
+        ``SnapshotError``."""
         with storage_errors(str(self.folder)):
             self._lists.mkdir(parents=True, exist_ok=True)
-        path = self.folder / name
-        added = _open[path] = written(run, path)
-        return added
+        return written(segment, self.folder / f".{uuid4().hex}{PART}")
+
+    def complete(self, begun: Iterable[tuple[Segment, str]]) -> list[Segment]:
+        """Give names to segments that :meth:`begun` has written."""
+        found = []
+        for segment, name in begun:
+            with storage_errors(str(self.folder / name)):
+                os.replace(self.folder / str(segment.name), self.folder / name)
+            found.append(replace(segment, name=name))
+            _open[self.folder / name] = found[-1]
+        return found
+
+    def discard(self, begun: Iterable[Segment]) -> None:
+        """Delete the files of segments that :meth:`begun` has written."""
+        for segment in begun:
+            (self.folder / str(segment.name)).unlink(missing_ok=True)
 
     def keep(self, mark: EpochKey, runs: Sequence[Run]) -> None:
         """Record ``runs``, all of them in files, as the table at ``mark``; delete runs that only older lists use.
@@ -90,10 +117,10 @@ class Shelf:
         """
         with self._locked("lock") as mine:
             assert mine
-            names = [str(run.name) for run in runs]
-            for name, run in zip(names, runs, strict=True):
-                if not (self.folder / name).exists():
-                    self.add(run, name)
+            names = [[str(segment.name) for segment in run.segments] for run in runs]
+            for segment in (segment for run in runs for segment in run.segments):
+                if not (self.folder / str(segment.name)).exists():
+                    self.add(segment, str(segment.name))
             list_name = _list_name(mark)
             beside = self._lists / f".{uuid4().hex}{PART}"
             with storage_errors(str(self._lists / list_name)):
@@ -133,7 +160,9 @@ class Shelf:
         lists = sorted(self._lists.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
         for path in lists[:-KEPT_LISTS]:
             path.unlink(missing_ok=True)
-        needed = {name for path in lists[-KEPT_LISTS:] for name in json.loads(path.read_bytes())}
+        needed = {
+            name for path in lists[-KEPT_LISTS:] for run in _NAMES.validate_json(path.read_bytes()) for name in run
+        }
         for path in self.folder.glob("*.run"):
             if path.name not in needed:
                 path.unlink(missing_ok=True)
@@ -147,7 +176,7 @@ class Shelf:
 
 
 def name_of(*sources: str) -> str:
-    """Name of the run that is made from these files of the store, or from these runs."""
+    """Name of the segment that is made from these files of the store, or from these segments."""
     return f"{hashlib.sha256('|'.join(sources).encode()).hexdigest()[:32]}.run"
 
 
@@ -171,11 +200,11 @@ def _list_name(mark: EpochKey) -> str:
     return f"{mark.epoch:010}-{hashlib.sha256(mark.branch.encode()).hexdigest()[:16]}.json"
 
 
-_open: WeakValueDictionary[Path, Run] = WeakValueDictionary()
+_open: WeakValueDictionary[Path, Segment] = WeakValueDictionary()
 
 
 def forget() -> None:
-    """Drop all references to runs; a forked worker maps its own."""
+    """Drop all references to segments; a forked worker maps its own."""
     _open.clear()
 
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.backends.delta import OpenView
-from epochal.backends.runs.hashing import hash_keys
-from epochal.backends.runs.run import Mask, Positions, Run
+from epochal.backends.runs.hashing import Hashes, hash_keys
+from epochal.backends.runs.run import Run
+from epochal.backends.runs.segment import Mask, Positions, Segment
 from epochal.contracts.state import Found, KeyGroups, StateRows
 from epochal.state.key_order import common_width, taken
 from epochal.state.table import StateTable
@@ -26,27 +27,29 @@ class RunsView(OpenView):
 
     def __init__(self, table: StateTable, runs: Sequence[Run], salt: int) -> None:
         self._schema = table.value_schema
-        self._runs = tuple(run for run in runs if len(run))
+        self._parts = tuple(
+            _Part(segment, len(run.segments) > 1) for run in runs for segment in run.segments if len(segment)
+        )
         self._salt = salt
 
     def lookup(self, groups: KeyGroups, keys: pa.BinaryArray) -> tuple[Found, pa.Table]:
         hashes = hash_keys(keys, self._salt)
         order = np.argsort(hashes)
         hashes, sought = hashes[order], taken(keys, order, common_width(keys)).cast(pa.large_binary())
-        left = np.arange(len(order))
+        left, of_left = np.arange(len(order)), groups[order]
         parts, rows = [], np.full(len(order), -1, np.int64)
         before = 0
-        for run in self._runs:
-            found = run.find(sought, hashes)
+        for part in self._parts:
+            segment, found = part.segment, part.find(of_left, sought, hashes)
             here = np.flatnonzero(found >= 0)
             if not len(here):
                 continue
-            shown = here if run.deleted is None else here[~run.deleted[found[here]]]
-            parts.append(self._values(run, found[shown]))
+            shown = here if segment.deleted is None else here[~segment.deleted[found[here]]]
+            parts.append(self._values(segment, found[shown]))
             rows[left[shown]] = before + np.arange(len(shown))
             before += len(shown)
             missing = found < 0
-            left, hashes = left[missing], hashes[missing]
+            left, of_left, hashes = left[missing], of_left[missing], hashes[missing]
             sought = sought.filter(pa.array(missing))
             if not len(left):
                 break
@@ -60,12 +63,12 @@ class RunsView(OpenView):
         self, groups: KeyGroups, low: pa.BinaryArray, high: pa.BinaryArray, limit: int | None = None
     ) -> StateRows:
         low, high = low.cast(pa.large_binary()), high.cast(pa.large_binary())
-        runs = [run.in_order for run in self._runs]
+        segments = [part.segment.in_order for part in self._parts]
         asked, taken, found = np.arange(len(groups)), limit, list[_Rows]()
         while len(asked):
             which = pa.array(asked)
-            rows, cut = _taken(runs, groups[asked], low.take(which), high.take(which), taken)
-            rows = rows.shown(len(runs))
+            rows, cut = _taken(segments, groups[asked], low.take(which), high.take(which), taken)
+            rows = rows.shown(len(segments))
             if limit is None or taken is None:
                 found.append(rows.of(asked))
                 break
@@ -73,33 +76,34 @@ class RunsView(OpenView):
             enough = ~cut | (np.bincount(rows.owner, minlength=len(asked)) == limit)
             found.append(rows.filter(enough[rows.owner]).of(asked))
             asked, taken = asked[~enough], taken * _MORE
-        return self._of(runs, _Rows.joined(found))
+        return self._of(segments, _Rows.joined(found))
 
     def get(self, group: int, key: bytes) -> Mapping[str, Any] | None:
         (hash,) = hash_keys(pa.array([key], pa.binary()), self._salt)
-        for run in self._runs:
-            row = run.find_one(key, hash)
+        for part in self._parts:
+            segment = part.segment
+            row = segment.find_one(key, hash) if not part.is_part or segment.has(np.array([group])).all() else -1
             if row >= 0:
-                if run.deleted is not None and run.deleted[row]:
+                if segment.deleted is not None and segment.deleted[row]:
                     return None
-                return {field.name: run.values.column(field.name)[row].as_py() for field in self._schema}
+                return {field.name: segment.values.column(field.name)[row].as_py() for field in self._schema}
         return None
 
     def close(self) -> None:
-        """Do nothing: a run is unmapped when its last reference ends."""
+        """Do nothing: a segment is unmapped when its last reference ends."""
 
-    def _of(self, runs: Sequence[Run], rows: _Rows) -> StateRows:
+    def _of(self, segments: Sequence[Segment], rows: _Rows) -> StateRows:
         """Return the keys and values of rows, by owner."""
-        by_owner, by_run = np.argsort(rows.owner, kind="stable"), np.argsort(rows.run, kind="stable")
-        taken = [self._values(run, rows.rows[rows.run == number]) for number, run in enumerate(runs)]
-        row_of = np.empty(len(by_run), np.int64)
-        row_of[by_run] = np.arange(len(by_run))
+        by_owner, by_segment = np.argsort(rows.owner, kind="stable"), np.argsort(rows.segment, kind="stable")
+        taken = [self._values(segment, rows.rows[rows.segment == number]) for number, segment in enumerate(segments)]
+        row_of = np.empty(len(by_segment), np.int64)
+        row_of[by_segment] = np.arange(len(by_segment))
         values = self._together(taken).take(pa.array(row_of[by_owner]))
         keys = rows.keys.take(pa.array(by_owner)).cast(pa.binary())
         return StateRows(rows.owner[by_owner], keys, values)
 
-    def _values(self, run: Run, rows: Positions) -> pa.Table:
-        return run.values.select(self._schema.names).take(pa.array(rows)).cast(self._schema)
+    def _values(self, segment: Segment, rows: Positions) -> pa.Table:
+        return segment.values.select(self._schema.names).take(pa.array(rows)).cast(self._schema)
 
     def _together(self, parts: Sequence[pa.Table]) -> pa.Table:
         if len(parts) == 1:
@@ -107,32 +111,50 @@ class RunsView(OpenView):
         return pa.concat_tables([self._schema.empty_table(), *parts]).combine_chunks()
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A segment of a view. ``is_part``: its run has others."""
+
+    segment: Segment
+    is_part: bool
+
+    def find(self, groups: KeyGroups, keys: pa.LargeBinaryArray, hashes: Hashes) -> Positions:
+        """Like :meth:`Segment.find`. Searches only keys of the segment's key groups."""
+        mine = np.flatnonzero(self.segment.has(groups)) if self.is_part else None
+        if mine is None or len(mine) == len(groups):
+            return self.segment.find(keys, hashes)
+        found = np.full(len(groups), -1, np.int64)
+        if len(mine):
+            found[mine] = self.segment.find(keys.take(pa.array(mine)), hashes[mine])
+        return found
+
+
 def _taken(
-    runs: Sequence[Run], groups: KeyGroups, low: pa.Array, high: pa.Array, limit: int | None
+    segments: Sequence[Segment], groups: KeyGroups, low: pa.Array, high: pa.Array, limit: int | None
 ) -> tuple[_Rows, Mask]:
-    """Read each range from each run, newest first, at most ``limit`` rows; also return which ranges were cut."""
+    """Read each range from each segment, newest first, at most ``limit`` rows; also return which ranges were cut."""
     parts, cut = [], np.zeros(len(groups), bool)
-    for number, run in enumerate(runs):
-        first, end = run.between(groups, low, high)
+    for number, segment in enumerate(segments):
+        first, end = segment.between(groups, low, high)
         stop = end if limit is None else np.minimum(end, first + limit)
         counts = stop - first
         owner = np.repeat(np.arange(len(groups)), counts)
         rows = np.arange(len(owner)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
-        deleted = np.zeros(len(rows), bool) if run.deleted is None else run.deleted[rows]
+        deleted = np.zeros(len(rows), bool) if segment.deleted is None else segment.deleted[rows]
         is_cut = stop < end
         last = is_cut[owner] & (rows == stop[owner] - 1)
-        parts.append(_Rows(owner, np.full(len(rows), number), rows, run.keys.take(pa.array(rows)), deleted, last))
+        parts.append(_Rows(owner, np.full(len(rows), number), rows, segment.keys.take(pa.array(rows)), deleted, last))
         cut |= is_cut
     return _Rows.joined(parts), cut
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows of ranges. ``owner``: the range; ``run``, ``rows``: position; ``last``: the run has further rows in the
-    range that were not read."""
+    """Rows of ranges. ``owner``: the range; ``segment``, ``rows``: position; ``last``: the segment has further rows in
+    the range that were not read."""
 
     owner: Positions
-    run: Positions
+    segment: Positions
     rows: Positions
     keys: pa.LargeBinaryArray
     deleted: Mask
@@ -146,19 +168,19 @@ class _Rows:
         parts = [cls(none, none, none, pa.array([], pa.large_binary()), no, no), *parts]
         return cls(
             np.concatenate([part.owner for part in parts]),
-            np.concatenate([part.run for part in parts]),
+            np.concatenate([part.segment for part in parts]),
             np.concatenate([part.rows for part in parts]),
             pa.concat_arrays([part.keys for part in parts]),
             np.concatenate([part.deleted for part in parts]),
             np.concatenate([part.last for part in parts]),
         )
 
-    def shown(self, runs: int) -> _Rows:
+    def shown(self, segments: int) -> _Rows:
         """Return the newest row of each key, without deleted keys, ordered by owner and key.
 
-        Omits the rows of a range after the last row read from a run that has more.
+        Omits the rows of a range after the last row read from a segment that has more.
         """
-        rows = self._sorted() if runs > 1 else self
+        rows = self._sorted() if segments > 1 else self
         if not len(rows.owner):
             return rows
         begins = np.append(True, rows.owner[1:] != rows.owner[:-1])
@@ -184,15 +206,15 @@ class _Rows:
         return self._picked(np.flatnonzero(mask))
 
     def _sorted(self) -> _Rows:
-        columns = pa.table({"owner": self.owner, "key": self.keys, "run": self.run})
+        columns = pa.table({"owner": self.owner, "key": self.keys, "segment": self.segment})
         return self._picked(
-            pc.sort_indices(columns, sort_keys=[(name, "ascending") for name in ("owner", "key", "run")]).to_numpy()
+            pc.sort_indices(columns, sort_keys=[(name, "ascending") for name in ("owner", "key", "segment")]).to_numpy()
         )
 
     def _picked(self, places: Positions) -> _Rows:
         return _Rows(
             self.owner[places],
-            self.run[places],
+            self.segment[places],
             self.rows[places],
             self.keys.take(pa.array(places)),
             self.deleted[places],

@@ -36,8 +36,8 @@ def fixed_dtype(type: pa.DataType) -> np.dtype[Any]:
 def column(columns: Columns, field: pa.Field) -> pa.Array:
     """One column as one array of exactly the field's type."""
     array = columns.column(field.name)
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):  # combine_chunks also copies a single chunk
+        array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
         if isinstance(array, pa.ChunkedArray):  # pyarrow may return a chunked array, e.g. without chunks
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     return array if array.type == field.type else array.cast(field.type)

@@ -88,7 +88,8 @@ class KeyCodec:
             end = pc.if_else(array.is_null(), _NULL, _END) if array.null_count else pa.scalar(_END)
             parts += [_escaped(variable_binary(array)), end]
         if fixed:
-            parts.append(binary_rows(np.ascontiguousarray(np.hstack(fixed))))
+            together = fixed[0] if len(fixed) == 1 else np.hstack(fixed)
+            parts.append(binary_rows(np.ascontiguousarray(together)))
         return joined(parts)
 
     def encode_one(self, key: Sequence[Any]) -> bytes:

@@ -16,10 +16,10 @@ BOTH = f"{HEAP} {CONTRACT}"
 
 @mutant("runs: keys with equal hashes count as one key", CONTRACT)
 def _equal_hashes_are_equal_keys() -> None:
-    from epochal.backends.runs.run import Run
+    from epochal.backends.runs.segment import Segment
 
     def wrong(_: Any) -> Any:
-        def find(self: Run, keys: Any, hashes: Any) -> Any:
+        def find(self: Segment, keys: Any, hashes: Any) -> Any:
             if not len(self):
                 return np.full(len(keys), -1, np.int64)
             places = np.minimum(np.searchsorted(self.hashes, hashes), len(self) - 1)
@@ -28,7 +28,7 @@ def _equal_hashes_are_equal_keys() -> None:
 
         return find
 
-    change(Run, "find", wrong)
+    change(Segment, "find", wrong)
 
 
 @mutant("runs: a merge keeps the oldest row of a key", BOTH)
@@ -69,6 +69,20 @@ def _wrong_order_after_a_rescale() -> None:
     from epochal.backends.runs import lists
 
     change(lists, "_side_by_side", lambda right: lambda *arguments: right(*arguments)[::-1])
+
+
+@mutant("runs: a merge leaves out a part of the key groups", BOTH)
+def _parts_left_out() -> None:
+    from epochal.backends.runs import lists
+
+    change(lists, "divided", lambda divided: lambda groups, nbytes: divided(groups, nbytes)[1:] or [groups])
+
+
+@mutant("runs: a merge keeps a segment whole that has rows of other parts, too", BOTH)
+def _undivided_segments() -> None:
+    from epochal.backends.runs.segment import Segment
+
+    change(Segment, "of_groups", lambda _: lambda self, groups: self)
 
 
 @mutant("runs: a range read returns deleted rows", CONTRACT)

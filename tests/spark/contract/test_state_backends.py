@@ -12,7 +12,7 @@ import pytest
 from epochal.backends import heap
 from epochal.backends.heap import HeapBackend
 from epochal.backends.lmdb import LmdbBackend
-from epochal.backends.runs import lists, view
+from epochal.backends.runs import lists, run, view
 from epochal.backends.runs.hashing import Hashes, hash_keys
 from epochal.contracts.registry import STATE_BACKENDS, find
 from epochal.snapshots.store import SnapshotStore
@@ -40,11 +40,13 @@ class TestHeap(StateBackendContract):
 
 
 class TestHeapInFiles(StateBackendContract):
-    """Runs are always files, a background thread does all merging, and many keys have the same hash."""
+    """Runs are always files, merged runs have many segments, a background thread does all merging, and many keys have
+    the same hash."""
 
     @pytest.fixture
     def harness(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StateHarness]:
         monkeypatch.setattr(lists, "FILE_ROWS", 1)
+        monkeypatch.setattr(run, "SEGMENT_BYTES", 500)
         for module in (heap, view):
             monkeypatch.setattr(module, "hash_keys", few_hashes)
         yield LocalStoreHarness(HeapBackend, tmp_path)

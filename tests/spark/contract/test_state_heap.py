@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +15,13 @@ import pytest
 from epochal.backends import boot_folders, heap, recent
 from epochal.backends.heap import HeapBackend
 from epochal.backends.runs import lists as runs_lists
+from epochal.backends.runs import run
 from epochal.backends.runs.lists import FAN_IN, Lists
 from epochal.backends.runs.run_store import Shelf, name_of
+from epochal.backends.runs.segment import Segment
 from epochal.contracts.state import StateTaskScope
 from epochal.errors import SnapshotError, StorageFull
+from epochal.snapshots.merging import runs_for
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.state_world import (
     COUNTS,
@@ -43,6 +46,9 @@ from tests.spark.contract.local_stores import (
     small_disk,
 )
 
+SEGMENT_BYTES = 3000
+"""So that merged runs have several segments."""
+
 
 class Harness(LocalStoreHarness):
     def new_worker(self) -> None:
@@ -59,8 +65,9 @@ class Harness(LocalStoreHarness):
 
     @property
     def listed(self) -> set[str]:
-        """The runs that the list of any epoch names."""
-        return {name for path in self.cache.rglob("at/*.json") for name in json.loads(path.read_bytes())}
+        """The segments that the list of any epoch names."""
+        lists = [json.loads(path.read_bytes()) for path in self.cache.rglob("at/*.json")]
+        return {name for runs in lists for run in runs for name in run}
 
 
 def settled() -> None:
@@ -71,6 +78,7 @@ def settled() -> None:
 @pytest.fixture
 def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
     monkeypatch.setattr(runs_lists, "FILE_ROWS", 1)
+    monkeypatch.setattr(run, "SEGMENT_BYTES", SEGMENT_BYTES)
     heap.forget()
     yield Harness(HeapBackend, tmp_path)
     settled()
@@ -119,7 +127,7 @@ def test_damaged_files_are_discarded_and_rebuilt(
     world.check()
 
 
-@pytest.mark.parametrize("content", [b"", b"[", b"{}", b"[]", b"[1, null]", b'"x"'])
+@pytest.mark.parametrize("content", [b"", b"[", b"{}", b"[]", b"[1, null]", b'"x"', b'["x"]', b"[[1]]"])
 def test_damaged_list_is_ignored(world: World, harness: Harness, content: bytes) -> None:
     harness.new_worker()
     found = list(harness.cache.rglob("at/*.json"))
@@ -330,11 +338,51 @@ def _counts(store: str, cache: str, scope: StateTaskScope) -> Counts:
     return found[0]
 
 
+def segments_of(world: World) -> tuple[Segment, ...]:
+    """The segments of the oldest run of ``counts``."""
+    _, lists = runs_of(world)
+    *_, oldest = next(reversed(lists._known.values()))
+    return oldest.segments
+
+
 def runs_of(world: World, subtask: int = 0) -> tuple[int, Lists]:
     """The number of runs in a task's view of ``counts``, and the lists that contain them."""
     alone = replace(world.scope(subtask), tables=(COUNTS,), chains={COUNTS.id: world.chains[COUNTS.id]})
     view = world.copied().open_views(alone)[COUNTS.id]  # type: ignore[attr-defined]
-    return len(view._runs), view._lists
+    lists: Lists = view._lists
+    return len(next(reversed(lists._known.values()))), lists
+
+
+def test_a_merge_divides_a_large_run(world: World, harness: Harness) -> None:
+    for number in range(FAN_IN + 1):
+        world.run(counts=counted(*range(number + 1, 400), count=number) + uncounted(number))
+        world.check()
+        settled()
+    check_divided(segments_of(world))
+
+
+def test_a_restore_makes_a_segment_of_each_large_file(
+    world: World, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heap, "_RESTORED_BYTES", 1)
+    world.run(counts=counted(*range(400)))
+    world.compact()
+    files = runs_for(world.chains[COUNTS.id].bases, world.scope(0).groups)
+    shutil.rmtree(harness.cache)
+    harness.new_worker()
+    world.check()
+    segments = segments_of(world)
+    assert len(segments) == len(files)
+    check_divided(segments)
+
+
+def check_divided(segments: Sequence[Segment]) -> None:
+    """Check that there are several small segments without common key groups."""
+    assert len(segments) > 1
+    assert sum(len(segment) for segment in segments) > 150
+    assert all(segment.nbytes < 2 * SEGMENT_BYTES for segment in segments)
+    groups = [group for segment in segments for group in segment.key_groups.tolist()]
+    assert len(groups) == len(set(groups))
 
 
 def test_run_of_a_delta_exists_before_the_next_epoch(world: World, harness: Harness) -> None:
@@ -429,11 +477,12 @@ def test_files_of_a_killed_writer_are_ignored(world: World, harness: Harness, tm
 _KILLED = """
 import os, pickle, sys
 from epochal.backends.heap import HeapBackend
-from epochal.backends.runs import lists, run_file
+from epochal.backends.runs import lists, segment_file
+from epochal.snapshots.merging import runs_for
 from epochal.snapshots.store import SnapshotStore
 
 lists.FILE_ROWS = 1
-write = run_file._Checked.write
+write = segment_file._Checked.write
 
 def killed_in_between(self, data):
     write(self, data)
@@ -441,7 +490,7 @@ def killed_in_between(self, data):
         self.flush()
         os.kill(os.getpid(), 9)
 
-run_file._Checked.write = killed_in_between
+segment_file._Checked.write = killed_in_between
 store, cache, scope = sys.argv[1:]
 HeapBackend("counts", SnapshotStore(store), cache).start(pickle.load(open(scope, "rb")))
 """

@@ -1,4 +1,4 @@
-"""File format of a run: an Arrow file of one batch, mapped by all workers of a machine, with a checksum.
+"""File format of a segment: an Arrow file of one batch, mapped by all workers of a machine, with a checksum.
 
 A trailer holds the CRC-32 and the length of the Arrow file, little-endian. Files are not synced: they are valid for
 this boot of the machine only (:mod:`epochal.backends.boot_folders`).
@@ -10,15 +10,13 @@ import json
 import os
 import zlib
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from struct import Struct
 from typing import BinaryIO, Final
-from uuid import uuid4
 
 import pyarrow as pa
 
-from epochal.backends.runs.run import Run, one_chunk
+from epochal.backends.runs.segment import Segment, one_chunk
 from epochal.snapshots.storage_errors import storage_errors
 
 PART: Final = ".part"
@@ -29,34 +27,32 @@ _TRAILER: Final = Struct("<4sIQ")
 _MAGIC: Final = b"runs"
 
 
-class RunDamaged(Exception):
-    """A file is not a run, or its content has changed since it was written."""
+class SegmentDamaged(Exception):
+    """A file is not a segment, or its content has changed since it was written."""
 
 
-def written(run: Run, path: Path) -> Run:
-    """Write ``run`` to a file and map it. Raises ``StorageFull``, ``FileMissing``, ``SnapshotError``; then no file
-    remains."""
-    columns: dict[str, pa.Array] = {_GROUP: pa.array(run.groups), _KEY: run.keys, _HASH: pa.array(run.hashes)}
-    if run.deleted is not None:
-        columns[_DELETED] = pa.array(run.deleted)
-    if run.at is not None:
-        columns[_AT] = pa.array(run.at)
-    values = {str(number): one_chunk(column) for number, column in enumerate(run.values.columns)}
-    about = {_NAMES: json.dumps(run.values.column_names)}
+def written(segment: Segment, path: Path) -> Segment:
+    """Write ``segment`` to a new file and map it. Raises ``StorageFull``, ``FileMissing``, ``SnapshotError``; then no
+    file remains."""
+    groups, hashes = pa.array(segment.groups), pa.array(segment.hashes)
+    columns: dict[str, pa.Array] = {_GROUP: groups, _KEY: segment.keys, _HASH: hashes}
+    if segment.deleted is not None:
+        columns[_DELETED] = pa.array(segment.deleted)
+    if segment.at is not None:
+        columns[_AT] = pa.array(segment.at)
+    values = {str(number): one_chunk(column) for number, column in enumerate(segment.values.columns)}
+    about = {_NAMES: json.dumps(segment.values.column_names)}
     batch = pa.record_batch(list((columns | values).values()), names=list(columns | values))
     batch = batch.replace_schema_metadata(about)
-    beside = path.with_name(f".{uuid4().hex}{PART}")
     with storage_errors(str(path)):
         try:
-            with open(beside, "xb", opener=_for_its_owner) as file:
+            with open(path, "xb", opener=_for_its_owner) as file:
                 _write(batch, file)
-            mine = replace(mapped(beside, check=False), name=path.name)
-            os.replace(beside, path)
+            return mapped(path, check=False)
         except BaseException:
             with suppress(OSError):
-                beside.unlink()
+                path.unlink()
             raise
-    return mine
 
 
 def _for_its_owner(path: str, flags: int) -> int:
@@ -92,28 +88,28 @@ class _Checked:
         """Do nothing: the caller closes the file."""
 
 
-def mapped(path: Path, check: bool = True) -> Run:
-    """Map a run. Its pages stay mapped until the last reference ends, even if the file is removed.
+def mapped(path: Path, check: bool = True) -> Segment:
+    """Map a segment. Its pages stay mapped until the last reference ends, even if the file is removed.
 
-    ``check``: read the whole file to verify the checksum. Raises ``FileNotFoundError``, :class:`RunDamaged`.
+    ``check``: read the whole file to verify the checksum. Raises ``FileNotFoundError``, :class:`SegmentDamaged`.
     """
     with pa.memory_map(str(path)) as source:
         content = source.read_buffer()
     if content.size < _TRAILER.size:
-        raise RunDamaged(f"{path} is cut short")
+        raise SegmentDamaged(f"{path} is cut short")
     length = content.size - _TRAILER.size
     magic, crc32, written_length = _TRAILER.unpack(content.slice(length))
     content = content.slice(0, length)
     if (magic, written_length) != (_MAGIC, length) or (check and zlib.crc32(content) != crc32):
-        raise RunDamaged(f"{path} does not match its checksum")
+        raise SegmentDamaged(f"{path} does not match its checksum")
     file = pa.ipc.open_file(content)
     return _of(file.get_batch(0), json.loads(file.schema.metadata[_NAMES]), path.name)
 
 
-def _of(rows: pa.RecordBatch, names: list[str], file: str) -> Run:
+def _of(rows: pa.RecordBatch, names: list[str], file: str) -> Segment:
     own = {name: rows.column(name) for name in rows.schema.names if not name.isdigit()}
     deleted = own.get(_DELETED)
-    return Run(
+    return Segment(
         own[_GROUP].to_numpy(),
         own[_KEY],
         None if deleted is None else deleted.to_numpy(zero_copy_only=False),
