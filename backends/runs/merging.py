@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.backends.runs.hashing import Hashes
-from epochal.backends.runs.segment import Mask, Positions, Segment
+from epochal.backends.runs.segment import Mask, Positions, Segment, one_chunk
 from epochal.state.key_order import common_width, taken
 
 
@@ -35,15 +35,21 @@ def merged(segments: Sequence[Segment], gone: Sequence[Mask] | None, in_order: b
         kept &= ~np.concatenate(gone) & ~deleted
     order = _in_order(segments, kept) if in_order else at[kept[at]]
     picked, marks = pa.array(order), deleted[order]
-    values = pa.concat_tables([segment.values for segment in segments]).combine_chunks()
+    # Column by column: the rows before the merge are in memory one column at a time.
+    names = segments[0].values.column_names
+    values = [_concatenated(segments, name).take(picked) for name in names]
     return Segment(
         np.concatenate([segment.groups for segment in segments])[order],
         taken(keys, order, common_width(keys)),
         marks if marks.any() else None,
-        values.take(picked),
+        pa.table(values, names=names),
         hashes[kept[at]],
         _places(order, at[kept[at]]) if in_order else None,
     )
+
+
+def _concatenated(segments: Sequence[Segment], name: str) -> pa.Array:
+    return pa.concat_arrays([one_chunk(segment.values.column(name)) for segment in segments])
 
 
 def _rows_by_hash(segments: Sequence[Segment]) -> Positions:
