@@ -233,9 +233,10 @@ def _cold_start(client: Client, application: _Application, rows: int) -> float:
     """Seconds of a start. An execution does not use the cache of an earlier one."""
     application.feed(1, rows)
     time.sleep(WARM_DRIVER_SECONDS)  # until a spare driver is ready
+    before = head(application.handle)  # may be above the number of files: an epoch can have been aborted
     started = time.monotonic()
     client.applications.start(application.handle.name)
-    application.wait()
+    wait_for(lambda: head(application.handle) > before, application.handle.name, patience_seconds=PATIENCE_SECONDS)
     seconds = time.monotonic() - started
     client.operations.wait(client.applications.stop(application.handle.name), timeout_seconds=60)
     return seconds
