@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit coverage test-kubernetes test-sample test-all lengths chaos availability mutants lint format bench bench-object-store bench-nexmark bench-kubernetes bench-compare figures scale pictures kubernetes-tools lock audit clean
+.PHONY: help demo test test-unit coverage test-kubernetes test-sample test-all lengths chaos availability mutants lint format bench bench-object-store bench-nexmark bench-kubernetes bench-compare figures scale pictures kubernetes-tools lock audit release clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,6 +113,9 @@ lock: $(READY) ## Compile requirements.lock from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra figures --constraints requirements.lock --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 		--output-file requirements-figures.lock
+
+release: $(READY) ## The wheel of this version into dist/, and stored for the test of rolling upgrades (CONTRIBUTING.md)
+	@$(BIN)/python -m tests.service.availability.released
 
 # pip-audit has an environment of its own: its requirements are not those of the project.
 audit: ## Known vulnerabilities of the locked packages (needs PyPI's database, or OSV's with AUDIT_SERVICE=osv)

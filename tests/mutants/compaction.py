@@ -11,6 +11,7 @@ RESTORES = "tests/spark/contract/test_state_backends.py -k several_runs"
 READER = "tests/unit/test_snapshots_expiry.py"
 COMPACTION = "tests/spark/test_compaction.py"
 POLICY = "tests/unit/property/test_merge_policy.py"
+RUNS = "tests/unit/property/test_runs.py"
 LOOK_UPS = "tests/unit/property/test_run_look_ups.py"
 
 
@@ -64,6 +65,24 @@ def _history_without_the_clock_of_bases() -> None:
     from epochal.snapshots.key_walk import Bases
 
     change(Bases, "clock", lambda _: property(lambda self: None))
+
+
+@mutant("compaction: a merge beside a rescale leaves out the changes of the other parallelism", RUNS)
+def _changes_of_one_parallelism() -> None:
+    from epochal.snapshots.compaction import TableChanges
+
+    def wrong(of_groups: Any) -> Any:
+        def of_the_latest(self: Any, groups: range) -> Any:
+            latest = {delta.parallelism for link in self.chain.links[-1:] for delta in link.deltas}
+            links = tuple(
+                replace(link, deltas=tuple(delta for delta in link.deltas if delta.parallelism in latest))
+                for link in self.chain.links
+            )
+            return of_groups(replace(self, chain=replace(self.chain, links=links)), groups)
+
+        return of_the_latest
+
+    change(TableChanges, "of_groups", wrong)
 
 
 @mutant("compaction: cells ignore the parallelism", POLICY)

@@ -64,6 +64,16 @@ def _rescale_drops_deletions() -> None:
     change(lists, "merged", wrong)
 
 
+@mutant("runs: a rescale uses the runs of some of the previous subtasks", HEAP)
+def _rescale_of_a_part() -> None:
+    from epochal.backends.runs import lists
+
+    def wrong(_: Any) -> Any:
+        return lambda others, groups: [shelf for theirs, shelf in others if not set(groups).isdisjoint(theirs)]
+
+    change(lists, "_covering", wrong)
+
+
 @mutant("runs: a rescale orders a subtask's older runs above its newer ones", HEAP)
 def _wrong_order_after_a_rescale() -> None:
     from epochal.backends.runs import lists

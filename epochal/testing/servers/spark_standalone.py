@@ -14,7 +14,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,12 +57,17 @@ class StandaloneCluster:
 
 @contextmanager
 def standalone_cluster(
-    workers: int = 2, cores: int = 1, memory: str = "1g", private: Path | None = None
+    workers: int = 2,
+    cores: int = 1,
+    memory: str = "1g",
+    private: Path | None = None,
+    disks: Mapping[int, int] | None = None,
 ) -> Iterator[StandaloneCluster]:
     """Start a master and ``workers`` workers of ``cores`` cores and ``memory`` each. Raises ``ServerUnavailable``.
 
     ``private``: a folder, which is created. Each worker and its executors see a folder of their own at this path, as on
-    machines of their own. This requires the right to create mount namespaces.
+    machines of their own. This requires the right to create mount namespaces. ``disks``: sizes in bytes of the file
+    systems of these folders, by the worker's number; without one, the folder is in that of :attr:`folder`.
     """
     if private is not None:
         _check_mounts(private)
@@ -84,7 +89,7 @@ def standalone_cluster(
             place: list[str | Path] = ["--work-dir", folder / f"worker-{number}"]
             command: list[str | Path] = [spark_class, WORKER, *options, *place, master_url]
             if private is not None:
-                command = _with_own(private, folder / f"private-{number}", command)
+                command = _with_own(private, folder / f"private-{number}", (disks or {}).get(number), command)
             worker = ServerProcess("A Spark worker", command, folder / f"worker-{number}.log", environment)
             stack.callback(worker.stop)
             return worker
@@ -101,10 +106,11 @@ def _check_mounts(private: Path) -> None:
         raise ServerUnavailable("Workers with folders of their own need the right to create mount namespaces.")
 
 
-def _with_own(shared: Path, own: Path, command: list[str | Path]) -> list[str | Path]:
-    """A command that sees the folder ``own`` at the path ``shared``."""
+def _with_own(shared: Path, own: Path, disk: int | None, command: list[str | Path]) -> list[str | Path]:
+    """A command that sees the folder ``own`` at the path ``shared``, or a file system of ``disk`` bytes."""
     own.mkdir()
-    return ["unshare", "-m", "sh", "-c", 'mount --bind "$0" "$1" && shift && exec "$@"', own, shared, *command]
+    mount = 'mount --bind "$0" "$1"' if disk is None else f'mount -t tmpfs -o size={disk} tmpfs "$1"'
+    return ["unshare", "-m", "sh", "-c", f'{mount} && shift && exec "$@"', own, shared, *command]
 
 
 def _spark_home() -> Path:

@@ -1,7 +1,7 @@
-"""Two builds of this tree that run side by side, as before and after an upgrade.
+"""Two builds that run side by side, as before and after an upgrade: the last release, and this tree.
 
-The builds differ in the version that they report and in the newest migration, so that the second one upgrades a catalog
-on which control planes of the first one run. After the first release, the released version replaces the first build.
+This tree gets one more migration, so that it upgrades a catalog on which control planes of the release run, also while
+no migration has been added since.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.kit.next_migration import add_next_migration
+from tests.service.availability.released import last_release, unpack
 
 _ROOT = Path(__file__).parents[3]
 _FOLDERS = ("epochal", "service", "connectors", "backends", "migrations", "tests")
@@ -57,18 +58,14 @@ class Build:
 
 
 def build_before(folder: Path) -> Build:
-    """This tree, in ``folder``."""
-    return _build(folder, "before")
+    """The last release, in ``folder``."""
+    release = last_release()
+    unpack(release, folder)
+    return Build(folder, release.name)
 
 
 def build_after(folder: Path) -> Build:
     """This tree with one more migration, in ``folder``."""
-    build = _build(folder, "after")
-    add_next_migration(folder / "migrations")
-    return build
-
-
-def _build(folder: Path, label: str) -> Build:
     folder.mkdir(parents=True)
     for name in _FOLDERS:
         ignored = shutil.ignore_patterns("__pycache__")
@@ -77,9 +74,10 @@ def _build(folder: Path, label: str) -> Build:
     text = module.read_text()
     found = re.search(r'__version__ = "(.*)"', text)
     assert found is not None
-    build = Build(folder, f"{found[1]}+{label}")
+    build = Build(folder, f"{found[1]}+after")
     module.write_text(text.replace(found[0], f'__version__ = "{build.version}"'))
     _describe(build)
+    add_next_migration(folder / "migrations")
     return build
 
 

@@ -1,4 +1,4 @@
-"""A rolling upgrade of three control planes, between two builds of this tree."""
+"""A rolling upgrade of three control planes, from the last release to this tree."""
 
 from __future__ import annotations
 

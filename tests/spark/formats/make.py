@@ -2,8 +2,8 @@
 
     python -m tests.spark.formats.make FOLDER
 
-`stored/` was written with format 1. Until 0.1.0 is released the fixture is written again when the format changes;
-after it, a new folder is added and the previous one stays.
+`stored/` was written with format 1, the format of 0.1.0. When the format changes, a new folder is added, and this one
+stays.
 
 The store has aggregate, value, list and map state with deletes: deltas, bases of several runs, later deltas, a fork.
 ``state.json`` lists the snapshots and the rows of each.
