@@ -10,7 +10,7 @@ from typing import Final
 
 from epochal.backends.runs.segment import Segment
 
-SEGMENT_BYTES: Final = 64 << 20
+SEGMENT_BYTES: Final = 128 << 20
 """Maximum size of a segment that a merge creates, as far as key groups are smaller."""
 
 

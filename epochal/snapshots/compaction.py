@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -82,16 +82,22 @@ def _merged(store: SnapshotStore, job: MergeJob, changes: pa.Table) -> Iterator[
     merge = job.merge
     if not changes.num_rows and not merge.inputs and merge.age:
         return
-    rows = run_rows(store, job.table, job.chain, merge, changes)
-    if not changes.num_rows and len(merge.inputs) == merge.pieces == 1:
-        (only,) = merge.inputs
-        if only.file.rows == rows.num_rows and only.columns == columns_of(job.table) and only.groups == merge.groups:
-            yield _named_again(job.table, job.chain, only)
-            return
-    for groups in merge.outputs:
-        part = rows_of_groups(rows, groups)
-        if part.num_rows or not merge.age:
-            yield _named_again(job.table, job.chain, write_base(store, job.table, job.at, groups, part, merge.age))
+    for groups in merge.outputs:  # each reads its own part of the inputs, so that only one is in memory
+        piece = replace(merge, groups=groups, pieces=1)
+        rows = run_rows(store, job.table, job.chain, piece, rows_of_groups(changes, groups))
+        if not changes.num_rows and _is_only_input(job, rows):
+            yield _named_again(job.table, job.chain, merge.inputs[0])
+        elif rows.num_rows or not merge.age:
+            yield _named_again(job.table, job.chain, write_base(store, job.table, job.at, groups, rows, merge.age))
+
+
+def _is_only_input(job: MergeJob, rows: pa.Table) -> bool:
+    """True if a merge of one run into one has the same rows."""
+    if not len(job.merge.inputs) == job.merge.pieces == 1:
+        return False
+    (only,) = job.merge.inputs
+    is_alike = only.columns == columns_of(job.table) and only.groups == job.merge.groups
+    return is_alike and only.file.rows == rows.num_rows
 
 
 def run_rows(store: SnapshotStore, table: StateTable, chain: Chain, merge: Merge, changes: pa.Table) -> pa.Table:
