@@ -71,6 +71,12 @@ class Segment:
         return int(self.keys.nbytes + self.values.nbytes + sum(each.nbytes for each in arrays if each is not None))
 
     @cached_property
+    def batch(self) -> pa.RecordBatch:
+        """:attr:`values` in one chunk."""
+        columns = [one_chunk(column) for column in self.values.columns]
+        return pa.RecordBatch.from_arrays(columns, names=self.values.column_names)
+
+    @cached_property
     def key_groups(self) -> KeyGroups:
         """Key groups with rows, ascending."""
         return np.flatnonzero(np.bincount(self.groups)).astype(np.int32)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.backends.delta import OpenView
-from epochal.backends.runs.hashing import Hashes, hash_keys
+from epochal.backends.runs.hashing import hash_keys
 from epochal.backends.runs.run import Run
 from epochal.backends.runs.segment import Mask, Positions, Segment
 from epochal.contracts.state import Found, KeyGroups, StateRows
@@ -27,32 +27,36 @@ class RunsView(OpenView):
 
     def __init__(self, table: StateTable, runs: Sequence[Run], salt: int) -> None:
         self._schema = table.value_schema
-        self._parts = tuple(
-            _Part(segment, len(run.segments) > 1) for run in runs for segment in run.segments if len(segment)
-        )
+        self._runs = tuple(run for run in runs if len(run))
         self._salt = salt
 
     def lookup(self, groups: KeyGroups, keys: pa.BinaryArray) -> tuple[Found, pa.Table]:
         hashes = hash_keys(keys, self._salt)
-        order = np.argsort(hashes)
-        hashes, sought = hashes[order], taken(keys, order, common_width(keys)).cast(pa.large_binary())
+        order, width = np.argsort(hashes), common_width(keys)
+        hashes, sought = hashes[order], taken(keys, order, width).cast(pa.large_binary())
         left, of_left = np.arange(len(order)), groups[order]
         parts, rows = [], np.full(len(order), -1, np.int64)
         before = 0
-        for part in self._parts:
-            segment, found = part.segment, part.find(of_left, sought, hashes)
-            here = np.flatnonzero(found >= 0)
-            if not len(here):
-                continue
-            shown = here if segment.deleted is None else here[~segment.deleted[found[here]]]
-            parts.append(self._values(segment, found[shown]))
-            rows[left[shown]] = before + np.arange(len(shown))
-            before += len(shown)
-            missing = found < 0
-            left, of_left, hashes = left[missing], of_left[missing], hashes[missing]
-            sought = sought.filter(pa.array(missing))
-            if not len(left):
+        for run in self._runs:
+            missing = np.ones(len(left), bool)
+            for segment, asked in run.by_segment(of_left):
+                found = segment.find(taken(sought, asked, width), hashes[asked])
+                here = found >= 0
+                asked, found = asked[here], found[here]
+                missing[asked] = False
+                if segment.deleted is not None:
+                    shown = ~segment.deleted[found]
+                    asked, found = asked[shown], found[shown]
+                if len(found):
+                    parts.append(self._values(segment, found))
+                    rows[left[asked]] = before + np.arange(len(found))
+                    before += len(found)
+            rest = np.flatnonzero(missing)
+            if not len(rest):
                 break
+            if len(rest) < len(left):
+                left, of_left, hashes = left[rest], of_left[rest], hashes[rest]
+                sought = taken(sought, rest, width)
         row_of = np.empty(len(order), np.int64)
         row_of[order] = rows
         there = row_of >= 0
@@ -63,11 +67,12 @@ class RunsView(OpenView):
         self, groups: KeyGroups, low: pa.BinaryArray, high: pa.BinaryArray, limit: int | None = None
     ) -> StateRows:
         low, high = low.cast(pa.large_binary()), high.cast(pa.large_binary())
-        segments = [part.segment.in_order for part in self._parts]
+        runs = [run.in_order for run in self._runs]
+        segments = [segment for run in runs for segment in run.segments]
         asked, taken, found = np.arange(len(groups)), limit, list[_Rows]()
         while len(asked):
             which = pa.array(asked)
-            rows, cut = _taken(segments, groups[asked], low.take(which), high.take(which), taken)
+            rows, cut = _taken(runs, groups[asked], low.take(which), high.take(which), taken)
             rows = rows.shown(len(segments))
             if limit is None or taken is None:
                 found.append(rows.of(asked))
@@ -80,13 +85,13 @@ class RunsView(OpenView):
 
     def get(self, group: int, key: bytes) -> Mapping[str, Any] | None:
         (hash,) = hash_keys(pa.array([key], pa.binary()), self._salt)
-        for part in self._parts:
-            segment = part.segment
-            row = segment.find_one(key, hash) if not part.is_part or segment.has(np.array([group])).all() else -1
-            if row >= 0:
-                if segment.deleted is not None and segment.deleted[row]:
-                    return None
-                return {field.name: segment.values.column(field.name)[row].as_py() for field in self._schema}
+        for run in self._runs:
+            for segment, _ in run.by_segment(np.array([group], np.int32)):
+                row = segment.find_one(key, hash)
+                if row >= 0:
+                    if segment.deleted is not None and segment.deleted[row]:
+                        return None
+                    return {field.name: segment.values.column(field.name)[row].as_py() for field in self._schema}
         return None
 
     def close(self) -> None:
@@ -102,49 +107,37 @@ class RunsView(OpenView):
         keys = rows.keys.take(pa.array(by_owner)).cast(pa.binary())
         return StateRows(rows.owner[by_owner], keys, values)
 
-    def _values(self, segment: Segment, rows: Positions) -> pa.Table:
-        return segment.values.select(self._schema.names).take(pa.array(rows)).cast(self._schema)
+    def _values(self, segment: Segment, rows: Positions) -> pa.RecordBatch:
+        # A batch takes much less time for each segment than a table.
+        batch = segment.batch
+        if batch.schema.names != self._schema.names:
+            batch = batch.select(self._schema.names)
+        found = batch.take(pa.array(rows))
+        return found if found.schema.equals(self._schema) else found.cast(self._schema)
 
-    def _together(self, parts: Sequence[pa.Table]) -> pa.Table:
-        if len(parts) == 1:
-            return parts[0]
-        return pa.concat_tables([self._schema.empty_table(), *parts]).combine_chunks()
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A segment of a view. ``is_part``: its run has others."""
-
-    segment: Segment
-    is_part: bool
-
-    def find(self, groups: KeyGroups, keys: pa.LargeBinaryArray, hashes: Hashes) -> Positions:
-        """Like :meth:`Segment.find`. Searches only keys of the segment's key groups."""
-        mine = np.flatnonzero(self.segment.has(groups)) if self.is_part else None
-        if mine is None or len(mine) == len(groups):
-            return self.segment.find(keys, hashes)
-        found = np.full(len(groups), -1, np.int64)
-        if len(mine):
-            found[mine] = self.segment.find(keys.take(pa.array(mine)), hashes[mine])
-        return found
+    def _together(self, parts: Sequence[pa.RecordBatch]) -> pa.Table:
+        return pa.Table.from_batches(parts, self._schema).combine_chunks()
 
 
 def _taken(
-    segments: Sequence[Segment], groups: KeyGroups, low: pa.Array, high: pa.Array, limit: int | None
+    runs: Sequence[Run], groups: KeyGroups, low: pa.Array, high: pa.Array, limit: int | None
 ) -> tuple[_Rows, Mask]:
-    """Read each range from each segment, newest first, at most ``limit`` rows; also return which ranges were cut."""
+    """Read each range from each run, newest first, at most ``limit`` rows; also return which ranges were cut."""
     parts, cut = [], np.zeros(len(groups), bool)
-    for number, segment in enumerate(segments):
-        first, end = segment.between(groups, low, high)
+    numbers = {id(segment): number for number, segment in enumerate(each for run in runs for each in run.segments)}
+    for segment, asked in (found for run in runs for found in run.by_segment(groups)):
+        which = pa.array(asked)
+        first, end = segment.between(groups[asked], low.take(which), high.take(which))
         stop = end if limit is None else np.minimum(end, first + limit)
         counts = stop - first
-        owner = np.repeat(np.arange(len(groups)), counts)
-        rows = np.arange(len(owner)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+        place = np.repeat(np.arange(len(asked)), counts)
+        rows = np.arange(len(place)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
         deleted = np.zeros(len(rows), bool) if segment.deleted is None else segment.deleted[rows]
         is_cut = stop < end
-        last = is_cut[owner] & (rows == stop[owner] - 1)
-        parts.append(_Rows(owner, np.full(len(rows), number), rows, segment.keys.take(pa.array(rows)), deleted, last))
-        cut |= is_cut
+        last = is_cut[place] & (rows == stop[place] - 1)
+        number, keys = np.full(len(rows), numbers[id(segment)]), segment.keys.take(pa.array(rows))
+        parts.append(_Rows(asked[place], number, rows, keys, deleted, last))
+        cut[asked] |= is_cut
     return _Rows.joined(parts), cut
 
 
