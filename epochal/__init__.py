@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from epochal.secrets import Secret, secret
     from epochal.snapshots.frame import read_state
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOME = {
     "AsyncClient": "epochal.client",
