@@ -1,4 +1,4 @@
-"""What a release has fixed does not change."""
+"""Files of a release that no later version changes."""
 
 from __future__ import annotations
 
