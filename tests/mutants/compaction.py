@@ -11,7 +11,7 @@ RESTORES = "tests/spark/contract/test_state_backends.py -k several_runs"
 READER = "tests/unit/test_snapshots_expiry.py"
 COMPACTION = "tests/spark/test_compaction.py"
 POLICY = "tests/unit/property/test_merge_policy.py"
-RUNS = "tests/unit/property/test_runs.py"
+RESCALED = "tests/spark/contract/test_state_heap.py -k rescale"
 LOOK_UPS = "tests/unit/property/test_run_look_ups.py"
 
 
@@ -67,7 +67,7 @@ def _history_without_the_clock_of_bases() -> None:
     change(Bases, "clock", lambda _: property(lambda self: None))
 
 
-@mutant("compaction: a merge beside a rescale leaves out the changes of the other parallelism", RUNS)
+@mutant("compaction: a merge beside a rescale leaves out the changes of the other parallelism", RESCALED)
 def _changes_of_one_parallelism() -> None:
     from epochal.snapshots.compaction import TableChanges
 

@@ -120,13 +120,12 @@ def _shared_lists() -> None:
 
 @mutant("runs: files of one copy of a task count as those of another copy", HEAP)
 def _runs_of_another_copy() -> None:
-    from epochal.backends import heap
     from epochal.backends.runs import lists
 
-    for module in (heap, lists):
-        change(
-            module, "name_of", lambda name_of: lambda *sources: name_of(*(path.rpartition("-")[0] for path in sources))
-        )
+    def wrong(name_of: Any) -> Any:
+        return lambda *sources: name_of(*(path.rpartition("-")[0] or path for path in sources))
+
+    change(lists, "name_of", wrong)
 
 
 @mutant("runs: checksums of files are not verified", HEAP)
