@@ -21,7 +21,7 @@ from uuid import uuid4
 import numpy as np
 
 from epochal.backends.runs.merging import merged
-from epochal.backends.runs.run import Run, divided
+from epochal.backends.runs.run import Run, parts_of
 from epochal.backends.runs.run_store import Shelf, name_of
 from epochal.backends.runs.segment import Mask, Segment
 from epochal.contracts.identity import EpochKey
@@ -188,22 +188,22 @@ class Lists:
 
     def _merged(self, part: Runs, expiry: Expiry | None) -> Run:
         """Merge ``part`` into one run. ``expiry``: set when ``part`` includes the oldest run."""
-        source = uuid4().hex
+        source = None
         if all(run.is_in_files for run in part):
             names = [str(segment.name) for run in part for segment in run.segments]
             source = "|".join(["not the oldest" if expiry is None else expiry.name, *names])
         return self.merge(part, expiry, source)
 
-    def merge(self, runs: Runs, expiry: Expiry | None, source: str) -> Run:
+    def merge(self, runs: Runs, expiry: Expiry | None, source: str | None) -> Run:
         """Merge the subtask's rows of ``runs``, newest first, into one run, a part of the key groups at a time.
 
-        ``expiry``: set when no older run lies below ``runs``. ``source``: names the runs; the result of an earlier
-        merge with the same source is used.
+        ``expiry``: set when no older run lies below ``runs``. ``source``: names the runs, if all are in files; the
+        result of an earlier merge with the same source is used.
         """
         segments = [segment for run in runs for segment in run.segments]
-        parts = divided(self.groups, sum(segment.nbytes for segment in segments))
-        names = [name_of(source, *map(str, (part.start, part.step))) for part in parts]
-        if (found := self.shelf.run(names)) is not None:
+        parts = parts_of(self.groups, sum(segment.nbytes for segment in segments))
+        names = [name_of(source or uuid4().hex, str(part.start), str(part.step)) for part in parts]
+        if source is not None and (found := self.shelf.run(names)) is not None:
             return found
         if len(parts) == 1:
             one = self._merged_part(segments, parts[0], expiry)
@@ -218,8 +218,8 @@ class Lists:
         return Run(tuple(self.shelf.complete(begun)))
 
     def _merged_part(self, segments: Sequence[Segment], groups: range, expiry: Expiry | None) -> Segment:
-        asked = np.array(groups, np.int32)
-        holding = [segment for segment in segments if segment.has(asked).any()]
+        asked = set(groups)
+        holding = [segment for segment in segments if not asked.isdisjoint(segment.key_groups.tolist())]
         mine = [segment.of_groups(groups) for segment in holding or segments[:1]]
         return merged(mine, None if expiry is None else [expiry.gone(segment) for segment in mine], self.in_order)
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from epochal.backends.runs.segment import Positions, Segment
 from epochal.contracts.state import KeyGroups
+from epochal.snapshots.merge_policy import divided
 
 SEGMENT_BYTES: Final = 256 << 20
 """Maximum size of a segment that a merge creates, as far as key groups are smaller."""
@@ -61,7 +62,7 @@ class Run:
         return numbers
 
 
-def divided(groups: range, nbytes: int) -> list[range]:
+def parts_of(groups: range, nbytes: int) -> tuple[range, ...]:
     """Divide the key groups of a subtask, whose rows have ``nbytes``, for segments of limited size.
 
     The number of parts is a power of two, as is that of the store's files: segments then keep their key groups.
@@ -69,4 +70,4 @@ def divided(groups: range, nbytes: int) -> list[range]:
     parts = 1
     while nbytes > parts * SEGMENT_BYTES and 2 * parts <= len(groups):
         parts *= 2
-    return [groups[first::parts] for first in range(parts)]
+    return divided(groups, parts)

@@ -81,16 +81,6 @@ class Segment:
         """Key groups with rows, ascending."""
         return np.flatnonzero(np.bincount(self.groups)).astype(np.int32)
 
-    def has(self, groups: KeyGroups) -> Mask:
-        """Mask of the key groups of which the segment has rows."""
-        return self._present.take(groups, mode="clip")
-
-    @cached_property
-    def _present(self) -> Mask:
-        present = np.zeros(int(self.key_groups.max(initial=-1)) + 2, bool)  # the last stands for all greater ones
-        present[self.key_groups] = True
-        return present
-
     @cached_property
     def width(self) -> int | None:
         """Common length of the keys in bytes; ``None`` if lengths differ."""

@@ -85,7 +85,7 @@ def _wrong_order_after_a_rescale() -> None:
 def _parts_left_out() -> None:
     from epochal.backends.runs import lists
 
-    change(lists, "divided", lambda divided: lambda groups, nbytes: divided(groups, nbytes)[1:] or [groups])
+    change(lists, "parts_of", lambda parts_of: lambda groups, nbytes: parts_of(groups, nbytes)[1:] or (groups,))
 
 
 @mutant("runs: a merge keeps a segment whole that has rows of other parts, too", BOTH)

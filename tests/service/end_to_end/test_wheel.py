@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.service.availability.released import build
+
 ROOT = Path(__file__).parents[3]
 LINKED = ("service", "backends", "connectors", "migrations")
 
@@ -20,12 +22,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built like a release: the source archive first, then the wheel from the archive only."""
-    folder = tmp_path_factory.mktemp("dist")
-    subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT], check=True, capture_output=True
-    )
-    (built,) = folder.glob("epochal-*.whl")
-    return built
+    return build(tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
