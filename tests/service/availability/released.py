@@ -60,6 +60,8 @@ def programs() -> list[str]:
 
 def main() -> None:
     release = RELEASES / epochal.__version__
+    if not all(part.isdecimal() for part in release.name.split(".")):
+        sys.exit(f"{epochal.__version__} is a version between releases. See CONTRIBUTING.md, Releases.")
     if release.exists():
         sys.exit(
             f"Version {epochal.__version__} is already released. Set the next version in pyproject.toml and epochal/."
