@@ -17,7 +17,8 @@ numbered steps of the epoch protocol. With every backend, an epoch is either ent
 6. ``commit(epoch, handles)``: in the driver, in epoch order. Make the rows visible, atomically if the target can. The
    call is repeated until it returns, possibly by another process and long after the commit has succeeded: recognise
    completed work and skip it. Raise ``OutcomeUnknown`` instead of guessing, and ``Fenced`` when a later attempt owns
-   the target.
+   the target. A sink whose target takes several epochs in one transaction, or that records only epochs with rows
+   (``needs_previous``), implements ``commit_decided`` instead, which receives consecutive decided epochs.
 7. ``abort(epoch, handles)`` and ``sweep(epoch, keep)``: remove what was pre-committed and will never be committed.
    ``abort`` receives the handles; ``sweep`` must find leftovers without a handle (killed tasks, lost attempts).
 
@@ -60,7 +61,7 @@ without this declaration accepts every kind except ``changes``.
 
 from epochal.backends.delta import DeltaBackend, DeltaTransaction, OpenView
 from epochal.backends.encoded_view import EncodedView
-from epochal.contracts.backend import Backend, SinkBackend, SinkTransaction, Transaction
+from epochal.contracts.backend import Backend, DecidedEpoch, SinkBackend, SinkTransaction, Transaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.contracts.registry import SINKS, STATE_BACKENDS
@@ -84,6 +85,7 @@ __all__ = [
     "DeltaTransaction",
     "OpenView",
     "EncodedView",
+    "DecidedEpoch",
     "Handle",
     "EpochKey",
     "EpochScope",

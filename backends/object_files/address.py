@@ -56,10 +56,12 @@ class ObjectAddress:
         key = (os.getpid(), self)
         files = _connected.get(key)
         if files is None:
-            files = _connected[key] = ObjectStoreFiles(self.url, PATIENCE_SECONDS, settings=self._settings())
+            files = _connected[key] = ObjectStoreFiles(self.url, PATIENCE_SECONDS, settings=self.settings())
         return files
 
-    def _settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
+        """The library's settings, with the values of secrets. Raises ``OptionError`` for a secret that cannot be
+        found."""
         found: dict[str, Any] = {}
         for name, value in self.options:
             name = "skip_signature" if name == "anonymous" else name

@@ -33,7 +33,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -58,6 +58,29 @@ class SinkPlace:
     sink: str
     store: SnapshotStore | None = None
     delivery: Delivery = "exactly_once"
+
+
+@dataclass(frozen=True)
+class DecidedEpoch:
+    """A sink's part of a decided epoch, as ``commit_decided`` receives it.
+
+    ``previous``: the latest earlier epoch of the same branch whose manifest has rows of this target; ``None`` if there
+    is none. It is known only to sinks with ``needs_previous``. ``given_up``: an administrator has given up the sink's
+    part, so that it has no handles.
+    """
+
+    scope: EpochScope
+    handles: tuple[Handle, ...]
+    previous: int | None = None
+    given_up: bool = False
+
+    @property
+    def epoch(self) -> int:
+        return self.scope.epoch
+
+    @property
+    def rows(self) -> int:
+        return sum(handle.rows for handle in self.handles)
 
 
 def names_place(target: str) -> bool:
@@ -130,6 +153,9 @@ class Backend(ABC, Generic[TransactionType]):
 class SinkBackend(Backend[SinkTransaction]):
     """The backend behind a sink."""
 
+    needs_previous: ClassVar[bool] = False
+    """True for a sink that records the epoch only when it commits rows, and checks which epoch it had committed."""
+
     @property
     @abstractmethod
     def target(self) -> str:
@@ -137,6 +163,13 @@ class SinkBackend(Backend[SinkTransaction]):
 
         A target that ends with a colon (``console:``) can be shared.
         """
+
+    def commit_decided(self, epochs: Sequence[DecidedEpoch]) -> None:
+        """E5. Commit consecutive decided epochs of one branch, oldest first; as ``commit``, which it calls by default.
+
+        A sink that commits several epochs in one transaction of its target overrides it."""
+        for each in epochs:
+            self.commit(each.scope, each.handles)
 
     def succeed(self, epoch: EpochScope, succession: Succession) -> None:
         """R1, before ``recover``: take the target over from other branches of the application that wrote to it before a

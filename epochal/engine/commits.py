@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from epochal.background.service import BackgroundService
-from epochal.contracts.backend import SinkBackend
+from epochal.contracts.backend import DecidedEpoch, SinkBackend
 from epochal.contracts.catalog import Catalog, OpenTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope
@@ -56,6 +56,11 @@ class PreparedEpoch:
 
     def handles(self, sink: str) -> tuple[Handle, ...]:
         return self.manifest.sinks[sink].handles if sink in self.manifest.sinks else ()
+
+    def part_of(self, sink: str, target: str, given_up: bool = False) -> DecidedEpoch:
+        """The sink's part, without its rows if it is given up."""
+        handles = () if given_up else self.handles(sink)
+        return DecidedEpoch(self.scope, handles, self.manifest.previous_with_rows(target), given_up)
 
 
 @dataclass(frozen=True)
@@ -206,10 +211,10 @@ class CommitQueue:
 
     def _commit(self, backend: SinkBackend, sink: str, epoch: PreparedEpoch) -> None:
         if (sink, epoch.scope.epoch) not in self.to_give_up:
-            backend.commit(epoch.scope, epoch.handles(sink))
+            backend.commit_decided([epoch.part_of(sink, backend.target)])
             return
         # Commit without rows first, so that the target's mark advances; only then the rows may be removed.
-        backend.commit(epoch.scope, ())
+        backend.commit_decided([epoch.part_of(sink, backend.target, given_up=True)])
         points.E5_GIVEN_UP.hit(epoch.scope.epoch)
         backend.abort(epoch.scope, epoch.handles(sink))
         self.given_up.add((sink, epoch.scope.epoch))

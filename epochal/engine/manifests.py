@@ -12,7 +12,7 @@ from epochal.engine.job import Collected, EpochPlan
 from epochal.engine.program import Program
 from epochal.snapshots.chain import cached_extras
 from epochal.snapshots.in_flight import held_after
-from epochal.snapshots.manifest import BaseFile, Manifest, SinkHandles, placement_extras
+from epochal.snapshots.manifest import BaseFile, Manifest, SinkHandles, placement_extras, previous_extras
 from epochal.state.watermarks import observed
 
 NOTHING_RAN = Collected(operators={}, sinks={}, rows_in=0)
@@ -34,7 +34,7 @@ def manifest_of(
     """Manifest of an epoch of ``program`` after ``parent``, from its plan and its result.
 
     ``due``: due times of operators that did not run. ``before``: the parent's manifest; its records in flight that no
-    slice took remain.
+    slice took remain, and so do the epochs that it records for sinks.
     """
     clock = observed(program.plan.time.graph, plan.conditions.clock, collected.time.latest)
     orders, participants = program.orders, program.participants
@@ -79,6 +79,11 @@ def manifest_of(
                 for handle in state_handles
             ),
             **placement_extras(collected.machines),
+            **previous_extras(
+                plan.scope.branch,
+                before,
+                [backend.target for backend in participants.sinks.values() if backend.needs_previous],
+            ),
         },
         conditions=plan.conditions.seen(clock),
         event_times={name: dict(declared) for name, declared in program.plan.time.declared.items()},

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from epochal.state.expiry import StateClock
 from epochal.state.table import Column, StateTable
 
 PLACEMENT: Final = "placement"
+PREVIOUS: Final = "previous_with_rows"
 
 
 class _Model(BaseModel):
@@ -146,6 +147,22 @@ def placement_extras(machines: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     return {PLACEMENT: {"machines": names, "operators": operators}}
 
 
+def previous_extras(branch: str, before: Manifest | None, targets: Collection[str]) -> dict[str, Any]:
+    """The member of :attr:`Manifest.extras` with the latest earlier epoch of the branch that has rows of a target, by
+    target; none if no such epoch exists.
+
+    ``before``: manifest of the parent. ``targets``: those for which it is recorded from this epoch on; an upgrade may
+    have removed others, which stay recorded.
+    """
+    if before is None or before.branch != branch:
+        return {}
+    previous: dict[str, int] = dict(before.extras.get(PREVIOUS, {}))
+    for part in before.sinks.values():
+        if part.target in {*targets, *previous} and any(handle.rows for handle in part.handles):
+            previous[part.target] = before.epoch
+    return {PREVIOUS: previous} if previous else {}
+
+
 class Manifest(_Model):
     """Snapshot ``(branch, epoch)``. ``extras``: members of optional features, by name."""
 
@@ -201,6 +218,12 @@ class Manifest(_Model):
             return {}
         names = found["machines"]
         return {operator: [names[number] for number in numbers] for operator, numbers in found["operators"].items()}
+
+    def previous_with_rows(self, target: str) -> int | None:
+        """The latest earlier epoch of this branch that has rows of a target; ``None`` if there is none. Recorded for
+        sinks with ``SinkBackend.needs_previous``."""
+        found: int | None = self.extras.get(PREVIOUS, {}).get(target)
+        return found
 
     @property
     def clock(self) -> Clock:

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from epochal.contracts.backend import SinkBackend, SinkTransaction
+from epochal.contracts.backend import DecidedEpoch, SinkBackend, SinkTransaction
 from epochal.contracts.catalog import Succession
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
@@ -147,6 +147,9 @@ class DegradedSink(SinkBackend):
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         self._again("commit", lambda backend: backend.commit(epoch, handles))
+
+    def commit_decided(self, epochs: Sequence[DecidedEpoch]) -> None:
+        self._again("commit", lambda backend: backend.commit_decided(epochs))
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         self._again("abort", lambda backend: backend.abort(epoch, handles))

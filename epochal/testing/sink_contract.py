@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from epochal.contracts.backend import SinkBackend, SinkTransaction
+from epochal.contracts.backend import DecidedEpoch, SinkBackend, SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import Fenced, SinkAhead
@@ -82,8 +82,27 @@ def same(left: list[Row], right: list[Row]) -> bool:
     return Counter((row["id"], row["name"]) for row in left) == Counter((row["id"], row["name"]) for row in right)
 
 
+class DecidedEpochs:
+    """Commits epochs as a driver does, which knows from its manifests which epochs had rows."""
+
+    def __init__(self) -> None:
+        self._with_rows: dict[str, set[int]] = defaultdict(set)
+
+    def commit(self, backend: SinkBackend, scope: EpochScope, handles: Iterable[Handle]) -> None:
+        with_rows = self._with_rows[scope.branch]
+        previous = max((number for number in with_rows if number < scope.epoch), default=None)
+        part = DecidedEpoch(scope, tuple(handles), previous)
+        if part.rows:
+            with_rows.add(scope.epoch)
+        backend.commit_decided([part])
+
+
 class SinkBackendContract:
     """Contract tests of a sink backend. Subclass it and override the fixture ``harness``."""
+
+    @pytest.fixture
+    def decided(self) -> DecidedEpochs:
+        return DecidedEpochs()
 
     @pytest.fixture
     def harness(self) -> SinkHarness:
@@ -105,13 +124,15 @@ class SinkBackendContract:
         assert harness.make().target == harness.make().target
         assert harness.make().target.startswith(harness.make().kind)
 
-    def test_nothing_is_visible_before_commit(self, harness: SinkHarness, backend: SinkBackend) -> None:
+    def test_nothing_is_visible_before_commit(
+        self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend
+    ) -> None:
         transaction = start(backend, epoch(1))
         transaction.write(batch(rows(1, 2)))
         assert harness.visible() == []
         handle = transaction.pre_commit()
         assert harness.visible() == []
-        backend.commit(epoch(1), [handle])
+        decided.commit(backend, epoch(1), [handle])
         assert same(harness.visible(), rows(1, 2))
 
     def test_a_handle_counts_what_it_stands_for(self, backend: SinkBackend) -> None:
@@ -120,75 +141,89 @@ class SinkBackendContract:
         assert handle.bytes > 0
         assert len(handle.encode()) < 8192
 
-    def test_all_subtasks_become_visible(self, harness: SinkHarness, backend: SinkBackend) -> None:
+    def test_all_subtasks_become_visible(
+        self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend
+    ) -> None:
         handles = [pre_commit(backend, epoch(1), rows(subtask, subtask + 100), subtask) for subtask in range(4)]
-        backend.commit(epoch(1), handles)
+        decided.commit(backend, epoch(1), handles)
         assert same(harness.visible(), rows(*range(4), *range(100, 104)))
 
-    def test_batches_of_many_sizes_are_all_written(self, harness: SinkHarness, backend: SinkBackend) -> None:
+    def test_batches_of_many_sizes_are_all_written(
+        self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend
+    ) -> None:
         transaction = start(backend, epoch(1))
         for first, size in ((0, 1), (1, 0), (1, 500), (501, 3000)):
             transaction.write(batch(rows(*range(first, first + size))))
-        backend.commit(epoch(1), [transaction.pre_commit()])
+        decided.commit(backend, epoch(1), [transaction.pre_commit()])
         assert same(harness.visible(), rows(*range(3501)))
 
-    def test_an_empty_subtask_has_a_handle(self, harness: SinkHarness, backend: SinkBackend) -> None:
+    def test_an_empty_subtask_has_a_handle(
+        self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend
+    ) -> None:
         empty, full = pre_commit(backend, epoch(1), [], 0), pre_commit(backend, epoch(1), rows(1), 1)
         assert empty.rows == 0
-        backend.commit(epoch(1), [empty, full])
+        decided.commit(backend, epoch(1), [empty, full])
         assert same(harness.visible(), rows(1))
 
-    def test_an_epoch_without_rows_commits(self, harness: SinkHarness, backend: SinkBackend) -> None:
-        backend.commit(epoch(1), [pre_commit(backend, epoch(1), [])])
-        backend.commit(epoch(2), [])
-        backend.commit(epoch(3), [pre_commit(backend, epoch(3), rows(3))])
+    def test_an_epoch_without_rows_commits(
+        self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend
+    ) -> None:
+        decided.commit(backend, epoch(1), [pre_commit(backend, epoch(1), [])])
+        decided.commit(backend, epoch(2), [])
+        decided.commit(backend, epoch(3), [pre_commit(backend, epoch(3), rows(3))])
         assert same(harness.visible(), rows(3))
 
-    def test_commit_is_idempotent_in_any_process(self, harness: SinkHarness, backend: SinkBackend) -> None:
+    def test_commit_is_idempotent_in_any_process(
+        self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend
+    ) -> None:
         handles = [pre_commit(backend, epoch(1), rows(1), 0), pre_commit(backend, epoch(1), rows(2), 1)]
-        backend.commit(epoch(1), handles)
-        backend.commit(epoch(1), handles)
-        harness.make().commit(epoch(1), list(reversed(handles)))
+        decided.commit(backend, epoch(1), handles)
+        decided.commit(backend, epoch(1), handles)
+        decided.commit(harness.make(), epoch(1), list(reversed(handles)))
         assert same(harness.visible(), rows(1, 2))
 
-    def test_a_later_attempt_commits_what_an_earlier_prepared(self, harness: SinkHarness, backend: SinkBackend) -> None:
+    def test_a_later_attempt_commits_what_an_earlier_prepared(
+        self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend
+    ) -> None:
         handle = pre_commit(backend, epoch(1), rows(1, 2))
         successor = harness.make()
         successor.recover(epoch(1, attempt=2))
-        successor.commit(epoch(1, attempt=2), [handle])
+        decided.commit(successor, epoch(1, attempt=2), [handle])
         successor.recover(epoch(1, attempt=3))
-        successor.commit(epoch(1, attempt=3), [handle])
+        decided.commit(successor, epoch(1, attempt=3), [handle])
         assert same(harness.visible(), rows(1, 2))
 
     def test_epochs_add_up_and_an_old_one_committed_again_adds_nothing(
-        self, harness: SinkHarness, backend: SinkBackend
+        self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend
     ) -> None:
         first = pre_commit(backend, epoch(1), rows(1))
         second = pre_commit(backend, epoch(2), rows(1, 2))
-        backend.commit(epoch(1), [first])
-        backend.commit(epoch(2), [second])
+        decided.commit(backend, epoch(1), [first])
+        decided.commit(backend, epoch(2), [second])
         assert same(harness.visible(), rows(1, 1, 2))
-        backend.commit(epoch(2), [second])
+        decided.commit(backend, epoch(2), [second])
         assert same(harness.visible(), rows(1, 1, 2))
 
     def test_what_is_shown_is_said_or_not_known_and_asking_changes_nothing(
-        self, harness: SinkHarness, backend: SinkBackend
+        self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend
     ) -> None:
         """The control plane makes this call after its catalog has been restored from a backup."""
         asked = harness.make()
         assert asked.shown(epoch(0)) in (0, None)
         for number in (1, 2):
-            backend.commit(epoch(number), [pre_commit(backend, epoch(number), rows(number))])
+            decided.commit(backend, epoch(number), [pre_commit(backend, epoch(number), rows(number))])
             assert asked.shown(epoch(1)) in (number, None)
         pre_commit(backend, epoch(3), rows(3))
         assert asked.shown(epoch(1)) in (2, None)
-        backend.commit(epoch(3), [pre_commit(backend, epoch(3), rows(3))])  # the call fenced no attempt
+        decided.commit(backend, epoch(3), [pre_commit(backend, epoch(3), rows(3))])  # the call fenced no attempt
         harness.end(asked)
 
-    def test_a_sink_that_is_ahead_refuses(self, harness: SinkHarness, backend: SinkBackend) -> None:
+    def test_a_sink_that_is_ahead_refuses(
+        self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend
+    ) -> None:
         """The catalog was restored, and a later attempt starts at an epoch that the sink has already passed."""
         for number in (1, 2):
-            backend.commit(epoch(number), [pre_commit(backend, epoch(number), rows(number))])
+            decided.commit(backend, epoch(number), [pre_commit(backend, epoch(number), rows(number))])
         restored = harness.make()
         if restored.shown(epoch(1)) is None:
             return
@@ -198,19 +233,21 @@ class SinkBackendContract:
         assert same(harness.visible(), rows(1, 2))
         harness.end(restored)
 
-    def test_numbers_may_have_gaps(self, harness: SinkHarness, backend: SinkBackend) -> None:
-        backend.commit(epoch(2, parent=0), [pre_commit(backend, epoch(2, parent=0), rows(2))])
+    def test_numbers_may_have_gaps(self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend) -> None:
+        decided.commit(backend, epoch(2, parent=0), [pre_commit(backend, epoch(2, parent=0), rows(2))])
         backend.sweep(epoch(3), [])
-        backend.commit(epoch(9, parent=2), [pre_commit(backend, epoch(9, parent=2), rows(9))])
+        decided.commit(backend, epoch(9, parent=2), [pre_commit(backend, epoch(9, parent=2), rows(9))])
         assert same(harness.visible(), rows(2, 9))
 
-    def test_attempts_of_one_subtask_may_run_concurrently(self, harness: SinkHarness, backend: SinkBackend) -> None:
+    def test_attempts_of_one_subtask_may_run_concurrently(
+        self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend
+    ) -> None:
         slow, quick = start(backend, epoch(1)), start(backend, epoch(1))
         slow.write(batch(rows(1)))
         quick.write(batch(rows(1)))
         winner, loser = quick.pre_commit(), slow.pre_commit()
         assert backend.sweep(epoch(1), [winner]) > 0
-        backend.commit(epoch(1), [winner])
+        decided.commit(backend, epoch(1), [winner])
         backend.abort(epoch(1), [loser])
         assert same(harness.visible(), rows(1))
         assert harness.leftovers() == []
@@ -224,11 +261,11 @@ class SinkBackendContract:
         assert harness.leftovers() == []
 
     def test_the_slice_of_an_aborted_epoch_is_committed_by_the_next(
-        self, harness: SinkHarness, backend: SinkBackend
+        self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend
     ) -> None:
         backend.abort(epoch(1), [pre_commit(backend, epoch(1), rows(1))])
         backend.sweep(epoch(1), [])
-        backend.commit(epoch(2, parent=0), [pre_commit(backend, epoch(2, parent=0), rows(1))])
+        decided.commit(backend, epoch(2, parent=0), [pre_commit(backend, epoch(2, parent=0), rows(1))])
         assert same(harness.visible(), rows(1))
 
     def test_discard_leaves_nothing_and_never_raises(self, harness: SinkHarness, backend: SinkBackend) -> None:
@@ -249,48 +286,53 @@ class SinkBackendContract:
         assert harness.visible() == []
         assert harness.leftovers() == []
 
-    def test_sweep_spares_what_is_kept_and_other_epochs(self, harness: SinkHarness, backend: SinkBackend) -> None:
+    def test_sweep_spares_what_is_kept_and_other_epochs(
+        self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend
+    ) -> None:
         kept, lost = pre_commit(backend, epoch(1), rows(1), 0), pre_commit(backend, epoch(1), rows(99), 0)
         later = pre_commit(backend, epoch(2), rows(2))
         assert lost.payload != kept.payload
         assert backend.sweep(epoch(1), [kept]) > 0
-        backend.commit(epoch(1), [kept])
+        decided.commit(backend, epoch(1), [kept])
         backend.sweep(epoch(1), [kept])
-        backend.commit(epoch(2), [later])
+        decided.commit(backend, epoch(2), [later])
         backend.sweep(epoch(2), [later])
         assert same(harness.visible(), rows(1, 2))
         assert harness.leftovers() == []
 
-    def test_recover_is_idempotent_and_keeps_what_is_there(self, harness: SinkHarness, backend: SinkBackend) -> None:
-        backend.commit(epoch(1), [pre_commit(backend, epoch(1), rows(1))])
+    def test_recover_is_idempotent_and_keeps_what_is_there(
+        self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend
+    ) -> None:
+        decided.commit(backend, epoch(1), [pre_commit(backend, epoch(1), rows(1))])
         prepared = pre_commit(backend, epoch(2), rows(2))
         for attempt in (2, 2, 3):
             harness.make().recover(epoch(2, attempt=attempt))
         assert same(harness.visible(), rows(1))
         successor = harness.make()
         successor.recover(epoch(2, attempt=4))
-        successor.commit(epoch(2, attempt=4), [prepared])
+        decided.commit(successor, epoch(2, attempt=4), [prepared])
         assert same(harness.visible(), rows(1, 2))
 
-    def test_a_zombie_changes_nothing(self, harness: SinkHarness, backend: SinkBackend) -> None:
+    def test_a_zombie_changes_nothing(self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend) -> None:
         prepared = pre_commit(backend, epoch(1), rows(1))
         zombie, unfinished = backend, start(backend, epoch(2))
         unfinished.write(batch(rows(66)))
         successor = harness.make()
+        successor.check(SCHEMA)
         successor.recover(epoch(1, attempt=2))
-        successor.commit(epoch(1, attempt=2), [prepared])
-        successor.commit(epoch(3, 2, parent=1), [pre_commit(successor, epoch(3, 2, parent=1), rows(3))])
+        decided.commit(successor, epoch(1, attempt=2), [prepared])
+        decided.commit(successor, epoch(3, 2, parent=1), [pre_commit(successor, epoch(3, 2, parent=1), rows(3))])
         try:
-            zombie.commit(epoch(1), [prepared])
+            decided.commit(zombie, epoch(1), [prepared])
             unfinished.pre_commit()
         except Fenced:
             pass  # preferred, where the target can detect a zombie
         assert same(harness.visible(), rows(1, 3))
 
-    def test_branches_do_not_meet(self, harness: SinkHarness, backend: SinkBackend) -> None:
-        backend.commit(epoch(1), [pre_commit(backend, epoch(1), rows(1))])
+    def test_branches_do_not_meet(self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend) -> None:
+        decided.commit(backend, epoch(1), [pre_commit(backend, epoch(1), rows(1))])
         other = EpochScope(APPLICATION, EpochKey("other", 2), 1, EpochKey(BRANCH, 1))
         mine = pre_commit(backend, epoch(2), rows(2))
         assert backend.sweep(other, []) == 0
-        backend.commit(epoch(2), [mine])
+        decided.commit(backend, epoch(2), [mine])
         assert same(harness.visible(), rows(1, 2))

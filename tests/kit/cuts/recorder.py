@@ -23,7 +23,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from epochal.contracts.backend import SinkBackend, SinkTransaction
+from epochal.contracts.backend import DecidedEpoch, SinkBackend, SinkTransaction
 from epochal.contracts.catalog import Succession
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
@@ -330,6 +330,9 @@ class RecordedSink(SinkBackend):
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         self.inner.commit(epoch, handles)
+
+    def commit_decided(self, epochs: Sequence[DecidedEpoch]) -> None:
+        self.inner.commit_decided(epochs)
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         self.inner.abort(epoch, handles)

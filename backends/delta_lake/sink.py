@@ -1,0 +1,102 @@
+"""``delta.sink``: appends each epoch to a Delta table in one version. See :mod:`epochal.backends.tables.sink`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from epochal.backends.delta_lake.address import DeltaAddress
+from epochal.backends.delta_lake.schema import (
+    check_features,
+    check_partitions,
+    check_rows,
+    columns_of,
+    physical_schema,
+    required_columns,
+)
+from epochal.backends.delta_lake.table import DeltaLog
+from epochal.backends.delta_lake.transaction import DeltaTransaction, RowShape, entries_of
+from epochal.backends.tables.folder import TableFolder
+from epochal.backends.tables.sink import TableSink
+from epochal.contracts.backend import SinkPlace
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import TaskScope
+from epochal.errors import SchemaError, SinkError
+
+
+class DeltaSink(TableSink):
+    """Sink backend of ``delta.sink``. ``partition_by``: columns by which a missing table is created; an existing one
+    has its own."""
+
+    def __init__(self, sink: SinkPlace, address: DeltaAddress, partition_by: Sequence[str] = ()) -> None:
+        self._address = address
+        self._partition_by = tuple(partition_by)
+        self._log = DeltaLog(sink.sink, address)
+        self._schema: pa.Schema | None = None
+        self._shape: RowShape | None = None
+
+    @property
+    def kind(self) -> str:
+        return "delta"
+
+    @property
+    def target(self) -> str:
+        return self._address.target
+
+    @property
+    def table(self) -> DeltaLog:
+        return self._log
+
+    def folder(self) -> TableFolder:
+        return self._log.folder()
+
+    def check_types(self, schema: pa.Schema) -> None:
+        rows = physical_schema(self._log.subject, schema)
+        check_partitions(self._log.subject, columns_of(rows), self._partition_by)
+        if set(rows.names) <= set(self._partition_by):
+            raise SchemaError(
+                f"{self._log.subject} has no column besides those by which it is partitioned. Add one to the rows."
+            )
+        self._schema = rows
+
+    def check_table(self, schema: pa.Schema) -> None:
+        self._log.check_conditional()
+        table = self._log.opened()
+        if table is not None:
+            self._check_existing(table, physical_schema(self._log.subject, schema))
+
+    def prepare(self) -> None:
+        self._log.check_conditional()
+        schema, table = self._schema, self._log.opened()
+        if schema is None:
+            return  # this process commits what others have staged
+        if table is None:
+            self._log.create(schema, self._partition_by)
+            table = self._log.opened()
+            if table is None:
+                raise SinkError(f"{self._log.subject}: the table was deleted as soon as it was created.")
+        self._check_existing(table, schema)
+        partition_by = tuple(table.metadata().partition_columns)
+        self._shape = RowShape(schema, columns_of(schema), partition_by, required_columns(table) & set(schema.names))
+
+    def start(self, task: TaskScope) -> DeltaTransaction:
+        if self._shape is None:
+            raise SinkError(f"{self._log.subject} was not prepared before its first epoch.")
+        return DeltaTransaction(self._log.subject, self._log.folder(), self._shape, task)
+
+    def staged(self, handles: Iterable[Handle]) -> list[str]:
+        return [entry.path for entry in entries_of(handles)]
+
+    def _check_existing(self, table: DeltaTable, schema: pa.Schema) -> None:
+        with self._log.translated("read the table"):
+            check_features(self._log.subject, table)
+            check_rows(self._log.subject, table, columns_of(schema))
+            partition_by = tuple(table.metadata().partition_columns)
+        if self._partition_by and self._partition_by != partition_by:
+            raise SinkError(
+                f"{self._log.subject}: partition_by is {', '.join(self._partition_by)}, and the table is partitioned "
+                f"by {', '.join(partition_by) or 'nothing'}. Remove partition_by, or write to another table."
+            )
+        check_partitions(self._log.subject, columns_of(schema), partition_by)

@@ -1,0 +1,180 @@
+"""A Delta table through the library ``deltalake``: versions, the marker, and the commit of files.
+
+The marker is an *application transaction* of the log. The log records these and does not enforce them; what makes the
+commit exclusive is that the entry of a version is created only if it does not exist. The library repeats a commit on
+top of other versions by default, without reading the marker again, so it gets no retries here: a table that is not at
+its latest version is always a conflict.
+
+This module is the only one that calls the library's table and translates its errors.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, Transaction
+from pyarrow import fs
+
+from epochal.backends.delta_lake.address import UNSAFE, DeltaAddress
+from epochal.backends.delta_lake.schema import check_features, check_rows
+from epochal.backends.delta_lake.transaction import LogEntry, columns_written, entries_of
+from epochal.backends.tables.commit_protocol import HeadMoved, Table, TableHead
+from epochal.backends.tables.folder import TableFolder, check_staged
+from epochal.contracts.backend import DecidedEpoch
+from epochal.errors import EpochalError, OutcomeUnknown, SinkError, SinkUnavailable
+
+MARKED: Final = "epochal"
+"""Member of the information about a commit, for people: branch, sink and epochs."""
+
+
+class DeltaLog(Table):
+    """The table of one sink."""
+
+    def __init__(self, sink: str, address: DeltaAddress) -> None:
+        self.sink = sink
+        self._address = address
+
+    @property
+    def subject(self) -> str:
+        return f"Sink {self.sink!r} ({self._address.target})"
+
+    def find(self, branch: str) -> DeltaVersion | None:
+        table = self.opened()
+        return None if table is None else DeltaVersion(self, table, branch, f"{branch}/{self.sink}")
+
+    def opened(self) -> DeltaTable | None:
+        """The latest version; ``None`` if there is no table. Raises ``SinkError`` and ``SinkUnavailable``."""
+        with self.translated("read the table"):
+            try:
+                return DeltaTable(self._address.url, storage_options=self._address.storage_options())
+            except TableNotFoundError:
+                return None
+
+    def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """Create the table, unless another process has created it meanwhile."""
+        with self.translated("create the table"):
+            DeltaTable.create(
+                self._address.url,
+                Schema.from_arrow(schema),
+                mode="ignore",
+                partition_by=list(partition_by),
+                storage_options=self._address.storage_options(),
+            )
+
+    def folder(self) -> TableFolder:
+        """The folder of the table, in this process."""
+        with self.translated("reach the table"):
+            handler = DeltaStorageHandler(self._address.url, self._address.storage_options())
+            return TableFolder(self.subject, fs.PyFileSystem(handler), "")
+
+    def check_conditional(self) -> None:
+        """Raises ``SinkError`` if the library is told to write log entries without a condition."""
+        if os.environ.get(UNSAFE, "").lower() in ("1", "true"):
+            raise SinkError(
+                f"{self.subject}: {UNSAFE} is set, with which two writers can overwrite each other's versions. Unset "
+                "it, and use a store with conditional writes."
+            )
+
+    @contextmanager
+    def translated(self, what: str) -> Iterator[None]:
+        """Inside the block, errors of the library become ``SinkError``, or ``SinkUnavailable``."""
+        try:
+            yield
+        except EpochalError:
+            raise
+        except DeltaProtocolError as error:
+            raise SinkError(
+                f"{self.subject} could not {what}: {_reason(error)}. The library does not support a feature of the "
+                "table. Write to a table without it."
+            ) from error
+        except PermissionError as error:
+            raise SinkError(f"{self.subject} could not {what}: {_reason(error)}.") from error
+        except (DeltaError, OSError) as error:
+            raise SinkUnavailable(
+                f"{self.subject} could not {what}: {_reason(error)}. Check that the store can be reached, and that the "
+                "credentials may read and write the table."
+            ) from error
+
+
+class DeltaVersion(TableHead):
+    """A version of the table, with the marker of one branch."""
+
+    def __init__(self, log: DeltaLog, table: DeltaTable, branch: str, marker: str) -> None:
+        self._log = log
+        self._table = table
+        self._branch = branch
+        self._marker_id = marker
+        with log.translated("read the marker"):
+            self._marker: int | None = table.transaction_version(marker)
+
+    @property
+    def marker(self) -> int | None:
+        return self._marker
+
+    def commit(self, epochs: Sequence[DecidedEpoch]) -> None:
+        handles = [handle for each in epochs for handle in each.handles]
+        entries = entries_of(handles)
+        with self._log.translated("read the table"):
+            check_features(self._log.subject, self._table)
+            for columns in columns_written(handles):
+                self._check_rows(columns, epochs)
+        if entries:
+            check_staged(
+                self._log.folder(),
+                self._log.subject,
+                [entry.file for entry in entries],
+                epochs[-1].scope,
+                self._log.sink,
+            )
+        self._commit(entries, epochs)
+
+    def _check_rows(self, columns: Mapping[str, Any], epochs: Sequence[DecidedEpoch]) -> None:
+        try:
+            check_rows(self._log.subject, self._table, columns)
+        except EpochalError as error:
+            numbers = ", ".join(str(each.epoch) for each in epochs)
+            raise SinkError(
+                f"The table was changed after epoch {numbers} was computed. {error.message} The commit is retried."
+            ) from error
+
+    def _commit(self, entries: Sequence[LogEntry], epochs: Sequence[DecidedEpoch]) -> None:
+        now, last = int(time.time() * 1000), epochs[-1].epoch
+        actions = [
+            AddAction(entry.path, entry.size, dict(entry.partition), now, True, entry.statistics) for entry in entries
+        ]
+        properties = CommitProperties(
+            custom_metadata={MARKED: {"branch": self._branch, "epochs": [each.epoch for each in epochs]}},
+            max_commit_retries=0,
+            app_transactions=[Transaction(self._marker_id, last)],
+        )
+        try:
+            self._table.create_write_transaction(
+                actions,  # type: ignore[arg-type]  a list of one of two kinds
+                "append",
+                self._table.schema(),
+                self._table.metadata().partition_columns,
+                commit_properties=properties,
+                post_commithook_properties=PostCommitHookProperties(create_checkpoint=True),
+            )
+        except CommitFailedError as error:
+            raise HeadMoved(_reason(error)) from error
+        except DeltaProtocolError as error:
+            raise SinkError(f"{self._log.subject} cannot commit epoch {last}: {_reason(error)}.") from error
+        except (DeltaError, OSError) as error:
+            raise OutcomeUnknown(
+                f"{self._log.subject}: whether epoch {last} is committed is not known yet: {_reason(error)}. The "
+                "marker of the table decides at the next attempt."
+            ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of an error's text."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

@@ -1,0 +1,102 @@
+"""``iceberg.sink``: appends each epoch to an Iceberg table in one snapshot. See :mod:`epochal.backends.tables.sink`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+from pyiceberg.table import Table as LibraryTable
+
+from epochal.backends.iceberg.address import IcebergAddress
+from epochal.backends.iceberg.data_file import entries_of
+from epochal.backends.iceberg.schema import check_rows, check_supported, new_partitions, new_schema, partition_of
+from epochal.backends.iceberg.table import IcebergTable, data_folder, data_location
+from epochal.backends.iceberg.transaction import IcebergTransaction, TaskTable
+from epochal.backends.tables.folder import ROOT, TableFolder
+from epochal.backends.tables.sink import TableSink
+from epochal.contracts.backend import SinkPlace
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import TaskScope
+from epochal.errors import SinkError
+
+
+class IcebergSink(TableSink):
+    """Sink backend of ``iceberg.sink``. ``partition_by``: partitions with which a missing table is created; an existing
+    one has its own."""
+
+    def __init__(self, sink: SinkPlace, address: IcebergAddress, partition_by: Sequence[str] = ()) -> None:
+        self._address = address
+        self._partition_by = tuple(partition_by)
+        self._place = IcebergTable(sink.sink, address)
+        self._schema: pa.Schema | None = None
+        self._task_table: TaskTable | None = None
+
+    @property
+    def kind(self) -> str:
+        return "iceberg"
+
+    @property
+    def target(self) -> str:
+        return self._address.target
+
+    @property
+    def table(self) -> IcebergTable:
+        return self._place
+
+    def folder(self) -> TableFolder:
+        with self._place.translated("reach the table"):
+            return data_folder(self._place.subject, self._existing())
+
+    def check_types(self, schema: pa.Schema) -> None:
+        new_partitions(self._place.subject, new_schema(self._place.subject, schema), self._partition_by)
+        self._schema = schema
+
+    def check_table(self, schema: pa.Schema) -> None:
+        table = self._place.opened()
+        if table is not None:
+            self._check_existing(table, schema)
+
+    def prepare(self) -> None:
+        schema = self._schema
+        if schema is None:
+            return  # this process commits what others have staged
+        if self._place.opened() is None:
+            self._place.create(schema, self._partition_by)
+        table = self._existing()
+        typed = self._check_existing(table, schema)
+        self._task_table = TaskTable.of(
+            table.metadata, typed, data_location(table), self._address.catalog, table.io.properties
+        )
+
+    def start(self, task: TaskScope) -> IcebergTransaction:
+        if self._task_table is None:
+            raise SinkError(f"{self._place.subject} was not prepared before its first epoch.")
+        return IcebergTransaction(self._place.subject, self._task_table, task)
+
+    def staged(self, handles: Iterable[Handle]) -> list[str]:
+        paths = [str(entry["path"]) for entry in entries_of(handles)]
+        # Names of files are unique, so that the place of the table's folder is not needed.
+        return [path[path.rindex(f"/{ROOT}/") + 1 :] for path in paths]
+
+    def _existing(self) -> LibraryTable:
+        table = self._place.opened()
+        if table is None:
+            raise SinkError(f"{self._place.subject}: the table does not exist.")
+        return table
+
+    def _check_existing(self, table: LibraryTable, schema: pa.Schema) -> pa.Schema:
+        subject = self._place.subject
+        check_supported(subject, table.metadata)
+        if self._partition_by:
+            wanted = [(column, str(transform)) for column, transform, _ in map(self._partition, self._partition_by)]
+            names = table.schema()
+            found = [(names.find_column_name(field.source_id), str(field.transform)) for field in table.spec().fields]
+            if wanted != found:
+                raise SinkError(
+                    f"{subject}: partition_by is {', '.join(self._partition_by)}, and the table has other partitions: "
+                    f"{table.spec()}. Remove partition_by, or write to another table."
+                )
+        return check_rows(subject, table.metadata, schema)
+
+    def _partition(self, text: str) -> tuple[str, object, str]:
+        return partition_of(self._place.subject, text)

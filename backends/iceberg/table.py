@@ -1,0 +1,204 @@
+"""An Iceberg table through the library ``pyiceberg``: snapshots, the marker, and the commit of files.
+
+The marker is a property of the table, set in the same commit as the snapshot with the rows. Each commit requires that
+the branch ``main`` is still at the snapshot that was read with the marker. A commit that only sets properties would
+have no such requirement, so there is none: an epoch that is given up gets an empty snapshot.
+
+``Transaction.commit_transaction`` of the library is never called. With retries it commits an epoch again on top of a
+commit whose answer was lost. Without retries it deletes the manifests of a commit that has landed and was answered with
+409. Here the staged changes are passed to the catalog directly, once, and no file is deleted after any answer.
+
+This module translates the library's errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+import requests
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    RESTError,
+    TableAlreadyExistsError,
+    UnauthorizedError,
+)
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table as LibraryTable
+from pyiceberg.table import Transaction
+from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetPropertiesUpdate
+from sqlalchemy.exc import SQLAlchemyError
+
+from epochal.backends.iceberg.address import IcebergAddress
+from epochal.backends.iceberg.data_file import decoded, entries_of, schemas_of
+from epochal.backends.iceberg.schema import check_evolved, check_supported
+from epochal.backends.tables.commit_protocol import HeadMoved, Table, TableHead
+from epochal.backends.tables.folder import StagedFile, TableFolder, check_staged
+from epochal.contracts.backend import DecidedEpoch
+from epochal.contracts.handle import Handle
+from epochal.errors import EpochalError, OutcomeUnknown, SinkError, SinkUnavailable
+
+MARKER: Final = "epochal.epoch"
+"""Beginning of the property with the marker, and of the members of a snapshot's summary, for people."""
+_REFUSED: Final = (BadRequestError, UnauthorizedError, ForbiddenError, PermissionError)
+
+
+class IcebergTable(Table):
+    """The table of one sink."""
+
+    def __init__(self, sink: str, address: IcebergAddress) -> None:
+        self.sink = sink
+        self._address = address
+
+    @property
+    def subject(self) -> str:
+        return f"Sink {self.sink!r} ({self._address.target})"
+
+    def find(self, branch: str) -> IcebergHead | None:
+        table = self.opened()
+        return None if table is None else IcebergHead(self, table, branch)
+
+    def opened(self) -> LibraryTable | None:
+        """The latest version; ``None`` if there is no table. Raises ``SinkError`` and ``SinkUnavailable``."""
+        with self.translated("read the table"):
+            try:
+                return self._address.catalog.connect().load_table(self._address.table)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+
+    def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """Create the table, unless another process has created it meanwhile."""
+        from epochal.backends.iceberg.schema import new_partitions, new_schema
+
+        with self.translated("create the table"):
+            columns = new_schema(self.subject, schema)
+            try:
+                self._address.catalog.connect().create_table(
+                    self._address.table, columns, partition_spec=new_partitions(self.subject, columns, partition_by)
+                )
+            except TableAlreadyExistsError:
+                pass
+            except NoSuchNamespaceError:
+                namespace = self._address.table.rpartition(".")[0]
+                raise SinkError(
+                    f"{self.subject}: the catalog has no namespace {namespace!r}. Create it, and start again."
+                ) from None
+
+    @contextmanager
+    def translated(self, what: str) -> Iterator[None]:
+        """Inside the block, errors of the library become ``SinkError``, or ``SinkUnavailable``."""
+        try:
+            yield
+        except EpochalError:
+            raise
+        except _REFUSED as error:
+            raise SinkError(
+                f"{self.subject} could not {what}: {_reason(error)}. Check the properties and credentials of the "
+                "catalog and of its files."
+            ) from error
+        except (RESTError, SQLAlchemyError, OSError, requests.RequestException) as error:
+            raise SinkUnavailable(
+                f"{self.subject} could not {what}: {_reason(error)}. Check that the catalog and its files can be "
+                "reached."
+            ) from error
+        except Exception as error:  # the library raises ValueError and others for metadata that it cannot read
+            raise SinkError(f"{self.subject} could not {what}: {_reason(error)}.") from error
+
+
+class IcebergHead(TableHead):
+    """The latest version of the table, with the marker of one branch."""
+
+    def __init__(self, place: IcebergTable, table: LibraryTable, branch: str) -> None:
+        self._place = place
+        self._table = table
+        self._branch = branch
+        self._property = f"{MARKER}.{branch}.{place.sink}"
+
+    @property
+    def marker(self) -> int | None:
+        value = self._table.properties.get(self._property)
+        if value is not None and not value.isdigit():
+            raise SinkError(
+                f"{self._place.subject}: the property {self._property} of the table is {value!r}, and not the number "
+                "of an epoch. Restore it."
+            )
+        return None if value is None else int(value)
+
+    def commit(self, epochs: Sequence[DecidedEpoch]) -> None:
+        handles = [handle for each in epochs for handle in each.handles]
+        entries = entries_of(handles)
+        with self._place.translated("read the table"):
+            check_supported(self._place.subject, self._table.metadata)
+            for number in schemas_of(handles):
+                check_evolved(self._place.subject, self._place.sink, self._table.metadata, number, entries, epochs)
+        if entries:
+            folder = data_folder(self._place.subject, self._table)
+            files = [StagedFile(folder.relative(entry["path"]), entry["size"]) for entry in entries]
+            check_staged(folder, self._place.subject, files, epochs[-1].scope, self._place.sink)
+        self._commit(self._decoded(handles), epochs)
+
+    def _decoded(self, handles: Sequence[Handle]) -> list[DataFile]:
+        metadata = self._table.metadata
+        return [
+            decoded(entry, metadata, metadata.schema_by_id(handle.payload["schema"]) or metadata.schema())
+            for handle in handles
+            for entry in handle.payload.get("files", [])
+        ]
+
+    def _commit(self, files: Sequence[DataFile], epochs: Sequence[DecidedEpoch]) -> None:
+        last = epochs[-1].epoch
+        with self._place.translated(f"prepare the commit of epoch {last}"):
+            updates, requirements = self._staged(files, epochs)
+        try:
+            self._table.catalog.commit_table(self._table, requirements, updates)
+        except CommitFailedException as error:
+            raise HeadMoved(_reason(error)) from error
+        except (NoSuchTableError, *_REFUSED) as error:
+            raise SinkError(f"{self._place.subject} cannot commit epoch {last}: {_reason(error)}.") from error
+        except Exception as error:
+            raise OutcomeUnknown(
+                f"{self._place.subject}: whether epoch {last} is committed is not known yet: {_reason(error)}. The "
+                "marker of the table decides at the next attempt."
+            ) from error
+
+    def _staged(self, files: Sequence[DataFile], epochs: Sequence[DecidedEpoch]) -> tuple[Any, Any]:
+        """Updates and requirements of the commit. Writes a manifest with the files, and the list of manifests."""
+        shown = {f"{MARKER}.branch": self._branch, f"{MARKER}s": ",".join(str(each.epoch) for each in epochs)}
+        append = Transaction(self._table).update_snapshot(snapshot_properties=shown).fast_append()
+        for file in files:
+            append.append_data_file(file)
+        updates, requirements = append._commit()
+        assert any(isinstance(each, AssertRefSnapshotId) for each in requirements)
+        marker = SetPropertiesUpdate(updates={self._property: str(epochs[-1].epoch)})
+        return (*updates, marker), (*requirements, AssertTableUUID(uuid=self._table.metadata.table_uuid))
+
+
+def data_folder(subject: str, table: LibraryTable) -> TableFolder:
+    """The folder of the table's data files."""
+    location = data_location(table)
+    io = table.io
+    assert isinstance(io, PyArrowFileIO)
+    return files_below(subject, io, location)
+
+
+def files_below(subject: str, io: PyArrowFileIO, location: str) -> TableFolder:
+    """Files below a location, as the library reaches them."""
+    scheme, host, path = io.parse_location(location, io.properties)
+    return TableFolder(subject, io.fs_by_scheme(scheme, host), path, location)
+
+
+def data_location(table: LibraryTable) -> str:
+    """Location of the folder of the table's data files, as its properties have it."""
+    return table.location_provider().data_path
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of an error's text."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

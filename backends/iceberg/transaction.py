@@ -1,0 +1,142 @@
+"""Transaction of one task attempt of the Iceberg sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from epochal.backends.iceberg.address import CatalogAddress
+from epochal.backends.iceberg.data_file import encoded, file_numbers, written
+from epochal.backends.tables.folder import attempt_folder, translated, unique_name
+from epochal.contracts.backend import SinkTransaction
+from epochal.contracts.handle import Handle
+from epochal.contracts.identity import TaskScope
+from epochal.errors import SchemaError, SinkError
+from epochal.faults import declare
+
+UPLOADED: Final = declare("T3.iceberg.uploaded", "files of the task are in the table's folder, no snapshot names them")
+HELD_BYTES: Final = 128 * 1024 * 1024
+"""Size in memory of the rows of which a task writes files, one or more for each partition."""
+
+
+@dataclass(frozen=True)
+class TaskTable:
+    """What a task needs of the table: its columns, partitions and properties, without snapshots. Serialisable.
+
+    ``metadata``: JSON. ``schema``: columns of the rows. ``location``: of the data files. ``properties``: with which the
+    library reaches files, without secrets of the catalog, which each process finds itself."""
+
+    metadata: str
+    schema: pa.Schema
+    location: str
+    catalog: CatalogAddress
+    properties: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls, metadata: TableMetadata, schema: pa.Schema, location: str, catalog: CatalogAddress, properties: Any
+    ) -> TaskTable:
+        without_history = metadata.model_copy(
+            update={
+                "current_snapshot_id": None,
+                "snapshots": [],
+                "snapshot_log": [],
+                "metadata_log": [],
+                "refs": {},
+                "statistics": [],
+                "partition_statistics": [],
+            }
+        )
+        public = {name: str(value) for name, value in properties.items() if name not in catalog.secret_names}
+        return cls(without_history.model_dump_json(), schema, location, catalog, public)
+
+    @property
+    def required(self) -> list[str]:
+        """Columns that must not be null."""
+        return [field.name for field in self.schema if not field.nullable]
+
+    def io(self) -> PyArrowFileIO:
+        """Access to files, in this process. Raises ``OptionError`` for a secret that is missing."""
+        return PyArrowFileIO({**self.properties, **self.catalog.revealed()})
+
+    def for_task(self, task: TaskScope) -> TableMetadata:
+        """Metadata with which the library writes the task's files below the folder of its attempt."""
+        metadata = TableMetadataUtil.parse_raw(self.metadata)
+        below = f"{self.location}/{attempt_folder(task.epoch)}"
+        properties = {**metadata.properties, TableProperties.WRITE_DATA_PATH: below}
+        return metadata.model_copy(update={"properties": properties})
+
+
+class IcebergTransaction(SinkTransaction):
+    """One task attempt's files; none without rows."""
+
+    def __init__(self, subject: str, table: TaskTable, task: TaskScope) -> None:
+        self._subject = subject
+        self._table = table
+        self._task = task
+        self._name = unique_name(task)
+        self._numbers = file_numbers()
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._metadata: TableMetadata | None = None
+        self._io: PyArrowFileIO | None = None
+        self._entries: list[dict[str, Any]] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            return
+        for name in self._table.required:
+            nulls = batch.column(name).null_count
+            if nulls:
+                raise SchemaError(
+                    f"{self._subject}: {nulls} rows have no value for column {name!r}, which the table requires. Filter "
+                    "these rows, or replace the null with coalesce."
+                )
+        self._held.append(batch.cast(self._table.schema))
+        self._held_bytes += batch.nbytes
+        if self._held_bytes >= HELD_BYTES:
+            self._flush()
+
+    def pre_commit(self) -> Handle:
+        self._flush()
+        payload: dict[str, Any] = {}
+        if self._entries and self._metadata is not None:
+            payload = {"files": self._entries, "schema": self._metadata.current_schema_id}
+        return Handle(
+            owner=self._task.owner,
+            subtask=self._task.subtask,
+            rows=sum(entry["rows"] for entry in self._entries),
+            bytes=sum(entry["size"] for entry in self._entries),
+            payload=payload,
+        )
+
+    def discard(self) -> None:
+        self._held.clear()
+        for entry in self._entries:
+            with suppress(OSError, SinkError):  # the sweep finds a file that cannot be removed now
+                if self._io is not None:
+                    self._io.delete(entry["path"])
+
+    def _flush(self) -> None:
+        if not self._held:
+            return
+        if self._metadata is None or self._io is None:
+            self._metadata, self._io = self._table.for_task(self._task), self._table.io()
+        rows = pa.Table.from_batches(self._held, self._table.schema)
+        with translated(self._subject, "write files"):
+            try:
+                files = written(self._metadata, self._io, rows, self._name, self._numbers)
+            except (ValueError, pa.ArrowException) as error:
+                if isinstance(error, OSError):
+                    raise
+                raise SinkError(f"{self._subject} cannot write these rows: {error}.") from error
+        self._held, self._held_bytes = [], 0
+        self._entries += [encoded(file, self._metadata) for file in files]
+        UPLOADED.hit(self._task.epoch.epoch)

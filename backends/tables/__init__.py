@@ -1,0 +1,1 @@
+"""Sinks whose target is a table of versions: the protocol of their commits, and what they share."""

@@ -1,0 +1,197 @@
+"""Wrong commits to tables of versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutants.mutant import change, mutant
+
+SIMULATION = "tests/simulation/test_table_commits.py"
+DELTA = "tests/unit/backends/test_delta_sink.py tests/spark/contract/test_delta_sink.py"
+ICEBERG = "tests/unit/backends/test_iceberg_sink.py tests/spark/contract/test_iceberg_sink.py"
+
+
+@mutant("tables: a missing marker counts as an empty table", SIMULATION)
+def _absent_marker() -> None:
+    from epochal.backends.tables import commit_protocol
+
+    def lenient(decide: Any) -> Any:
+        def wrong(marker: Any, epochs: Any) -> Any:
+            return commit_protocol.Commit(tuple(epochs)) if marker is None else decide(marker, epochs)
+
+        return wrong
+
+    change(commit_protocol, "decide", lenient)
+
+
+@mutant("tables: a marker between the epochs is accepted", SIMULATION)
+def _unexplained_marker() -> None:
+    from epochal.backends.tables import commit_protocol
+    from epochal.backends.tables.commit_protocol import Commit, Stop
+
+    def lenient(decide: Any) -> Any:
+        def wrong(marker: Any, epochs: Any) -> Any:
+            found = decide(marker, epochs)
+            following = tuple(each for each in epochs if marker is None or each.epoch > marker)
+            return Commit(following) if isinstance(found, Stop) else found
+
+        return wrong
+
+    change(commit_protocol, "decide", lenient)
+
+
+@mutant("tables: a commit with an unknown outcome is repeated on the new head", SIMULATION)
+def _repeated_commit() -> None:
+    from epochal.backends.tables import commit_protocol
+    from epochal.errors import OutcomeUnknown
+
+    def repeating(commit_decided: Any) -> Any:
+        def wrong(table: Any, epochs: Any) -> None:
+            try:
+                commit_decided(table, epochs)
+            except OutcomeUnknown:
+                table.load(epochs[-1].scope.branch).commit([each for each in epochs if each.rows])
+
+        return wrong
+
+    change(commit_protocol, "commit_decided", repeating)
+
+
+@mutant("tables: a conflict counts as success", SIMULATION)
+def _conflict_is_success() -> None:
+    from epochal.backends.tables import commit_protocol
+
+    def lenient(_: Any) -> Any:
+        def wrong(table: Any, epochs: Any) -> None:
+            head = table.load(epochs[-1].scope.branch)
+            match commit_protocol.decide(head.marker, epochs):
+                case commit_protocol.Commit(following):
+                    try:
+                        head.commit(following)
+                    except commit_protocol.HeadMoved:
+                        return
+
+        return wrong
+
+    change(commit_protocol, "commit_decided", lenient)
+
+
+@mutant("tables: files of a decided epoch are deleted by an abort", f"{DELTA} {ICEBERG}")
+def _swept_too_early() -> None:
+    from epochal.backends.tables.sink import TableSink
+
+    def eager(_: Any) -> Any:
+        def wrong(self: Any, epoch: Any, handles: Any) -> None:
+            folder = self.folder()
+            for path in self.staged(handles):
+                folder.delete(path)
+
+        return wrong
+
+    change(TableSink, "abort", eager)
+
+
+@mutant("tables: staged files are not looked for before the commit", f"{DELTA} {ICEBERG}")
+def _not_looked_for() -> None:
+    from epochal.backends.delta_lake import table as delta_table
+    from epochal.backends.iceberg import table as iceberg_table
+
+    for module in (delta_table, iceberg_table):
+        change(module, "check_staged", lambda _: lambda *arguments: None)
+
+
+@mutant("delta: the library repeats a commit on top of other versions", DELTA)
+def _library_retries() -> None:
+    from epochal.backends.delta_lake import table
+
+    def patient(properties: Any) -> Any:
+        def wrong(**options: Any) -> Any:
+            return properties(**{**options, "max_commit_retries": 4})
+
+        return wrong
+
+    change(table, "CommitProperties", patient)
+
+
+@mutant("delta: the marker is written without its rows", DELTA)
+def _marker_alone() -> None:
+    from epochal.backends.delta_lake.table import DeltaVersion
+
+    def early(commit: Any) -> Any:
+        def wrong(self: Any, entries: Any, epochs: Any) -> None:
+            commit(self, [], epochs)
+            self._table.update_incremental()
+            commit(self, entries, epochs)
+
+        return wrong
+
+    change(DeltaVersion, "_commit", early)
+
+
+@mutant("delta: an upper bound is rounded down", DELTA)
+def _rounded_down() -> None:
+    from epochal.backends.delta_lake import statistics
+
+    change(statistics, "_moment", lambda moment: lambda value, upwards, zone: moment(value, False, zone))
+
+
+@mutant("delta: a column with NaN has bounds", DELTA)
+def _bounds_with_nan() -> None:
+    from epochal.backends.delta_lake import transaction
+
+    change(transaction, "_with_nan", lambda _: lambda rows: set())
+
+
+def _by_the_library(retries: int) -> None:
+    """Commit with the library's own transaction."""
+    from epochal.backends.iceberg.table import IcebergHead
+
+    def own(_: Any) -> Any:
+        def wrong(self: Any, files: Any, epochs: Any) -> None:
+            from pyiceberg.exceptions import CommitFailedException
+            from pyiceberg.table import Transaction
+
+            from epochal.backends.tables.commit_protocol import HeadMoved
+            from epochal.errors import OutcomeUnknown
+
+            self._table.metadata.properties["commit.retry.num-retries"] = str(retries)
+            transaction = Transaction(self._table)
+            append = transaction.update_snapshot().fast_append()
+            for file in files:
+                append.append_data_file(file)
+            append.commit()
+            transaction.set_properties({self._property: str(epochs[-1].epoch)})
+            try:
+                transaction.commit_transaction()
+            except CommitFailedException as error:
+                raise HeadMoved from error
+            except Exception as error:
+                raise OutcomeUnknown(str(error)) from error
+
+        return wrong
+
+    change(IcebergHead, "_commit", own)
+
+
+@mutant("iceberg: the library commits, with retries", ICEBERG)
+def _library_with_retries() -> None:
+    _by_the_library(4)
+
+
+@mutant("iceberg: the library commits, without retries", ICEBERG)
+def _library_without_retries() -> None:
+    _by_the_library(0)
+
+
+@mutant("iceberg: an epoch that is given up only sets the marker", ICEBERG)
+def _property_only() -> None:
+    from epochal.backends.iceberg.table import IcebergHead
+
+    def alone(staged: Any) -> Any:
+        def wrong(self: Any, files: Any, epochs: Any) -> Any:
+            updates, requirements = staged(self, files, epochs)
+            return (updates, requirements) if files else (updates[-1:], requirements[-1:])
+
+        return wrong
+
+    change(IcebergHead, "_staged", alone)
