@@ -1,8 +1,8 @@
 """Statistics of a data file in the log, from the footer of the Parquet file. Readers skip files by them.
 
 A bound that is missing costs a reader time, a wrong one costs it rows. Bounds are therefore left out where formats
-disagree: for decimals and binary columns, for nested columns, for a floating-point column with NaN, and for long
-strings.
+disagree: for binary and nested columns, for floating-point columns with NaN or an infinite bound, for decimals that a
+double does not hold, and for long strings.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 LONGEST_STRING: Final = 64
 """Maximum number of characters of a bound."""
 _MILLISECOND: Final = 1000
+_DIGITS_OF_A_DOUBLE: Final = 15
 
 
 def statistics_of(footer: pq.FileMetaData, schema: pa.Schema, with_nan: Collection[str]) -> str:
@@ -58,6 +59,8 @@ def _bound(type: pa.DataType, value: Any, upwards: bool) -> Any:
         return int(value)
     if pa.types.is_floating(type):
         return float(value) if abs(value) != float("inf") else None
+    if pa.types.is_decimal(type):
+        return float(value) if type.precision <= _DIGITS_OF_A_DOUBLE else None
     if pa.types.is_string(type):
         return value if len(value) <= LONGEST_STRING else None
     if pa.types.is_date32(type):

@@ -46,14 +46,15 @@ def file_numbers() -> Iterator[int]:
 
 
 def encoded(file: DataFile, metadata: TableMetadata) -> dict[str, Any]:
-    """The entry as JSON. Values of the partition and bounds are the bytes that Iceberg defines, in base64."""
-    spec, schema = metadata.specs()[file.spec_id], metadata.schema()
+    """The entry as JSON, of a file that was written with ``metadata``. Values of the partition and bounds are the bytes
+    that Iceberg defines, in base64."""
+    spec, schema = metadata.spec(), metadata.schema()
     values = [file.partition[at] for at in range(len(spec.fields))]
     return {
         "path": file.file_path,
         "size": file.file_size_in_bytes,
         "rows": file.record_count,
-        "spec": file.spec_id,
+        "spec": spec.spec_id,
         "partition": [
             None if value is None else _text(to_bytes(type, value))
             for value, type in zip(values, _types(spec, schema), strict=True)
