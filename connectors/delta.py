@@ -1,4 +1,4 @@
-"""Delta tables: ``delta.sink`` appends each epoch in one version of a table."""
+"""Delta tables: ``delta.source`` follows the rows that versions add, ``delta.sink`` appends epochs as versions."""
 
 from __future__ import annotations
 
@@ -8,19 +8,70 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from epochal.backends.delta_lake.address import DeltaAddress
-from epochal.connectors.sink_modes import EXACTLY_ONCE, Mode, check_delivery, described, taken_by_folder
-from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.connectors.sink_modes import EXACTLY_ONCE, Mode, buffering_of, check_delivery, described, taken_by_folder
+from epochal.connectors.table_source import Start, check_start
+from epochal.contracts.backend import Buffering, SinkBackend, SinkPlace
 from epochal.contracts.configuration import Delivery
+from epochal.contracts.source import Source
 from epochal.errors import OptionError
-from epochal.pipeline.definitions import SinkDefinition, check_options
+from epochal.pipeline.definitions import (
+    SinkDefinition,
+    SourceDefinition,
+    check_flag,
+    check_options,
+    check_positive,
+)
 
-_OWN: Final = ("mode", "delivery", "partition_by")
+_OWN: Final = ("mode", "delivery", "partition_by", "commit_every", "target_file_size")
+FILE_BYTES: Final = 256 * 1024 * 1024
+
+
+def source(
+    path: str,
+    *,
+    start: Start | int = "earliest",
+    max_files: int | None = None,
+    bounded: bool = False,
+    **options: Any,
+) -> SourceDefinition:
+    """Read a Delta table, then the rows that later versions add. Requires ``pip install 'epochal[delta]'``.
+
+    Compactions are skipped. A version that removes or replaces rows stops the source, which names it.
+
+    - ``start``: where a new application begins: ``"earliest"`` with all rows of the present version, ``"latest"`` with
+      the rows of later versions, a number with all rows of that version.
+    - ``max_files``: maximum number of files per epoch.
+    - ``bounded``: read only the versions that exist when the run starts, then end.
+    - ``options``: credentials of an object store, as in ``files.source``.
+
+    Raises ``OptionError``.
+    """
+    what = "delta.source"
+    address, others = DeltaAddress.checked(what, path, options)
+    check_options(what, others, ("start", "max_files", "bounded"))
+    check_start(what, start)
+    check_positive(what, "max_files", max_files, whole=True)
+    check_flag(what, "bounded", bounded)
+    _check_installed(what)
+    return SourceDefinition(
+        kind="delta",
+        make=partial(_source, address, start, max_files, bounded),
+        description={
+            "path": path,
+            "start": start,
+            **({"max_files": max_files} if max_files else {}),
+            **({"bounded": True} if bounded else {}),
+            **address.described,
+        },
+    )
 
 
 def sink(
     path: str,
     *,
     partition_by: str | Sequence[str] = (),
+    commit_every: str | None = None,
+    target_file_size: int = FILE_BYTES,
     mode: Mode = "append",
     delivery: Delivery | None = None,
     **options: Any,
@@ -32,6 +83,9 @@ def sink(
 
     - ``path``: folder of the table, local or on S3, GCS or Azure (``s3://bucket/orders``).
     - ``partition_by``: columns by which a missing table is partitioned: strings, integers, booleans or dates.
+    - ``commit_every``: interval such as ``"60 s"`` in which epochs are collected and committed together, in few files.
+      An epoch is committed, and visible to look-ups, when it is in the table.
+    - ``target_file_size``: size in bytes at which another file begins.
     - ``mode``: ``append`` accepts append-only streams; ``updates`` also accepts streams whose rows replace earlier rows
       (such as the result of ``aggregate``), and appends the rows that changed.
     - ``delivery``: only ``exactly_once``.
@@ -44,16 +98,18 @@ def sink(
     check_options(what, others, _OWN)
     check_delivery(what, delivery, EXACTLY_ONCE, "an epoch's rows appear together in one version, or not at all")
     columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    if len(set(columns)) < len(columns) or not all(isinstance(name, str) and name for name in columns):
+    if len(set(columns)) < len(columns) or not all(columns):
         raise OptionError(f"{what}: partition_by must name different columns.")
-    if find_spec("deltalake") is None:
-        raise OptionError(f"{what} needs the package deltalake. Install it with: pip install 'epochal[delta]'.")
+    _check_installed(what)
+    check_positive(what, "target_file_size", target_file_size, whole=True)
+    buffering = buffering_of(what, commit_every)
     return SinkDefinition(
         kind="delta",
-        make=partial(_backend, address, columns),
+        make=partial(_backend, address, columns, buffering, target_file_size),
         description={
             "path": path,
             **({"partition_by": list(columns)} if columns else {}),
+            **({"commit_every": commit_every} if commit_every else {}),
             **described(mode),
             **address.described,
         },
@@ -61,7 +117,25 @@ def sink(
     )
 
 
-def _backend(address: DeltaAddress, partition_by: Sequence[str], place: SinkPlace) -> SinkBackend:
+def _check_installed(what: str) -> None:
+    if find_spec("deltalake") is None:
+        raise OptionError(f"{what} needs the package deltalake. Install it with: pip install 'epochal[delta]'.")
+
+
+def _source(address: DeltaAddress, start: Start | int, max_files: int | None, bounded: bool) -> Source:
+    from epochal.connectors.delta_versions import DeltaVersions
+    from epochal.connectors.table_source import TableSource
+
+    return TableSource(DeltaVersions(address), start, max_files, bounded)
+
+
+def _backend(
+    address: DeltaAddress,
+    partition_by: Sequence[str],
+    buffering: Buffering | None,
+    file_bytes: int,
+    place: SinkPlace,
+) -> SinkBackend:
     from epochal.backends.delta_lake.sink import DeltaSink
 
-    return DeltaSink(place, address, partition_by)
+    return DeltaSink(place, address, partition_by, buffering, file_bytes)

@@ -1,4 +1,5 @@
-"""Iceberg tables: ``iceberg.sink`` appends each epoch in one snapshot of a table."""
+"""Iceberg tables: ``iceberg.source`` follows the rows that snapshots add, ``iceberg.sink`` appends each epoch in one
+snapshot."""
 
 from __future__ import annotations
 
@@ -8,11 +9,55 @@ from importlib.util import find_spec
 from typing import Any
 
 from epochal.backends.iceberg.address import IcebergAddress
-from epochal.connectors.sink_modes import EXACTLY_ONCE, Mode, check_delivery, described, taken_by_folder
-from epochal.contracts.backend import SinkBackend, SinkPlace
+from epochal.connectors.sink_modes import EXACTLY_ONCE, Mode, buffering_of, check_delivery, described, taken_by_folder
+from epochal.connectors.table_source import Start, check_start
+from epochal.contracts.backend import Buffering, SinkBackend, SinkPlace
 from epochal.contracts.configuration import Delivery
+from epochal.contracts.source import Source
 from epochal.errors import OptionError
-from epochal.pipeline.definitions import SinkDefinition
+from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, check_flag, check_positive
+
+
+def source(
+    table: str,
+    *,
+    catalog: Mapping[str, Any],
+    catalog_name: str = "default",
+    start: Start | int = "earliest",
+    max_files: int | None = None,
+    bounded: bool = False,
+) -> SourceDefinition:
+    """Read an Iceberg table, then the rows that later snapshots add. Requires ``pip install 'epochal[iceberg]'``.
+
+    Rewritten files are skipped. A snapshot that removes or replaces rows stops the source, which names it. Tables of
+    format version 2.
+
+    - ``table``, ``catalog``, ``catalog_name``: as in :func:`sink`.
+    - ``start``: where a new application begins: ``"earliest"`` with all rows of the present snapshot, ``"latest"`` with
+      the rows of later snapshots, a number with all rows of the snapshot with that sequence number.
+    - ``max_files``: maximum number of files per epoch.
+    - ``bounded``: read only the snapshots that exist when the run starts, then end.
+
+    Raises ``OptionError``.
+    """
+    what = "iceberg.source"
+    address = IcebergAddress.checked(what, table, catalog_name, catalog)
+    check_start(what, start)
+    check_positive(what, "max_files", max_files, whole=True)
+    check_flag(what, "bounded", bounded)
+    _check_installed(what)
+    return SourceDefinition(
+        kind="iceberg",
+        make=partial(_source, address, start, max_files, bounded),
+        description={
+            "table": table,
+            "catalog": address.catalog.described,
+            "catalog_name": catalog_name,
+            "start": start,
+            **({"max_files": max_files} if max_files else {}),
+            **({"bounded": True} if bounded else {}),
+        },
+    )
 
 
 def sink(
@@ -21,6 +66,7 @@ def sink(
     catalog: Mapping[str, Any],
     catalog_name: str = "default",
     partition_by: str | Sequence[str] = (),
+    commit_every: str | None = None,
     mode: Mode = "append",
     delivery: Delivery | None = None,
 ) -> SinkDefinition:
@@ -33,7 +79,10 @@ def sink(
     - ``catalog``: properties of pyiceberg (``{"type": "rest", "uri": .., "token": secret("env:TOKEN")}``). Types are
       ``rest``, ``sql``, and, not tested, ``glue`` and ``hive``.
     - ``catalog_name``: the name under which a ``sql`` catalog keeps its tables.
-    - ``partition_by``: partitions of a missing table: columns, ``day(time)``, ``bucket(16, id)``, ``truncate(4, name)``.
+    - ``partition_by``: partitions of a missing table: columns, ``day(time)``, ``bucket(16, id)``,
+      ``truncate(4, name)``.
+    - ``commit_every``: interval such as ``"60 s"`` in which epochs are collected and committed together, in few files.
+      An epoch is committed, and visible to look-ups, when it is in the table.
     - ``mode``: ``append`` accepts append-only streams; ``updates`` also accepts streams whose rows replace earlier rows
       (such as the result of ``aggregate``), and appends the rows that changed.
     - ``delivery``: only ``exactly_once``.
@@ -44,29 +93,43 @@ def sink(
     address = IcebergAddress.checked(what, table, catalog_name, catalog)
     check_delivery(what, delivery, EXACTLY_ONCE, "an epoch's rows appear together in one snapshot, or not at all")
     partitions = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    if len(set(partitions)) < len(partitions) or not all(isinstance(each, str) and each for each in partitions):
+    if len(set(partitions)) < len(partitions) or not all(partitions):
         raise OptionError(f"{what}: partition_by must name different partitions.")
-    if find_spec("pyiceberg") is None:
-        raise OptionError(f"{what} needs the package pyiceberg. Install it with: pip install 'epochal[iceberg]'.")
+    _check_installed(what)
     from epochal.backends.iceberg.schema import partition_of
 
     for each in partitions:
         partition_of(what, each)
     return SinkDefinition(
         kind="iceberg",
-        make=partial(_backend, address, partitions),
+        make=partial(_backend, address, partitions, buffering_of(what, commit_every)),
         description={
             "table": table,
             "catalog": address.catalog.described,
             "catalog_name": catalog_name,
             **({"partition_by": list(partitions)} if partitions else {}),
+            **({"commit_every": commit_every} if commit_every else {}),
             **described(mode),
         },
         takes=taken_by_folder(what, mode),
     )
 
 
-def _backend(address: IcebergAddress, partition_by: Sequence[str], place: SinkPlace) -> SinkBackend:
+def _check_installed(what: str) -> None:
+    if find_spec("pyiceberg") is None:
+        raise OptionError(f"{what} needs the package pyiceberg. Install it with: pip install 'epochal[iceberg]'.")
+
+
+def _source(address: IcebergAddress, start: Start | int, max_files: int | None, bounded: bool) -> Source:
+    from epochal.connectors.iceberg_snapshots import IcebergSnapshots
+    from epochal.connectors.table_source import TableSource
+
+    return TableSource(IcebergSnapshots(address), start, max_files, bounded)
+
+
+def _backend(
+    address: IcebergAddress, partition_by: Sequence[str], buffering: Buffering | None, place: SinkPlace
+) -> SinkBackend:
     from epochal.backends.iceberg.sink import IcebergSink
 
-    return IcebergSink(place, address, partition_by)
+    return IcebergSink(place, address, partition_by, buffering)

@@ -13,9 +13,11 @@ from collections.abc import Collection
 from functools import partial
 from typing import Literal, get_args
 
+from epochal.contracts.backend import Buffering
 from epochal.contracts.configuration import Delivery
 from epochal.contracts.stream_kind import EVERY_KIND, Accepted, Kind, StreamKind
-from epochal.errors import OptionError
+from epochal.declarations.intervals import fixed_interval
+from epochal.errors import OptionError, PipelineError
 from epochal.pipeline.definitions import check_choice
 
 Mode = Literal["append", "updates"]
@@ -73,6 +75,17 @@ def _keyed_fix(what: str, option: str, stream: StreamKind) -> str:
             f"'delete')\") and {what}(.., operation='change'); or {changed}."
         )
     return changed[0].upper() + changed[1:] + "."
+
+
+def buffering_of(what: str, commit_every: str | None) -> Buffering | None:
+    """The option ``commit_every`` of connector ``what``, such as ``"60 s"``. Raises ``OptionError``."""
+    if commit_every is None:
+        return None
+    try:
+        microseconds = fixed_interval(f"{what}: commit_every", commit_every, least=1)
+    except PipelineError as error:
+        raise OptionError(error.message) from None
+    return Buffering(microseconds / 1_000_000)
 
 
 EXACTLY_ONCE: tuple[Delivery, ...] = ("exactly_once",)

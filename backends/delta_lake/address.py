@@ -38,7 +38,8 @@ class DeltaAddress:
         check_local(what, path, store_options)
         if "://" in path:
             raise OptionError(
-                f"{what}: {path!r} is neither a local path nor on S3, GCS or Azure, the stores that the library reaches."
+                f"{what}: {path!r} is neither a local path nor on S3, GCS or Azure, which are all that the library "
+                "reaches."
             )
         return cls(absolute(path)), others
 

@@ -73,9 +73,7 @@ def check_rows(subject: str, table: DeltaTable, rows: Columns) -> None:
 
 def required_columns(table: DeltaTable) -> frozenset[str]:
     """Columns that are NOT NULL."""
-    return frozenset(
-        field["name"] for field in json.loads(table.schema().to_json())["fields"] if not field["nullable"]
-    )
+    return frozenset(field["name"] for field in json.loads(table.schema().to_json())["fields"] if not field["nullable"])
 
 
 def check_partitions(subject: str, columns: Columns, partition_by: Iterable[str]) -> None:

@@ -17,10 +17,10 @@ from epochal.backends.delta_lake.schema import (
     required_columns,
 )
 from epochal.backends.delta_lake.table import DeltaLog
-from epochal.backends.delta_lake.transaction import DeltaTransaction, RowShape, entries_of
-from epochal.backends.tables.folder import TableFolder
+from epochal.backends.delta_lake.transaction import FILE_BYTES, DeltaTransaction, RowShape, entries_of
+from epochal.backends.tables.folder import TableFolder, attempt_folder, merged_folder
 from epochal.backends.tables.sink import TableSink
-from epochal.contracts.backend import SinkPlace
+from epochal.contracts.backend import Buffering, SinkPlace
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope
 from epochal.errors import SchemaError, SinkError
@@ -30,7 +30,16 @@ class DeltaSink(TableSink):
     """Sink backend of ``delta.sink``. ``partition_by``: columns by which a missing table is created; an existing one
     has its own."""
 
-    def __init__(self, sink: SinkPlace, address: DeltaAddress, partition_by: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        sink: SinkPlace,
+        address: DeltaAddress,
+        partition_by: Sequence[str] = (),
+        buffering: Buffering | None = None,
+        file_bytes: int = FILE_BYTES,
+    ) -> None:
+        super().__init__(sink, buffering)
+        self._file_bytes = file_bytes
         self._address = address
         self._partition_by = tuple(partition_by)
         self._log = DeltaLog(sink.sink, address)
@@ -78,13 +87,22 @@ class DeltaSink(TableSink):
             if table is None:
                 raise SinkError(f"{self._log.subject}: the table was deleted as soon as it was created.")
         self._check_existing(table, schema)
-        partition_by = tuple(table.metadata().partition_columns)
-        self._shape = RowShape(schema, columns_of(schema), partition_by, required_columns(table) & set(schema.names))
+        self._shape = _shape(table, schema)
 
-    def start(self, task: TaskScope) -> DeltaTransaction:
+    def files(self, task: TaskScope) -> DeltaTransaction:
         if self._shape is None:
             raise SinkError(f"{self._log.subject} was not prepared before its first epoch.")
-        return DeltaTransaction(self._log.subject, self._log.folder(), self._shape, task)
+        folder, place = self._log.folder(), attempt_folder(task.epoch)
+        return DeltaTransaction(self._log.subject, folder, place, self._shape, task, self._file_bytes)
+
+    def merged_files(self, task: TaskScope, schema: pa.Schema) -> DeltaTransaction:
+        table = self._log.opened()
+        rows = physical_schema(self._log.subject, schema)
+        if table is None:
+            raise SinkError(f"{self._log.subject}: the table does not exist any more. Restore it.")
+        self._check_existing(table, rows)
+        folder, place = self._log.folder(), merged_folder(task.epoch)
+        return DeltaTransaction(self._log.subject, folder, place, _shape(table, rows), task, self._file_bytes)
 
     def staged(self, handles: Iterable[Handle]) -> list[str]:
         return [entry.path for entry in entries_of(handles)]
@@ -100,3 +118,9 @@ class DeltaSink(TableSink):
                 f"by {', '.join(partition_by) or 'nothing'}. Remove partition_by, or write to another table."
             )
         check_partitions(self._log.subject, columns_of(schema), partition_by)
+
+
+def _shape(table: DeltaTable, rows: pa.Schema) -> RowShape:
+    """How rows with these columns are written to the table."""
+    partition_by = tuple(table.metadata().partition_columns)
+    return RowShape(rows, columns_of(rows), partition_by, required_columns(table) & set(rows.names))

@@ -22,7 +22,7 @@ _DIGITS_OF_A_DOUBLE: Final = 15
 
 
 def statistics_of(footer: pq.FileMetaData, schema: pa.Schema, with_nan: Collection[str]) -> str:
-    """JSON of ``numRecords``, ``nullCount``, ``minValues`` and ``maxValues``. ``with_nan``: columns that contain NaN."""
+    """JSON of ``numRecords``, ``nullCount``, ``minValues`` and ``maxValues``. ``with_nan``: columns with NaN."""
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}

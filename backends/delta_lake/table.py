@@ -20,7 +20,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
-from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, Transaction
+from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 from pyarrow import fs
 
 from epochal.backends.delta_lake.address import UNSAFE, DeltaAddress
@@ -147,7 +147,7 @@ class DeltaVersion(TableHead):
 
     def _commit(self, entries: Sequence[LogEntry], epochs: Sequence[DecidedEpoch]) -> None:
         now, last = int(time.time() * 1000), epochs[-1].epoch
-        actions = [
+        actions: list[AddAction | RemoveAction] = [
             AddAction(entry.path, entry.size, dict(entry.partition), now, True, entry.statistics) for entry in entries
         ]
         properties = CommitProperties(
@@ -157,7 +157,7 @@ class DeltaVersion(TableHead):
         )
         try:
             self._table.create_write_transaction(
-                actions,  # type: ignore[arg-type]  a list of one of two kinds
+                actions,
                 "append",
                 self._table.schema(),
                 self._table.metadata().partition_columns,

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from epochal.backends.delta_lake.statistics import statistics_of
 from epochal.backends.file_formats import ParquetWriter
-from epochal.backends.tables.folder import StagedFile, TableFolder, attempt_folder, unique_name
+from epochal.backends.tables.folder import StagedFile, TableFolder, unique_name
 from epochal.contracts.backend import SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope
@@ -25,7 +25,7 @@ from epochal.faults import declare
 
 UPLOADED: Final = declare("T3.table.uploaded", "a file of the task is in the table's folder, no version names it")
 FILE_BYTES: Final = 256 * 1024 * 1024
-"""Size at which a task begins another file."""
+"""Size at which a task begins another file, unless ``target_file_size`` is set."""
 _OPEN_FILES: Final = 32
 """Maximum number of partitions that a task writes at the same time; with more, it begins further files."""
 _HELD_BYTES: Final = 256 * 1024 * 1024
@@ -88,11 +88,22 @@ class _OpenFile:
 
 
 class DeltaTransaction(SinkTransaction):
-    """One task attempt's files; none without rows."""
+    """One task attempt's files; none without rows. ``place``: their folder, in that of the table; ``file_bytes``: size
+    at which another file begins."""
 
-    def __init__(self, subject: str, folder: TableFolder, shape: RowShape, task: TaskScope) -> None:
+    def __init__(
+        self,
+        subject: str,
+        folder: TableFolder,
+        place: str,
+        shape: RowShape,
+        task: TaskScope,
+        file_bytes: int = FILE_BYTES,
+    ) -> None:
         self._subject = subject
         self._folder = folder
+        self._place = place
+        self._file_bytes = file_bytes
         self._shape = shape
         self._task = task
         self._name = unique_name(task)
@@ -177,7 +188,7 @@ class DeltaTransaction(SinkTransaction):
                 self._open[partition] = _OpenFile(file, ParquetWriter(file, self._shape.stored), 0, set())
             part = self._open[partition]
             part.writer.write(rows)
-            full = part.file.tell() >= FILE_BYTES
+            full = part.file.tell() >= self._file_bytes
         except OSError as error:
             raise self._local_error(error) from error
         part.rows += rows.num_rows
@@ -195,7 +206,7 @@ class DeltaTransaction(SinkTransaction):
                 footer = pq.read_metadata(part.file)
             except OSError as error:
                 raise self._local_error(error) from error
-            path = f"{attempt_folder(self._task.epoch)}/{self._name}-{len(self._sent):05}.parquet"
+            path = f"{self._place}/{self._name}-{len(self._sent):05}.parquet"
             self._sent.append(path)
             self._folder.write(path, part.file)
         UPLOADED.hit(self._task.epoch.epoch)

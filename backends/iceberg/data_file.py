@@ -48,7 +48,16 @@ def file_numbers() -> Iterator[int]:
 def encoded(file: DataFile, metadata: TableMetadata) -> dict[str, Any]:
     """The entry as JSON, of a file that was written with ``metadata``. Values of the partition and bounds are the bytes
     that Iceberg defines, in base64."""
-    spec, schema = metadata.spec(), metadata.schema()
+    return {
+        **placed(file, metadata.spec(), metadata.schema()),
+        "offsets": list(file.split_offsets or ()),
+        **{name: {str(key): value for key, value in (getattr(file, name) or {}).items()} for name in _COUNTS},
+        **{name: {str(key): _text(value) for key, value in (getattr(file, name) or {}).items()} for name in _BOUNDS},
+    }
+
+
+def placed(file: DataFile, spec: PartitionSpec, schema: Schema) -> dict[str, Any]:
+    """The part of an entry with which the file is read: its path, size, rows and values of the partition."""
     values = [file.partition[at] for at in range(len(spec.fields))]
     return {
         "path": file.file_path,
@@ -59,19 +68,20 @@ def encoded(file: DataFile, metadata: TableMetadata) -> dict[str, Any]:
             None if value is None else _text(to_bytes(type, value))
             for value, type in zip(values, _types(spec, schema), strict=True)
         ],
-        "offsets": list(file.split_offsets or ()),
-        **{name: {str(key): value for key, value in (getattr(file, name) or {}).items()} for name in _COUNTS},
-        **{name: {str(key): _text(value) for key, value in (getattr(file, name) or {}).items()} for name in _BOUNDS},
     }
 
 
 def decoded(entry: Encoded, metadata: TableMetadata, schema: Schema) -> DataFile:
-    """The inverse of :func:`encoded`. ``schema``: the one with which the file was written."""
+    """The inverse of :func:`encoded` and :func:`placed`. ``schema``: the one with which the file was written."""
     spec = metadata.specs()[entry["spec"]]
     values = [
         None if value is None else from_bytes(type, base64.b64decode(value))
         for value, type in zip(entry["partition"], _types(spec, schema), strict=True)
     ]
+    arguments: dict[str, Any] = {
+        **{name: {int(key): value for key, value in entry.get(name, {}).items()} for name in _COUNTS},
+        **{name: {int(key): base64.b64decode(value) for key, value in entry.get(name, {}).items()} for name in _BOUNDS},
+    }
     file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=entry["path"],
@@ -80,11 +90,10 @@ def decoded(entry: Encoded, metadata: TableMetadata, schema: Schema) -> DataFile
         record_count=entry["rows"],
         file_size_in_bytes=entry["size"],
         key_metadata=None,
-        split_offsets=entry["offsets"] or None,
+        split_offsets=entry.get("offsets") or None,
         equality_ids=None,
         sort_order_id=None,
-        **{name: {int(key): value for key, value in entry[name].items()} for name in _COUNTS},
-        **{name: {int(key): base64.b64decode(value) for key, value in entry[name].items()} for name in _BOUNDS},
+        **arguments,
     )
     file.spec_id = entry["spec"]
     return file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -27,8 +27,16 @@ from epochal.errors import OptionError, SchemaError, SinkError
 
 _FIRST_PARTITION_FIELD: Final = 1000
 _TRANSFORM: Final = re.compile(r"(?P<function>\w+)\((?:(?P<number>\d+)\s*,\s*)?(?P<column>[^()]+)\)")
-_BY_TIME: Final = {"year": YearTransform, "month": MonthTransform, "day": DayTransform, "hour": HourTransform}
-_BY_NUMBER: Final = {"bucket": BucketTransform, "truncate": TruncateTransform}
+_BY_TIME: Final[Mapping[str, Callable[[], Transform[Any, Any]]]] = {
+    "year": YearTransform,
+    "month": MonthTransform,
+    "day": DayTransform,
+    "hour": HourTransform,
+}
+_BY_NUMBER: Final[Mapping[str, Callable[[int], Transform[Any, Any]]]] = {
+    "bucket": BucketTransform,
+    "truncate": TruncateTransform,
+}
 
 
 def check_supported(subject: str, metadata: TableMetadata) -> None:
@@ -91,7 +99,7 @@ def new_schema(subject: str, rows: pa.Schema) -> Schema:
         return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(rows))
     except (ValueError, TypeError, NotImplementedError) as error:
         raise SchemaError(
-            f"{subject} cannot write these columns: {' '.join(str(error).split())}. Cast them to types that Iceberg has."
+            f"{subject} cannot write these columns: {' '.join(str(error).split())}. Cast them to types of Iceberg."
         ) from error
 
 
@@ -143,7 +151,9 @@ def _schema_changes(metadata: TableMetadata, number: int) -> list[str]:
         if after is None:
             changed.append(f"column {field.name!r} was dropped")
         elif after.field_type.is_primitive and after.field_type != field.field_type:
-            changed.append(f"the type of column {field.name!r} was changed from {field.field_type} to {after.field_type}")
+            changed.append(
+                f"the type of column {field.name!r} was changed from {field.field_type} to {after.field_type}"
+            )
         elif after.required and not field.required:
             changed.append(f"column {field.name!r} was made required")
     added = now._lazy_id_to_field.keys() - then._lazy_id_to_field.keys()

@@ -12,9 +12,9 @@ from epochal.backends.iceberg.data_file import entries_of
 from epochal.backends.iceberg.schema import check_rows, check_supported, new_partitions, new_schema, partition_of
 from epochal.backends.iceberg.table import IcebergTable, data_folder, data_location
 from epochal.backends.iceberg.transaction import IcebergTransaction, TaskTable
-from epochal.backends.tables.folder import ROOT, TableFolder
+from epochal.backends.tables.folder import ROOT, TableFolder, attempt_folder, merged_folder
 from epochal.backends.tables.sink import TableSink
-from epochal.contracts.backend import SinkPlace
+from epochal.contracts.backend import Buffering, SinkPlace
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope
 from epochal.errors import SinkError
@@ -24,10 +24,17 @@ class IcebergSink(TableSink):
     """Sink backend of ``iceberg.sink``. ``partition_by``: partitions with which a missing table is created; an existing
     one has its own."""
 
-    def __init__(self, sink: SinkPlace, address: IcebergAddress, partition_by: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        sink: SinkPlace,
+        address: IcebergAddress,
+        partition_by: Sequence[str] = (),
+        buffering: Buffering | None = None,
+    ) -> None:
+        super().__init__(sink, buffering)
         self._address = address
         self._partition_by = tuple(partition_by)
-        self._place = IcebergTable(sink.sink, address)
+        self._table = IcebergTable(sink.sink, address)
         self._schema: pa.Schema | None = None
         self._task_table: TaskTable | None = None
 
@@ -41,18 +48,18 @@ class IcebergSink(TableSink):
 
     @property
     def table(self) -> IcebergTable:
-        return self._place
+        return self._table
 
     def folder(self) -> TableFolder:
-        with self._place.translated("reach the table"):
-            return data_folder(self._place.subject, self._existing())
+        with self._table.translated("reach the table"):
+            return data_folder(self._table.subject, self._existing())
 
     def check_types(self, schema: pa.Schema) -> None:
-        new_partitions(self._place.subject, new_schema(self._place.subject, schema), self._partition_by)
+        new_partitions(self._table.subject, new_schema(self._table.subject, schema), self._partition_by)
         self._schema = schema
 
     def check_table(self, schema: pa.Schema) -> None:
-        table = self._place.opened()
+        table = self._table.opened()
         if table is not None:
             self._check_existing(table, schema)
 
@@ -60,32 +67,37 @@ class IcebergSink(TableSink):
         schema = self._schema
         if schema is None:
             return  # this process commits what others have staged
-        if self._place.opened() is None:
-            self._place.create(schema, self._partition_by)
+        if self._table.opened() is None:
+            self._table.create(schema, self._partition_by)
         table = self._existing()
-        typed = self._check_existing(table, schema)
-        self._task_table = TaskTable.of(
-            table.metadata, typed, data_location(table), self._address.catalog, table.io.properties
-        )
+        self._task_table = self._shape(table, schema)
 
-    def start(self, task: TaskScope) -> IcebergTransaction:
+    def files(self, task: TaskScope) -> IcebergTransaction:
         if self._task_table is None:
-            raise SinkError(f"{self._place.subject} was not prepared before its first epoch.")
-        return IcebergTransaction(self._place.subject, self._task_table, task)
+            raise SinkError(f"{self._table.subject} was not prepared before its first epoch.")
+        return IcebergTransaction(self._table.subject, self._task_table, attempt_folder(task.epoch), task)
+
+    def merged_files(self, task: TaskScope, schema: pa.Schema) -> IcebergTransaction:
+        table = self._existing()
+        return IcebergTransaction(self._table.subject, self._shape(table, schema), merged_folder(task.epoch), task)
 
     def staged(self, handles: Iterable[Handle]) -> list[str]:
         paths = [str(entry["path"]) for entry in entries_of(handles)]
         # Names of files are unique, so that the place of the table's folder is not needed.
         return [path[path.rindex(f"/{ROOT}/") + 1 :] for path in paths]
 
+    def _shape(self, table: LibraryTable, schema: pa.Schema) -> TaskTable:
+        typed = self._check_existing(table, schema)
+        return TaskTable.of(table.metadata, typed, data_location(table), self._address.catalog, table.io.properties)
+
     def _existing(self) -> LibraryTable:
-        table = self._place.opened()
+        table = self._table.opened()
         if table is None:
-            raise SinkError(f"{self._place.subject}: the table does not exist.")
+            raise SinkError(f"{self._table.subject}: the table does not exist.")
         return table
 
     def _check_existing(self, table: LibraryTable, schema: pa.Schema) -> pa.Schema:
-        subject = self._place.subject
+        subject = self._table.subject
         check_supported(subject, table.metadata)
         if self._partition_by:
             wanted = [(column, str(transform)) for column, transform, _ in map(self._partition, self._partition_by)]
@@ -99,4 +111,4 @@ class IcebergSink(TableSink):
         return check_rows(subject, table.metadata, schema)
 
     def _partition(self, text: str) -> tuple[str, object, str]:
-        return partition_of(self._place.subject, text)
+        return partition_of(self._table.subject, text)

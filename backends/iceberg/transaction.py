@@ -14,7 +14,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from epochal.backends.iceberg.address import CatalogAddress
 from epochal.backends.iceberg.data_file import encoded, file_numbers, written
-from epochal.backends.tables.folder import attempt_folder, translated, unique_name
+from epochal.backends.tables.folder import translated, unique_name
 from epochal.contracts.backend import SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope
@@ -66,19 +66,20 @@ class TaskTable:
         """Access to files, in this process. Raises ``OptionError`` for a secret that is missing."""
         return PyArrowFileIO({**self.properties, **self.catalog.revealed()})
 
-    def for_task(self, task: TaskScope) -> TableMetadata:
-        """Metadata with which the library writes the task's files below the folder of its attempt."""
+    def below(self, folder: str) -> TableMetadata:
+        """Metadata with which the library writes files below a folder of the data files."""
         metadata = TableMetadataUtil.parse_raw(self.metadata)
-        below = f"{self.location}/{attempt_folder(task.epoch)}"
+        below = f"{self.location}/{folder}"
         properties = {**metadata.properties, TableProperties.WRITE_DATA_PATH: below}
         return metadata.model_copy(update={"properties": properties})
 
 
 class IcebergTransaction(SinkTransaction):
-    """One task attempt's files; none without rows."""
+    """One task attempt's files; none without rows. ``place``: their folder, in that of the data files."""
 
-    def __init__(self, subject: str, table: TaskTable, task: TaskScope) -> None:
+    def __init__(self, subject: str, table: TaskTable, place: str, task: TaskScope) -> None:
         self._subject = subject
+        self._place = place
         self._table = table
         self._task = task
         self._name = unique_name(task)
@@ -96,8 +97,8 @@ class IcebergTransaction(SinkTransaction):
             nulls = batch.column(name).null_count
             if nulls:
                 raise SchemaError(
-                    f"{self._subject}: {nulls} rows have no value for column {name!r}, which the table requires. Filter "
-                    "these rows, or replace the null with coalesce."
+                    f"{self._subject}: {nulls} rows have no value for column {name!r}, which the table requires. "
+                    "Filter these rows, or replace the null with coalesce."
                 )
         self._held.append(batch.cast(self._table.schema))
         self._held_bytes += batch.nbytes
@@ -128,7 +129,7 @@ class IcebergTransaction(SinkTransaction):
         if not self._held:
             return
         if self._metadata is None or self._io is None:
-            self._metadata, self._io = self._table.for_task(self._task), self._table.io()
+            self._metadata, self._io = self._table.below(self._place), self._table.io()
         rows = pa.Table.from_batches(self._held, self._table.schema)
         with translated(self._subject, "write files"):
             try:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -103,6 +103,13 @@ class Stop:
     reason: str
 
 
+Merged = Callable[[Sequence[DecidedEpoch]], Sequence[DecidedEpoch]]
+
+
+def _as_staged(epochs: Sequence[DecidedEpoch]) -> Sequence[DecidedEpoch]:
+    return epochs
+
+
 def decide(marker: int | None, epochs: Sequence[DecidedEpoch]) -> Commit | Done | Stop:
     """The action for consecutive decided epochs of one branch, oldest first, and the marker of the table."""
     shown = [each for each in epochs if each.rows or each.given_up]
@@ -117,10 +124,11 @@ def decide(marker: int | None, epochs: Sequence[DecidedEpoch]) -> Commit | Done 
     return Commit(tuple(following))
 
 
-def commit_decided(table: Table, epochs: Sequence[DecidedEpoch]) -> None:
+def commit_decided(table: Table, epochs: Sequence[DecidedEpoch], merged: Merged = _as_staged) -> None:
     """Commit the epochs that the table does not show yet. Idempotent, also in several processes at the same time.
 
-    Raises ``OutcomeUnknown``, ``SinkUnavailable`` and ``SinkError``. The call can be repeated after each of them.
+    ``merged``: called with the epochs that will be committed, returns them with the files to commit. Raises
+    ``OutcomeUnknown``, ``SinkUnavailable`` and ``SinkError``. The call can be repeated after each of them.
     """
     if not any(each.rows or each.given_up for each in epochs):
         return
@@ -136,7 +144,7 @@ def commit_decided(table: Table, epochs: Sequence[DecidedEpoch]) -> None:
             case Commit(following):
                 LOADED.hit(last)
                 try:
-                    head.commit(following)
+                    head.commit(merged(following))
                 except HeadMoved as moved:
                     log.info("%s: %s; the marker is read again", table.subject, moved)
                     continue
@@ -156,12 +164,16 @@ def _unexplained(marker: int | None, expected: int | None) -> str:
     found = "has no marker of this branch" if marker is None else f"shows epoch {marker} of this branch"
     if expected is None:
         return f"it {found}, and no earlier epoch of the branch has rows. Another program has set the marker"
-    return f"it {found}, and epoch {expected} was committed to it. The table was replaced or restored, or is another one"
+    return (
+        f"it {found}, and epoch {expected} was committed to it. The table was replaced or restored, or is another one"
+    )
 
 
 def _remedy(epochs: Sequence[DecidedEpoch], marker: int | None) -> str:
     application = epochs[0].scope.application
-    back = f"`epochal rollback {application}`" if marker is None else f"`epochal rollback {application} --epoch {marker}`"
+    back = (
+        f"`epochal rollback {application}`" if marker is None else f"`epochal rollback {application} --epoch {marker}`"
+    )
     return (
         ". Nothing was written. Restore the table as it was; the commit is then retried. Or continue from an earlier "
         f"snapshot, whose following epochs are then written again: {back}."

@@ -21,12 +21,18 @@ ROOT = "epochal"
 
 def staged_folder(key: EpochKey) -> str:
     """Folder of the files of an epoch. Branches may have long names, so the folder has the beginning of a hash."""
-    return f"{ROOT}/{hashlib.sha256(key.branch.encode()).hexdigest()[:12]}/{key.epoch:010}"
+    return f"{_branch_folder(key)}/{key.epoch:010}"
 
 
 def attempt_folder(scope: EpochScope) -> str:
     """Folder of the files that an attempt stages for an epoch."""
     return f"{staged_folder(scope.key)}/{scope.attempt:05}"
+
+
+def merged_folder(scope: EpochScope) -> str:
+    """Folder of the files that a driver writes for several epochs up to this one. No sweep of an epoch lists it: a
+    version that has landed may name the files."""
+    return f"{_branch_folder(scope.key)}/merged/{scope.epoch:010}-{scope.attempt:05}"
 
 
 def attempt_of(path: str) -> int | None:
@@ -40,6 +46,10 @@ def attempt_of(path: str) -> int | None:
 def unique_name(task: TaskScope) -> str:
     """Beginning of the names of a task attempt's files. It is unique, so that a late request changes no other file."""
     return f"{task.subtask:05}-{uuid.uuid4().hex}"
+
+
+def _branch_folder(key: EpochKey) -> str:
+    return f"{ROOT}/{hashlib.sha256(key.branch.encode()).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The sink that Delta and Iceberg tables share.
 
-Tasks write Parquet files into the table's own folder, below ``epochal/{branch}/{epoch}/{attempt}``. No version of the table names
-them, so that no reader sees them. The commit adds them to the table (:mod:`epochal.backends.tables.commit_protocol`).
+Tasks write Parquet files into the table's own folder, below ``epochal/{branch}/{epoch}/{attempt}``. No version of the
+table names them, so that no reader sees them. The commit adds them to the table
+(:mod:`epochal.backends.tables.commit_protocol`).
 
 =====  ======================================================================================
 step   what
@@ -16,6 +17,10 @@ E7     remove files of the epoch that no handle names
 R1     create the table if it is missing; check it
 =====  ======================================================================================
 
+A sink with ``commit_every`` collects epochs: tasks write their rows to a write-ahead log in the snapshot store, and the
+driver writes the rows of several epochs to few files before their commit. Which epochs are committed together is not
+recorded: after a crash the marker shows which are left.
+
 A file that a handle of a decided epoch names is never deleted, even if the epoch is given up: a version of the table
 may name it. The table's own removal of orphaned files (``VACUUM``, ``remove_orphan_files``) removes it.
 """
@@ -24,22 +29,41 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 
 from epochal.backends.tables.commit_protocol import Table, commit_decided
 from epochal.backends.tables.folder import TableFolder, attempt_of, staged_folder
-from epochal.contracts.backend import DecidedEpoch, SinkBackend
+from epochal.backends.write_ahead_log import LogWriter, WriteAheadLog, has_log
+from epochal.contracts.backend import Buffering, DecidedEpoch, SinkBackend, SinkPlace, SinkTransaction
 from epochal.contracts.catalog import Succession
 from epochal.contracts.handle import Handle
-from epochal.contracts.identity import EpochScope
+from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.errors import SinkAhead
+from epochal.faults import declare
+
+MERGED: Final = declare("E5.table.merged", "the rows of the collected epochs are in files that no version names")
 
 
 class TableSink(SinkBackend):
-    """Sink backend of a table of versions. A subclass has the table, its folder, and the tasks' transactions."""
+    """Sink backend of a table of versions. A subclass has the table, its folder, and the transactions that write files.
+
+    ``buffering``: the limits within which it collects epochs; ``None``: each epoch is committed by itself."""
 
     needs_previous = True
+
+    def __init__(self, place: SinkPlace, buffering: Buffering | None) -> None:
+        self._place = place
+        self._buffering = buffering
+        self._write_ahead_log = WriteAheadLog(place)
+        self._merged: tuple[list[EpochScope], Handle] | None = None
+        """Epochs whose rows this process has merged, and their files."""
+
+    @property
+    def buffering(self) -> Buffering | None:
+        return self._buffering
 
     @property
     @abstractmethod
@@ -53,6 +77,15 @@ class TableSink(SinkBackend):
     @abstractmethod
     def prepare(self) -> None:
         """R1: create the table if it is missing and may be created; check that this sink can write it."""
+
+    @abstractmethod
+    def files(self, task: TaskScope) -> SinkTransaction:
+        """A transaction of a task that writes files of the table."""
+
+    @abstractmethod
+    def merged_files(self, task: TaskScope, schema: pa.Schema) -> SinkTransaction:
+        """A transaction that writes the rows of several epochs, with these columns, to files in
+        :func:`epochal.backends.tables.folder.merged_folder`. It ends with the epoch of ``task``."""
 
     @abstractmethod
     def staged(self, handles: Iterable[Handle]) -> list[str]:
@@ -83,10 +116,47 @@ class TableSink(SinkBackend):
         """Like :meth:`commit_decided` with the first epoch of a branch that has rows."""
         self.commit_decided([DecidedEpoch(epoch, tuple(handles))])
 
+    def start(self, task: TaskScope) -> SinkTransaction:
+        if self._buffering is None:
+            return self.files(task)
+        return LogTransaction(self._write_ahead_log, task)
+
     def commit_decided(self, epochs: Sequence[DecidedEpoch]) -> None:
-        commit_decided(self.table, epochs)
+        commit_decided(self.table, epochs, self._with_merged_files)
+        self._merged = None
+        for each in epochs:
+            self._write_ahead_log.remove(each.scope, each.handles)
+
+    def _with_merged_files(self, epochs: Sequence[DecidedEpoch]) -> Sequence[DecidedEpoch]:
+        """The epochs with files of the table instead of logs. Epochs of an earlier version without ``commit_every``
+        have files already."""
+        logged = [each for each in epochs if any(has_log(handle) for handle in each.handles)]
+        if not logged:
+            return epochs
+        scopes = [each.scope for each in logged]
+        if self._merged is None or self._merged[0] != scopes:
+            self._merged = scopes, self._merge(logged)
+            MERGED.hit(scopes[-1].epoch)
+        merged = self._merged[1]
+        kept = [[handle for handle in each.handles if not has_log(handle)] for each in epochs]
+        kept[-1].append(merged)
+        return [replace(each, handles=tuple(handles)) for each, handles in zip(epochs, kept, strict=True)]
+
+    def _merge(self, epochs: Sequence[DecidedEpoch]) -> Handle:
+        task = TaskScope(epochs[-1].scope, self._place.sink, 0)
+        transaction: SinkTransaction | None = None
+        for each in epochs:
+            logs = [handle for handle in each.handles if has_log(handle)]
+            for batch in self._write_ahead_log.read(each.scope, logs):
+                if transaction is None:
+                    transaction = self.merged_files(task, batch.schema)
+                transaction.write(batch)
+        if transaction is None:
+            return Handle(owner=self._place.sink, subtask=0, rows=0, bytes=0, payload={})
+        return transaction.pre_commit()
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        self._write_ahead_log.remove(epoch, handles)
         paths = self.staged(handles)
         if not paths:
             return
@@ -100,10 +170,34 @@ class TableSink(SinkBackend):
             folder.delete(path)
 
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
-        kept, folder, removed = set(self.staged(keep)), self.folder(), 0
+        removed = 0 if self._buffering is None else self._write_ahead_log.sweep(epoch, keep)
+        kept, folder = set(self.staged(keep)), self.folder()
         for path in folder.list(staged_folder(epoch.key)):
             attempt = attempt_of(path)
             if path not in kept and attempt is not None and attempt <= epoch.attempt:
                 folder.delete(path)
                 removed += 1
         return removed
+
+
+class LogTransaction(SinkTransaction):
+    """One task attempt's log."""
+
+    def __init__(self, log: WriteAheadLog, task: TaskScope) -> None:
+        self._log = log
+        self._task = task
+        self._writer: LogWriter | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._writer is None:
+            self._writer = self._log.open(self._task, batch.schema)
+        self._writer.write(batch)
+
+    def pre_commit(self) -> Handle:
+        if self._writer is None:
+            return Handle(owner=self._task.owner, subtask=self._task.subtask, rows=0, bytes=0, payload={})
+        return self._writer.finish()
+
+    def discard(self) -> None:
+        if self._writer is not None:
+            self._writer.discard()

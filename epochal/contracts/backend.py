@@ -83,6 +83,16 @@ class DecidedEpoch:
         return sum(handle.rows for handle in self.handles)
 
 
+@dataclass(frozen=True)
+class Buffering:
+    """A sink that collects decided epochs and commits them together: after ``seconds`` at the latest, or with
+    ``most_epochs`` epochs or ``most_bytes`` of staged rows, and at each stop, savepoint, upgrade and recovery."""
+
+    seconds: float
+    most_epochs: int = 10_000
+    most_bytes: int = 64 * 1024 * 1024
+
+
 def names_place(target: str) -> bool:
     """True if two sinks cannot share the target; ``console:`` can be shared."""
     return not target.endswith(":")
@@ -155,6 +165,11 @@ class SinkBackend(Backend[SinkTransaction]):
 
     needs_previous: ClassVar[bool] = False
     """True for a sink that records the epoch only when it commits rows, and checks which epoch it had committed."""
+
+    @property
+    def buffering(self) -> Buffering | None:
+        """Limits within which ``commit_decided`` receives several epochs; ``None``: one after the other."""
+        return None
 
     @property
     @abstractmethod

@@ -92,6 +92,8 @@ class CommitQueue:
     to_give_up: set[tuple[str, int]] = field(default_factory=set)
     given_up: set[tuple[str, int]] = field(default_factory=set)
     hurried: bool = False
+    flushing: bool = False
+    """True while sinks that collect epochs must commit those they have."""
     changed: threading.Condition = field(default_factory=threading.Condition)
     retaining: threading.Lock = field(default_factory=threading.Lock)
     """Held during E7, so that a reconfiguration does not replace the program."""
@@ -124,6 +126,12 @@ class CommitQueue:
             self._next_try.clear()
             self.changed.notify_all()
 
+    def flush(self) -> None:
+        """Commit the epochs that sinks collect, until none is left."""
+        if not self.flushing and any(backend.buffering for backend in self._participants.sinks.values()):
+            self.flushing = True
+            self.hurry()
+
     def give_up(self, sink: str, epoch: int) -> None:
         """Commit the epoch in this sink without its rows, then remove the rows. Done when :meth:`is_open` is false."""
         self.to_give_up.add((sink, epoch))
@@ -142,9 +150,9 @@ class CommitQueue:
     @property
     def has_room(self) -> bool:
         """False while the maximum number of epochs is prepared and uncommitted; then no further epoch may open."""
-        held = [epoch for epoch in list(self.epochs) if not epoch.open_sinks or not self._is_stopped(epoch)]
+        held = [epoch for epoch in list(self.epochs) if not self._is_held_back(epoch)]
         ahead = self.current.program.configuration.epochs_ahead_of_commits
-        return len(held) < ahead and len(self.epochs) < EPOCHS_BEHIND_A_STOPPED_SINK + ahead
+        return len(held) < ahead and len(self.epochs) < self._most_epochs + ahead
 
     @property
     def settled(self) -> bool:
@@ -156,6 +164,27 @@ class CommitQueue:
         for waiting in list(self.waiting.values()):
             if waiting.refused is not None:
                 raise RowRefused(f"Sink {waiting.sink!r} is stopped: {waiting.error}") from waiting.refused
+
+    @property
+    def _most_epochs(self) -> int:
+        """Maximum number of epochs that wait for stopped and collecting sinks only."""
+        collected = [
+            backend.buffering.most_epochs for backend in self._participants.sinks.values() if backend.buffering
+        ]
+        return max(collected, default=EPOCHS_BEHIND_A_STOPPED_SINK)
+
+    def _is_held_back(self, epoch: PreparedEpoch) -> bool:
+        """True if the epoch waits only for stopped sinks, and for sinks that collect it."""
+        sinks = self._participants.sinks
+        waiting = [
+            sink for sink in tuple(epoch.open_sinks) if sink in self.waiting or not self._is_collected(sinks[sink])
+        ]
+        refused = [sink for sink in waiting if sink in self.waiting and self.waiting[sink].refused is not None]
+        return bool(epoch.open_sinks) and len(waiting) == len(refused)
+
+    def _is_collected(self, backend: SinkBackend) -> bool:
+        """True if epochs of the sink wait for its interval."""
+        return backend.buffering is not None and not self.flushing
 
     def _is_stopped(self, epoch: PreparedEpoch) -> bool:
         """True if the epoch waits only for stopped sinks."""
@@ -175,6 +204,8 @@ class CommitQueue:
         progress = False
         for sink in self._participants.sinks:
             progress |= self._commit_sink(sink)
+        if not any(epoch.open_sinks for epoch in self.epochs):
+            self.flushing = False
         while self.epochs and not self.epochs[0].open_sinks:
             with about(epoch=self.epochs[0].scope.epoch):
                 self._publish(self.epochs[0])
@@ -186,39 +217,64 @@ class CommitQueue:
         if self._next_try.get(sink, 0.0) > self.meter.clock():
             return False
         backend = self._participants.sinks[sink]
-        for epoch in [epoch for epoch in self.epochs if sink in epoch.open_sinks]:
+        open_epochs = [epoch for epoch in self.epochs if sink in epoch.open_sinks]
+        if backend.buffering is not None:
+            return self._commit_collected(backend, sink, open_epochs)
+        for epoch in open_epochs:
             with about(epoch=epoch.scope.epoch):
                 if not self._try_to_commit(backend, sink, epoch):
                     break
             progress = True
         return progress
 
-    def _try_to_commit(self, backend: SinkBackend, sink: str, epoch: PreparedEpoch) -> bool:
-        points.E5_BEFORE_SINK.hit(epoch.scope.epoch)
+    def _commit_collected(self, backend: SinkBackend, sink: str, epochs: Sequence[PreparedEpoch]) -> bool:
+        """Commit all epochs that the sink has collected, in one call, if it is time."""
+        if not epochs or not self._is_due(backend, sink, epochs):
+            return False
+        last = epochs[-1]
+        with about(epoch=last.scope.epoch):
+            return self._try_to_commit(backend, sink, last, epochs)
+
+    def _is_due(self, backend: SinkBackend, sink: str, epochs: Sequence[PreparedEpoch]) -> bool:
+        limits = backend.buffering
+        if limits is None or self.flushing or len(epochs) >= limits.most_epochs or sink in self.waiting:
+            return True
+        if any((sink, epoch.scope.epoch) in self.to_give_up for epoch in epochs):
+            return True
+        staged = sum(handle.bytes for epoch in epochs for handle in epoch.handles(sink))
+        return staged >= limits.most_bytes or self.meter.clock() - epochs[0].decided >= limits.seconds
+
+    def _try_to_commit(
+        self, backend: SinkBackend, sink: str, last: PreparedEpoch, epochs: Sequence[PreparedEpoch] | None = None
+    ) -> bool:
+        """Commit an epoch, or several up to and including ``last``."""
+        epochs = epochs or [last]
+        points.E5_BEFORE_SINK.hit(last.scope.epoch)
         try:
-            self._commit(backend, sink, epoch)
+            self._commit(backend, sink, epochs)
         except Fenced:
             raise
-        except Exception as error:  # noqa: BLE001  the epoch is decided, so any error is retried later
-            self._note_waiting(sink, epoch, error)
+        except Exception as error:  # noqa: BLE001  the epochs are decided, so any error is retried later
+            self._note_waiting(sink, epochs[0], error)
             return False
         self.waiting.pop(sink, None)
-        epoch.open_sinks.discard(sink)
-        self.meter.committed(sink, self.meter.clock() - epoch.decided)
-        log.info("E5 commit: epoch %s, sink %s", epoch.scope.key, sink)
-        points.E5_SINK_COMMITTED.hit(epoch.scope.epoch)
+        for epoch in epochs:
+            epoch.open_sinks.discard(sink)
+            self.meter.committed(sink, self.meter.clock() - epoch.decided)
+            log.info("E5 commit: epoch %s, sink %s", epoch.scope.key, sink)
+        points.E5_SINK_COMMITTED.hit(last.scope.epoch)
         return True
 
-    def _commit(self, backend: SinkBackend, sink: str, epoch: PreparedEpoch) -> None:
-        if (sink, epoch.scope.epoch) not in self.to_give_up:
-            backend.commit_decided([epoch.part_of(sink, backend.target)])
-            return
-        # Commit without rows first, so that the target's mark advances; only then the rows may be removed.
-        backend.commit_decided([epoch.part_of(sink, backend.target, given_up=True)])
-        points.E5_GIVEN_UP.hit(epoch.scope.epoch)
-        backend.abort(epoch.scope, epoch.handles(sink))
-        self.given_up.add((sink, epoch.scope.epoch))
-        log.warning("E5 commit: epoch %s, sink %s was abandoned by an administrator", epoch.scope.key, sink)
+    def _commit(self, backend: SinkBackend, sink: str, epochs: Sequence[PreparedEpoch]) -> None:
+        given_up = [epoch for epoch in epochs if (sink, epoch.scope.epoch) in self.to_give_up]
+        # An epoch that is given up commits without rows first, so that the target's mark advances; only then the rows
+        # may be removed.
+        backend.commit_decided([epoch.part_of(sink, backend.target, epoch in given_up) for epoch in epochs])
+        for epoch in given_up:
+            points.E5_GIVEN_UP.hit(epoch.scope.epoch)
+            backend.abort(epoch.scope, epoch.handles(sink))
+            self.given_up.add((sink, epoch.scope.epoch))
+            log.warning("E5 commit: epoch %s, sink %s was abandoned by an administrator", epoch.scope.key, sink)
 
     def _transaction(self, epoch: PreparedEpoch, sink: str) -> OpenTransaction:
         waiting = self.waiting.get(sink)
@@ -322,6 +378,7 @@ class BackgroundCommits:
 def drain(queue: CommitQueue, pause: Callable[[float], None], note: Callable[[Sequence[Waiting]], None]) -> None:
     """R3: run rounds until the queue is settled, with back-off while a sink cannot commit."""
     wait = 0.1
+    queue.flush()
     while not queue.settled:
         if queue.step():
             wait = 0.1

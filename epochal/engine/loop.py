@@ -238,6 +238,7 @@ class EpochLoop:
 
     def _settle(self) -> None:
         """Wait until every decided epoch is committed, except in stopped sinks."""
+        self.commits.queue.flush()
         self._wait_until(lambda: self.commits.queue.settled)
 
     def _wait_until(self, committed: Callable[[], bool]) -> None:

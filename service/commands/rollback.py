@@ -12,7 +12,7 @@ from typing import cast
 from epochal.contracts.backend import names_place
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.identity import EpochKey
-from epochal.errors import Conflict, SnapshotError
+from epochal.errors import Conflict, OptionError, SnapshotError
 from epochal.faults import declare
 from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database, Session
@@ -26,7 +26,7 @@ from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.applications import Lifecycle, announce_begun
 from epochal.service.commands.proposals import Proposals, check_goes_on
-from epochal.service.domain.rollback_rules import explanation, rule_of
+from epochal.service.domain.rollback_rules import explanation, refusal_to_move_aside, rule_of
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.references import References
 from epochal.snapshots.row_groups import concurrently
@@ -60,7 +60,8 @@ class RollbackService:
     def plan(self, name: str, request: RollBack) -> RollbackPlan:
         """Plan a rollback. Reads the existing manifests of the epochs left behind; after a restore, queries the sinks.
 
-        Raises ``NotFound``, ``SnapshotExpired``, ``IncompatibleState`` of the latest version, ``SinkError``.
+        Raises ``NotFound``, ``SnapshotExpired``, ``IncompatibleState`` of the latest version, ``SinkError``;
+        ``OptionError`` for sinks that cannot move epochs aside as the request demands.
         """
         beyond = self._beyond(name)
         with self._database.reading() as session:
@@ -95,6 +96,7 @@ class RollbackService:
         counted, rows = self._written(references)
         uncounted = plan.epochs - counted
         sinks = _sinks(rows, targets if uncounted else (), beyond, request.move_aside)
+        _check_move_aside(sinks, request)
         return plan.model_copy(update={"sinks": sinks, "uncounted": uncounted})
 
     def _written(self, references: Sequence[ManifestReference]) -> tuple[int, _Written]:
@@ -240,6 +242,14 @@ def _plan(
         rule=rule,
         explanation=explanation(kind, rule),
     )
+
+
+def _check_move_aside(sinks: Iterable[SinkPlan], request: RollBack) -> None:
+    """Raises ``OptionError`` if rows of a sink cannot be moved aside."""
+    if request.move_aside:
+        for plan in sinks:
+            if refusal := refusal_to_move_aside(plan.sink, plan.kind):
+                raise OptionError(refusal)
 
 
 def _digest(

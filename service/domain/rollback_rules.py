@@ -6,7 +6,8 @@ from __future__ import annotations
 from epochal.wire.rollback import SinkRule
 
 FOLDERS = ("files", "hdfs")
-MARKERS = ("kafka", "dbms", "postgresql-two-phase")
+TABLES = ("delta", "iceberg")
+MARKERS = ("kafka", "dbms", "postgresql-two-phase", *TABLES)
 
 _EXPLANATIONS: dict[SinkRule, str] = {
     "stays": "Its folders of these epochs stay visible to readers, beside the new ones; use move_aside to hide them.",
@@ -30,4 +31,19 @@ def explanation(kind: str, rule: SinkRule) -> str:
             "when its key occurs again; without keys, rows are repeated. It has a separate row in "
             "_epochal_fence."
         )
+    if kind in TABLES:
+        return (
+            "Its rows of these epochs stay in the table. The new branch has its own marker, and appends the results "
+            "for the same input again. To remove the rows, restore the table to an earlier version with its own tools."
+        )
     return _EXPLANATIONS[rule]
+
+
+def refusal_to_move_aside(sink: str, kind: str) -> str | None:
+    """Message for a sink that cannot move epochs aside as a request demands; ``None`` for the others."""
+    if kind not in TABLES:
+        return None
+    return (
+        f"Sink {sink!r} ({kind}) cannot move epochs aside: rows stay in the table. Roll back without move_aside, or "
+        "restore the table to an earlier version with its own tools."
+    )

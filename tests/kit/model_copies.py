@@ -1,7 +1,7 @@
 """A pytest plugin: ``model_copy`` refuses values of unknown fields.
 
 Pydantic stores them in the copy without validation and without effect. A test that sets a field under its former name
-would then test the default. Models of libraries are left alone: pyiceberg copies its metadata with fields of other versions.
+would then test the default. Models of pyiceberg are left alone: it copies metadata with fields of other versions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The commit queue: epochs prepared by another version, and refused rows."""
+"""The commit queue: epochs prepared by another version, refused rows, and sinks that collect epochs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from epochal.contracts.backend import Buffering, DecidedEpoch
 from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice
 from epochal.engine.commits import CommitQueue, drain
 from epochal.engine.job import Participants
-from epochal.errors import RowRefused
-from epochal.snapshots.manifest import SinkHandles
+from epochal.engine.meter import Meter
+from epochal.errors import RowRefused, SinkUnavailable
+from epochal.snapshots.manifest import Manifest, SinkHandles, previous_extras
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.memory_catalog import MemoryCatalog, MemoryCatalogState
 from tests.kit.manifests import plain_manifest
@@ -58,16 +60,20 @@ def test_an_epoch_with_a_source_that_this_version_dropped_is_committed(tmp_path:
 class RefusingSink:
     """Refuses the rows of one epoch until they are dropped."""
 
+    target = "t"
+    buffering: Buffering | None = None
+
     def __init__(self, refused: int | None) -> None:
         self.refused = refused
         self.committed: list[int] = []
         self.tries = 0
 
-    def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+    def commit_decided(self, epochs: Sequence[DecidedEpoch]) -> None:
         self.tries += 1
-        if epoch.epoch == self.refused and handles:
-            raise RowRefused("The database refuses row id=5 (SQLSTATE 23514, column v).")
-        self.committed.append(epoch.epoch)
+        for each in epochs:
+            if each.epoch == self.refused and each.handles:
+                raise RowRefused("The database refuses row id=5 (SQLSTATE 23514, column v).")
+            self.committed.append(each.epoch)
 
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         assert epoch.epoch == self.refused
@@ -106,3 +112,133 @@ def test_a_refused_row_stops_only_its_sink() -> None:
     queue.step()
     assert queue.empty and bad.committed == list(range(1, last + 1))
     queue.check_refused()
+
+
+class CollectingSink:
+    """Commits epochs in groups, and records them."""
+
+    target = "table:orders"
+
+    def __init__(self, limits: Buffering) -> None:
+        self.buffering = limits
+        self.groups: list[list[DecidedEpoch]] = []
+        self.is_away = False
+
+    def commit_decided(self, epochs: Sequence[DecidedEpoch]) -> None:
+        if self.is_away:
+            raise SinkUnavailable("The catalog does not answer.")
+        self.groups.append(list(epochs))
+
+    def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        assert handles
+
+    @property
+    def numbers(self) -> list[list[int]]:
+        return [[each.epoch for each in group] for group in self.groups]
+
+
+class Collecting:
+    """A queue with a collecting sink, and a clock."""
+
+    def __init__(self, limits: Buffering) -> None:
+        self.now = 0.0
+        self.catalog = MemoryCatalog(MemoryCatalogState(), 1)
+        self.branch = self.catalog.begin_attempt().branch
+        self.sink = CollectingSink(limits)
+        program = current_program(participants=Participants({}, sinks={"out": self.sink}))  # type: ignore[dict-item]
+        self.queue = CommitQueue(self.catalog, program, meter=Meter(clock=lambda: self.now))
+        self.most = program.program.configuration.max_uncommitted_epochs
+        self._number = 0
+        self._before: Manifest | None = None
+
+    def prepare(self, rows: int = 1, bytes: int = 1) -> int:
+        self._number += 1
+        number = self._number
+        handle = Handle(owner="out", subtask=0, rows=rows, bytes=bytes, payload={})
+        manifest = plain_manifest(
+            number,
+            branch=self.branch,
+            sinks={"out": SinkHandles(kind="delta", target=self.sink.target, handles=(handle,))},
+            extras=previous_extras(self.branch, self._before, [self.sink.target]),
+        )
+        self._before = manifest
+        reference = ManifestReference(branch=self.branch, epoch=number, path=f"{number}.json", sha256="0" * 64)
+        parent = EpochKey(self.branch, number - 1) if number > 1 else None
+        self.catalog.open_epoch(number, parent)
+        self.catalog.prepare_epoch(number, parent, reference, manifest.counts)
+        self.queue.submit(EpochScope("orders", EpochKey(self.branch, number), 1, parent), manifest)
+        self.queue.step()
+        return number
+
+
+def test_a_sink_collects_epochs_for_its_interval() -> None:
+    world = Collecting(Buffering(60.0))
+    for _ in range(3 * world.most):
+        assert world.queue.has_room
+        world.prepare()
+        world.now += 1.0
+    assert world.sink.groups == []
+    world.now = 60.0
+    world.queue.step()
+    assert world.sink.numbers == [list(range(1, 3 * world.most + 1))]
+    assert world.queue.empty
+    assert all(epoch.state == "committed" for epoch in world.catalog.state.epochs.values())
+
+
+def test_a_sink_is_told_which_epoch_had_rows_before() -> None:
+    world = Collecting(Buffering(60.0))
+    for rows in (1, 0, 2, 0, 0, 3):
+        world.prepare(rows)
+    world.queue.flush()
+    world.queue.step()
+    assert [each.previous for each in world.sink.groups[0]] == [None, 1, 1, 3, 3, 3]
+
+
+@pytest.mark.parametrize("limits", [Buffering(60.0, most_epochs=3), Buffering(60.0, most_bytes=3)])
+def test_a_limit_commits_before_the_interval(limits: Buffering) -> None:
+    world = Collecting(limits)
+    for _ in range(7):
+        world.prepare()
+    assert world.sink.numbers == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_a_stop_commits_what_was_collected() -> None:
+    world = Collecting(Buffering(60.0))
+    world.prepare()
+    world.prepare()
+    assert not world.queue.settled
+    drain(world.queue, lambda seconds: None, lambda waiting: None)
+    assert world.sink.numbers == [[1, 2]]
+    assert world.queue.empty
+    world.prepare()
+    assert world.sink.numbers == [[1, 2]]  # later epochs are collected again
+
+
+def test_a_table_that_is_away_limits_the_epochs() -> None:
+    world = Collecting(Buffering(1.0))
+    world.sink.is_away = True
+    opened = 0
+    while world.queue.has_room and opened < 100:
+        world.prepare()
+        opened += 1
+        world.now += 1.0
+        world.queue.step()
+    assert opened == world.most
+    assert world.queue.waiting["out"].error == "The catalog does not answer."
+    world.sink.is_away = False
+    world.queue.step()
+    assert world.sink.numbers == [list(range(1, opened + 1))]
+
+
+def test_an_epoch_of_a_group_is_given_up() -> None:
+    world = Collecting(Buffering(60.0))
+    for _ in range(3):
+        world.prepare()
+    world.queue.give_up("out", 2)
+    world.queue.step()
+    assert [(each.epoch, each.given_up, each.rows) for each in world.sink.groups[0]] == [
+        (1, False, 1),
+        (2, True, 0),
+        (3, False, 1),
+    ]
+    assert world.queue.was_given_up("out", 2)

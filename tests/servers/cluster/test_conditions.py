@@ -1,5 +1,5 @@
-"""Machines without space, and executors that Spark ends when they are idle: an application fails with a clear message
-or continues, and loses nothing."""
+"""Machines without space, executors that Spark ends when they are idle, and cached blocks that it evicts: an application
+fails with a clear message or continues, and loses nothing."""
 
 from __future__ import annotations
 
@@ -71,4 +71,45 @@ def test_executors_that_spark_ends_when_idle_and_starts_again_lose_nothing(
         assert driver.wait() == 0, driver.log_end()
     finally:
         driver.kill()
+    assert violations(application.history, application.oracles) == []
+
+
+EVICTING = """
+
+def _evict():
+    import time
+
+    from pyspark.sql import SparkSession
+
+    while True:
+        time.sleep(0.5)
+        session = SparkSession._instantiatedSession
+        if session is not None:
+            session.catalog.clearCache()
+            print("evicted", flush=True)
+
+
+_application = build
+
+
+def build(parameters: Parameters) -> Pipeline:
+    import threading
+
+    threading.Thread(target=_evict, daemon=True).start()
+    return _application(parameters)
+"""
+
+
+@pytest.mark.parametrize("machines", [{}], indirect=True)
+def test_evicted_slots_are_computed_again_and_nothing_is_lost(machines: StandaloneCluster, tmp_path: Path) -> None:
+    """The slots of placements are cached blocks, which a full executor evicts."""
+    configuration = {"parallelism": SUBTASKS, "max_parallelism": 96, **EXECUTORS}
+    application = FaultyApplication(tmp_path, Drivers(), configuration)
+    plain = application.pipeline
+    application.pipeline = tmp_path / plain.name
+    application.pipeline.write_text(plain.read_text() + EVICTING)
+    feed(application, range(EPOCHS))
+    driver = application.start(epochs=EPOCHS, master=machines.master_url)
+    assert driver.wait() == 0, driver.log_end()
+    assert "evicted" in driver.log.read_text()
     assert violations(application.history, application.oracles) == []

@@ -336,7 +336,10 @@ def values(seed: random.Random, number: int) -> pa.Table:
         "tiny": (chosen([None, 127, -128], lambda: seed.randrange(-9, 9)), pa.int8()),
         "double": (chosen([None, float("nan"), float("inf"), -0.0], lambda: seed.uniform(-9, 9)), pa.float64()),
         "single": (chosen([None, float("-inf")], lambda: seed.uniform(-9, 9)), pa.float32()),
-        "text": (chosen([None, "", "é漢🎉", "x" * 100, "\U0010ffff" * 40], lambda: chr(97 + seed.randrange(26))), pa.string()),
+        "text": (
+            chosen([None, "", "é漢🎉", "x" * 100, "\U0010ffff" * 40], lambda: chr(97 + seed.randrange(26))),
+            pa.string(),
+        ),
         "day": (chosen([None, date(1, 1, 1), date(9999, 12, 31)], lambda: moment().date()), pa.date32()),
         "at": (moments, pa.timestamp("us", "UTC")),
         "local": ([None if each is None else each.replace(tzinfo=None) for each in moments], pa.timestamp("us")),
@@ -389,7 +392,9 @@ def test_bounds_in_the_log_contain_all_values(tmp_path: Path, run_seed: int) -> 
         for name, nulls in found["nullCount"].items():
             assert nulls == part[name].null_count, name
         for name, least in found["minValues"].items():
-            assert least is not None and all(in_log(value) >= least for value in part[name].to_pylist() if value is not None)
+            assert least is not None and all(
+                in_log(value) >= least for value in part[name].to_pylist() if value is not None
+            )
             bounded.add(name)
         for name, greatest in found["maxValues"].items():
             assert all(in_log(value, 1) <= greatest for value in part[name].to_pylist() if value is not None), name
