@@ -106,7 +106,7 @@ class IcebergSnapshots(TableVersions):
 
         def task(tasks: Sequence[Sequence[VersionFile]], columns: pa.Schema) -> ReadIceberg:
             # Snapshots may have been written with earlier columns: the library finds columns by their ids.
-            shape = TaskTable.of(table.metadata, columns, "", self._address.catalog, table.io.properties)
+            shape = TaskTable.of(self._subject, table.metadata, columns, "", self._address.catalog, table.io.properties)
             return ReadIceberg(self._subject, shape, projected, tasks)
 
         return frame_of(spark, schema, files, task)

@@ -19,7 +19,7 @@ from epochal.backends.delta_lake.schema import (
 from epochal.backends.delta_lake.table import DeltaLog
 from epochal.backends.delta_lake.transaction import FILE_BYTES, DeltaTransaction, RowShape, entries_of
 from epochal.backends.tables.folder import TableFolder, attempt_folder, merged_folder
-from epochal.backends.tables.sink import TableSink
+from epochal.backends.tables.sink import Conforming, TableSink
 from epochal.contracts.backend import Buffering, SinkPlace
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope
@@ -87,13 +87,18 @@ class DeltaSink(TableSink):
             if table is None:
                 raise SinkError(f"{self._log.subject}: the table was deleted as soon as it was created.")
         self._check_existing(table, schema)
-        self._shape = _shape(table, schema)
+        self._shape = self._shape_of(table, schema)
 
     def files(self, task: TaskScope) -> DeltaTransaction:
         if self._shape is None:
             raise SinkError(f"{self._log.subject} was not prepared before its first epoch.")
         folder, place = self._log.folder(), attempt_folder(task.epoch)
-        return DeltaTransaction(self._log.subject, folder, place, self._shape, task, self._file_bytes)
+        return DeltaTransaction(folder, place, self._shape, task, self._file_bytes)
+
+    def conforming(self) -> Conforming:
+        if self._shape is None:
+            raise SinkError(f"{self._log.subject} was not prepared before its first epoch.")
+        return self._shape.conforming
 
     def merged_files(self, task: TaskScope, schema: pa.Schema) -> DeltaTransaction:
         table = self._log.opened()
@@ -102,7 +107,7 @@ class DeltaSink(TableSink):
             raise SinkError(f"{self._log.subject}: the table does not exist any more. Restore it.")
         self._check_existing(table, rows)
         folder, place = self._log.folder(), merged_folder(task.epoch)
-        return DeltaTransaction(self._log.subject, folder, place, _shape(table, rows), task, self._file_bytes)
+        return DeltaTransaction(folder, place, self._shape_of(table, rows), task, self._file_bytes)
 
     def staged(self, handles: Iterable[Handle]) -> list[str]:
         return [entry.path for entry in entries_of(handles)]
@@ -119,8 +124,8 @@ class DeltaSink(TableSink):
             )
         check_partitions(self._log.subject, columns_of(schema), partition_by)
 
-
-def _shape(table: DeltaTable, rows: pa.Schema) -> RowShape:
-    """How rows with these columns are written to the table."""
-    partition_by = tuple(table.metadata().partition_columns)
-    return RowShape(rows, columns_of(rows), partition_by, required_columns(table) & set(rows.names))
+    def _shape_of(self, table: DeltaTable, rows: pa.Schema) -> RowShape:
+        """How rows with these columns are written to the table."""
+        partition_by = tuple(table.metadata().partition_columns)
+        required = required_columns(table) & set(rows.names)
+        return RowShape(self._log.subject, rows, columns_of(rows), partition_by, required)

@@ -63,13 +63,33 @@ def columns_written(handles: Iterable[Handle]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class RowShape:
-    """How rows are written. ``schema``: of the rows, with Delta's types; ``columns``: the same as the log has it;
-    ``required``: columns that are NOT NULL in the table."""
+    """How rows are written. ``subject``: the sink, in messages; ``schema``: of the rows, with Delta's types;
+    ``columns``: the same as the log has it; ``required``: columns that are NOT NULL in the table."""
 
+    subject: str
     schema: pa.Schema
     columns: Mapping[str, Any]
     partition_by: tuple[str, ...] = ()
     required: frozenset[str] = frozenset()
+
+    def conforming(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with Delta's types. Raises ``SchemaError`` for a null in a column that is NOT NULL, and for an empty
+        text in a partition column."""
+        for name in self.required:
+            nulls = batch.column(name).null_count
+            if nulls:
+                raise SchemaError(
+                    f"{self.subject}: {nulls} rows have no value for column {name!r}, which is NOT NULL in the table. "
+                    "Filter these rows, or replace the null with coalesce."
+                )
+        for name in self.partition_by:
+            column = batch.column(name)
+            if pa.types.is_string(column.type) and pc.any(pc.equal(column, "")).as_py():
+                raise SchemaError(
+                    f"{self.subject}: a row has an empty text in {name!r}, by which the table is partitioned. Delta "
+                    "reads it as null. Filter these rows, or replace the text."
+                )
+        return batch if batch.schema.equals(self.schema) else batch.cast(self.schema)
 
     @property
     def stored(self) -> pa.Schema:
@@ -93,14 +113,12 @@ class DeltaTransaction(SinkTransaction):
 
     def __init__(
         self,
-        subject: str,
         folder: TableFolder,
         place: str,
         shape: RowShape,
         task: TaskScope,
         file_bytes: int = FILE_BYTES,
     ) -> None:
-        self._subject = subject
         self._folder = folder
         self._place = place
         self._file_bytes = file_bytes
@@ -115,8 +133,7 @@ class DeltaTransaction(SinkTransaction):
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
             return
-        rows = self._conforming(batch)
-        for partition, part in self._divided(rows):
+        for partition, part in self._divided(self._shape.conforming(batch)):
             self._append(partition, part)
 
     def pre_commit(self) -> Handle:
@@ -144,17 +161,6 @@ class DeltaTransaction(SinkTransaction):
             with suppress(SinkError):  # the sweep finds a file that cannot be removed now
                 self._folder.delete(path)
 
-    def _conforming(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with Delta's types. Raises ``SchemaError`` for a null in a column that is NOT NULL."""
-        for name in self._shape.required:
-            nulls = batch.column(name).null_count
-            if nulls:
-                raise SchemaError(
-                    f"{self._subject}: {nulls} rows have no value for column {name!r}, which is NOT NULL in the table. "
-                    "Filter these rows, or replace the null with coalesce."
-                )
-        return batch if batch.schema.equals(self._shape.schema) else batch.cast(self._shape.schema)
-
     def _divided(self, rows: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
         """The rows of each partition, in their order, without the partition columns."""
         names = self._shape.partition_by
@@ -162,7 +168,7 @@ class DeltaTransaction(SinkTransaction):
         if not names:
             yield (), stored
             return
-        values = [_log_values(self._subject, name, rows.column(name)) for name in names]
+        values = [rows.column(name).cast(pa.string()) for name in names]
         codes = np.zeros(rows.num_rows, dtype=np.int64)
         for column in values:
             encoded = column.dictionary_encode(null_encoding="encode")
@@ -217,21 +223,12 @@ class DeltaTransaction(SinkTransaction):
     def _local_error(self, error: OSError) -> SinkError | StorageFull:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return StorageFull(
-                f"{self._subject} could not write a temporary file: no space is left in {tempfile.gettempdir()}. Free "
-                "space; the step is retried."
+                f"{self._shape.subject} could not write a temporary file: no space is left in "
+                f"{tempfile.gettempdir()}. Free space; the step is retried."
             )
-        return SinkError(f"{self._subject} could not write a temporary file: {error}. Check {tempfile.gettempdir()}.")
-
-
-def _log_values(subject: str, name: str, column: pa.Array) -> pa.Array:
-    """Texts of a partition column. Raises ``SchemaError`` for an empty text, which the log cannot tell from null."""
-    texts = column.cast(pa.string())
-    if pa.types.is_string(column.type) and pc.any(pc.equal(texts, "")).as_py():
-        raise SchemaError(
-            f"{subject}: a row has an empty text in {name!r}, by which the table is partitioned. Delta reads it as "
-            "null. Filter these rows, or replace the text."
+        return SinkError(
+            f"{self._shape.subject} could not write a temporary file: {error}. Check {tempfile.gettempdir()}."
         )
-    return texts
 
 
 def _with_nan(rows: pa.RecordBatch) -> set[str]:

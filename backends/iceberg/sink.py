@@ -13,7 +13,7 @@ from epochal.backends.iceberg.schema import check_rows, check_supported, new_par
 from epochal.backends.iceberg.table import IcebergTable, data_folder, data_location
 from epochal.backends.iceberg.transaction import IcebergTransaction, TaskTable
 from epochal.backends.tables.folder import ROOT, TableFolder, attempt_folder, merged_folder
-from epochal.backends.tables.sink import TableSink
+from epochal.backends.tables.sink import Conforming, TableSink
 from epochal.contracts.backend import Buffering, SinkPlace
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope
@@ -75,11 +75,16 @@ class IcebergSink(TableSink):
     def files(self, task: TaskScope) -> IcebergTransaction:
         if self._task_table is None:
             raise SinkError(f"{self._table.subject} was not prepared before its first epoch.")
-        return IcebergTransaction(self._table.subject, self._task_table, attempt_folder(task.epoch), task)
+        return IcebergTransaction(self._task_table, attempt_folder(task.epoch), task)
+
+    def conforming(self) -> Conforming:
+        if self._task_table is None:
+            raise SinkError(f"{self._table.subject} was not prepared before its first epoch.")
+        return self._task_table.conforming
 
     def merged_files(self, task: TaskScope, schema: pa.Schema) -> IcebergTransaction:
         table = self._existing()
-        return IcebergTransaction(self._table.subject, self._shape(table, schema), merged_folder(task.epoch), task)
+        return IcebergTransaction(self._shape(table, schema), merged_folder(task.epoch), task)
 
     def staged(self, handles: Iterable[Handle]) -> list[str]:
         paths = [str(entry["path"]) for entry in entries_of(handles)]
@@ -88,7 +93,9 @@ class IcebergSink(TableSink):
 
     def _shape(self, table: LibraryTable, schema: pa.Schema) -> TaskTable:
         typed = self._check_existing(table, schema)
-        return TaskTable.of(table.metadata, typed, data_location(table), self._address.catalog, table.io.properties)
+        return TaskTable.of(
+            self._table.subject, table.metadata, typed, data_location(table), self._address.catalog, table.io.properties
+        )
 
     def _existing(self) -> LibraryTable:
         table = self._table.opened()

@@ -30,9 +30,11 @@ HELD_BYTES: Final = 128 * 1024 * 1024
 class TaskTable:
     """What a task needs of the table: its columns, partitions and properties, without snapshots. Serialisable.
 
-    ``metadata``: JSON. ``schema``: columns of the rows. ``location``: of the data files. ``properties``: with which the
-    library reaches files, without secrets of the catalog, which each process finds itself."""
+    ``subject``: the sink or source, in messages. ``metadata``: JSON. ``schema``: columns of the rows. ``location``: of
+    the data files. ``properties``: with which the library reaches files, without secrets of the catalog, which each
+    process finds itself."""
 
+    subject: str
     metadata: str
     schema: pa.Schema
     location: str
@@ -41,7 +43,13 @@ class TaskTable:
 
     @classmethod
     def of(
-        cls, metadata: TableMetadata, schema: pa.Schema, location: str, catalog: CatalogAddress, properties: Any
+        cls,
+        subject: str,
+        metadata: TableMetadata,
+        schema: pa.Schema,
+        location: str,
+        catalog: CatalogAddress,
+        properties: Mapping[str, Any],
     ) -> TaskTable:
         without_history = metadata.model_copy(
             update={
@@ -55,12 +63,18 @@ class TaskTable:
             }
         )
         public = {name: str(value) for name, value in properties.items() if name not in catalog.secret_names}
-        return cls(without_history.model_dump_json(), schema, location, catalog, public)
+        return cls(subject, without_history.model_dump_json(), schema, location, catalog, public)
 
-    @property
-    def required(self) -> list[str]:
-        """Columns that must not be null."""
-        return [field.name for field in self.schema if not field.nullable]
+    def conforming(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with the columns of the table. Raises ``SchemaError`` for a null in a required column."""
+        for field in self.schema:
+            nulls = 0 if field.nullable else batch.column(field.name).null_count
+            if nulls:
+                raise SchemaError(
+                    f"{self.subject}: {nulls} rows have no value for column {field.name!r}, which the table requires. "
+                    "Filter these rows, or replace the null with coalesce."
+                )
+        return batch.cast(self.schema)
 
     def io(self) -> PyArrowFileIO:
         """Access to files, in this process. Raises ``OptionError`` for a secret that is missing."""
@@ -77,8 +91,7 @@ class TaskTable:
 class IcebergTransaction(SinkTransaction):
     """One task attempt's files; none without rows. ``place``: their folder, in that of the data files."""
 
-    def __init__(self, subject: str, table: TaskTable, place: str, task: TaskScope) -> None:
-        self._subject = subject
+    def __init__(self, table: TaskTable, place: str, task: TaskScope) -> None:
         self._place = place
         self._table = table
         self._task = task
@@ -93,14 +106,7 @@ class IcebergTransaction(SinkTransaction):
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
             return
-        for name in self._table.required:
-            nulls = batch.column(name).null_count
-            if nulls:
-                raise SchemaError(
-                    f"{self._subject}: {nulls} rows have no value for column {name!r}, which the table requires. "
-                    "Filter these rows, or replace the null with coalesce."
-                )
-        self._held.append(batch.cast(self._table.schema))
+        self._held.append(self._table.conforming(batch))
         self._held_bytes += batch.nbytes
         if self._held_bytes >= HELD_BYTES:
             self._flush()
@@ -131,13 +137,13 @@ class IcebergTransaction(SinkTransaction):
         if self._metadata is None or self._io is None:
             self._metadata, self._io = self._table.below(self._place), self._table.io()
         rows = pa.Table.from_batches(self._held, self._table.schema)
-        with translated(self._subject, "write files"):
+        with translated(self._table.subject, "write files"):
             try:
                 files = written(self._metadata, self._io, rows, self._name, self._numbers)
             except (ValueError, pa.ArrowException) as error:
                 if isinstance(error, OSError):
                     raise
-                raise SinkError(f"{self._subject} cannot write these rows: {error}.") from error
+                raise SinkError(f"{self._table.subject} cannot write these rows: {error}.") from error
         self._held, self._held_bytes = [], 0
         self._entries += [encoded(file, self._metadata) for file in files]
         UPLOADED.hit(self._task.epoch.epoch)

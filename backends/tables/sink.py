@@ -28,7 +28,7 @@ may name it. The table's own removal of orphaned files (``VACUUM``, ``remove_orp
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -43,6 +43,8 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.errors import SinkAhead
 from epochal.faults import declare
+
+Conforming = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 MERGED: Final = declare("E5.table.merged", "the rows of the collected epochs are in files that no version names")
 
@@ -83,6 +85,11 @@ class TableSink(SinkBackend):
         """A transaction of a task that writes files of the table."""
 
     @abstractmethod
+    def conforming(self) -> Conforming:
+        """A function that tasks apply to rows before they are logged: what the table would refuse after the decision is
+        refused before it. Raises ``SchemaError``."""
+
+    @abstractmethod
     def merged_files(self, task: TaskScope, schema: pa.Schema) -> SinkTransaction:
         """A transaction that writes the rows of several epochs, with these columns, to files in
         :func:`epochal.backends.tables.folder.merged_folder`. It ends with the epoch of ``task``."""
@@ -119,13 +126,13 @@ class TableSink(SinkBackend):
     def start(self, task: TaskScope) -> SinkTransaction:
         if self._buffering is None:
             return self.files(task)
-        return LogTransaction(self._write_ahead_log, task)
+        return LogTransaction(self._write_ahead_log, task, self.conforming())
 
     def commit_decided(self, epochs: Sequence[DecidedEpoch]) -> None:
         commit_decided(self.table, epochs, self._with_merged_files)
         self._merged = None
         for each in epochs:
-            self._write_ahead_log.remove(each.scope, each.handles)
+            self._remove_logs(each.scope, each.handles)
 
     def _with_merged_files(self, epochs: Sequence[DecidedEpoch]) -> Sequence[DecidedEpoch]:
         """The epochs with files of the table instead of logs. Epochs of an earlier version without ``commit_every``
@@ -155,8 +162,13 @@ class TableSink(SinkBackend):
             return Handle(owner=self._place.sink, subtask=0, rows=0, bytes=0, payload={})
         return transaction.pre_commit()
 
+    def _remove_logs(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
+        logged = [handle for handle in handles if has_log(handle)]
+        if logged:
+            self._write_ahead_log.remove(epoch, logged)
+
     def abort(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
-        self._write_ahead_log.remove(epoch, handles)
+        self._remove_logs(epoch, handles)
         paths = self.staged(handles)
         if not paths:
             return
@@ -183,15 +195,17 @@ class TableSink(SinkBackend):
 class LogTransaction(SinkTransaction):
     """One task attempt's log."""
 
-    def __init__(self, log: WriteAheadLog, task: TaskScope) -> None:
+    def __init__(self, log: WriteAheadLog, task: TaskScope, conforming: Conforming) -> None:
         self._log = log
         self._task = task
+        self._conforming = conforming
         self._writer: LogWriter | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
+        rows = self._conforming(batch)
         if self._writer is None:
-            self._writer = self._log.open(self._task, batch.schema)
-        self._writer.write(batch)
+            self._writer = self._log.open(self._task, rows.schema)
+        self._writer.write(rows)
 
     def pre_commit(self) -> Handle:
         if self._writer is None:

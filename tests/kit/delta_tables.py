@@ -10,18 +10,22 @@ from deltalake import DeltaTable
 
 from epochal.backends.delta_lake.address import DeltaAddress
 from epochal.backends.delta_lake.sink import DeltaSink
-from epochal.contracts.backend import SinkPlace
+from epochal.contracts.backend import Buffering, SinkPlace
+from epochal.snapshots.store import SnapshotStore
 from epochal.testing.contract import SinkHarness
 
 
 class DeltaFolder(SinkHarness):
-    """``options``: of the object store, if ``path`` is on one."""
+    """``collects``: the sink has a write-ahead log, in a store beside the table."""
 
-    def __init__(self, path: Path, partition_by: Sequence[str] = ()) -> None:
+    def __init__(self, path: Path, partition_by: Sequence[str] = (), collects: bool = False) -> None:
         self.path, self.partition_by = path, partition_by
+        self.store = SnapshotStore(str(path.with_name("store"))) if collects else None
 
     def make(self) -> DeltaSink:
-        return DeltaSink(SinkPlace("out"), DeltaAddress(str(self.path)), self.partition_by)
+        buffering = None if self.store is None else Buffering(60.0)
+        place = SinkPlace("out", self.store)
+        return DeltaSink(place, DeltaAddress(str(self.path)), self.partition_by, buffering)
 
     def table(self) -> DeltaTable | None:
         return DeltaTable(str(self.path)) if (self.path / "_delta_log").exists() else None
@@ -33,4 +37,6 @@ class DeltaFolder(SinkHarness):
     def leftovers(self) -> list[str]:
         table = self.table()
         named = set() if table is None else {uri.removeprefix("file://") for uri in table.file_uris()}
-        return sorted(str(path) for path in self.path.glob("epochal/**/*.parquet") if str(path) not in named)
+        files = [path for path in self.path.glob("epochal/**/*.parquet") if "/merged/" not in str(path)]
+        logs = [] if self.store is None else self.store.list("")
+        return sorted([*(str(path) for path in files if str(path) not in named), *logs])

@@ -11,23 +11,32 @@ from pyiceberg.table import Table
 
 from epochal.backends.iceberg.address import IcebergAddress
 from epochal.backends.iceberg.sink import IcebergSink
-from epochal.contracts.backend import SinkPlace
+from epochal.contracts.backend import Buffering, SinkPlace
+from epochal.snapshots.store import SnapshotStore
 from epochal.testing.contract import SinkHarness
 
 NAME = "sales.orders"
 
 
 class IcebergCatalog(SinkHarness):
-    """``properties``: of the catalog."""
+    """``properties``: of the catalog. ``store``: of the sink's write-ahead log, if it collects epochs."""
 
-    def __init__(self, properties: Mapping[str, Any], name: str = NAME, partition_by: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, Any],
+        name: str = NAME,
+        partition_by: Sequence[str] = (),
+        store: SnapshotStore | None = None,
+    ) -> None:
+        self.store = store
         self.address = IcebergAddress.checked("iceberg.sink", name, "default", properties)
         self.partition_by = partition_by
         self.catalog = self.address.catalog.connect()
         self.catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
 
     def make(self) -> IcebergSink:
-        return IcebergSink(SinkPlace("out"), self.address, self.partition_by)
+        buffering = None if self.store is None else Buffering(60.0)
+        return IcebergSink(SinkPlace("out", self.store), self.address, self.partition_by, buffering)
 
     def table(self) -> Table | None:
         try:
@@ -45,7 +54,9 @@ class IcebergCatalog(SinkHarness):
             return []
         named = {Path(task.file.file_path.removeprefix("file://")) for task in table.scan().plan_files()}
         folder = Path(table.location().removeprefix("file://"))
-        return sorted(str(path) for path in folder.glob("data/epochal/**/*.parquet") if path not in named)
+        files = [path for path in folder.glob("data/epochal/**/*.parquet") if "/merged/" not in str(path)]
+        logs = [] if self.store is None else self.store.list("")
+        return sorted([*(str(path) for path in files if path not in named), *logs])
 
 
 def sqlite_catalog(folder: Path, **options: Any) -> IcebergCatalog:

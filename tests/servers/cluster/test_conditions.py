@@ -1,5 +1,5 @@
-"""Machines without space, executors that Spark ends when they are idle, and cached blocks that it evicts: an application
-fails with a clear message or continues, and loses nothing."""
+"""Machines without space, executors that Spark ends when they are idle, and cached blocks that it evicts: an
+application fails with a clear message or continues, and loses nothing."""
 
 from __future__ import annotations
 

@@ -17,9 +17,18 @@ class TestDeltaSink(SinkBackendContract):
         return DeltaFolder(tmp_path / "orders")
 
 
-class TestDeltaSinkDegraded(SinkBackendContract):
-    """Every step loses its result. Calls are repeated by other processes."""
+class TestCollectingDeltaSink(SinkBackendContract):
+    """Tasks write logs, of which the driver makes files."""
 
     @pytest.fixture
     def harness(self, tmp_path: Path) -> SinkHarness:
-        return DegradedSinkHarness(DeltaFolder(tmp_path / "orders"), Losses(StepAnswers()))
+        return DeltaFolder(tmp_path / "orders", collects=True)
+
+
+class TestDeltaSinkDegraded(SinkBackendContract):
+    """Every step loses its result. Calls are repeated by other processes."""
+
+    @pytest.fixture(params=[False, True], ids=["each", "collecting"])
+    def harness(self, tmp_path: Path, request: pytest.FixtureRequest) -> SinkHarness:
+        folder = DeltaFolder(tmp_path / "orders", collects=request.param)
+        return DegradedSinkHarness(folder, Losses(StepAnswers()))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from epochal.snapshots.store import SnapshotStore
 from epochal.testing.contract import DegradedSinkHarness, Losses, SinkBackendContract, SinkHarness, StepAnswers
 from tests.kit.iceberg_tables import sqlite_catalog
 
@@ -15,6 +16,14 @@ class TestIcebergSink(SinkBackendContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> SinkHarness:
         return sqlite_catalog(tmp_path)
+
+
+class TestCollectingIcebergSink(SinkBackendContract):
+    """Tasks write logs, of which the driver makes files."""
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> SinkHarness:
+        return sqlite_catalog(tmp_path / "tables", store=SnapshotStore(str(tmp_path / "store")))
 
 
 class TestIcebergSinkDegraded(SinkBackendContract):

@@ -438,3 +438,64 @@ def test_a_handle_without_rows_names_no_files(folder: DeltaFolder) -> None:
     version = opened(folder).version()
     started(folder).commit_decided([replace(DecidedEpoch(epoch(1), (handle,)))])
     assert opened(folder).version() == version
+
+
+def collected(sink: DeltaSink, *numbers: int) -> list[DecidedEpoch]:
+    """Epochs whose rows are in logs."""
+    return [
+        DecidedEpoch(epoch(number), (pre_commit(sink, epoch(number), rows(number)),), number - 1 or None)
+        for number in numbers
+    ]
+
+
+def test_collected_epochs_become_one_version_with_one_file(tmp_path: Path) -> None:
+    folder = DeltaFolder(tmp_path / "orders", collects=True)
+    sink = started(folder)
+    group = collected(sink, 1, 2, 3)
+    assert folder.visible() == []
+    before = opened(folder).version()
+    sink.commit_decided(group)
+    assert opened(folder).version() == before + 1
+    assert len(opened(folder).file_uris()) == 1
+    assert same(folder.visible(), rows(1, 2, 3))
+    assert folder.leftovers() == []
+
+
+def test_another_driver_commits_another_group(tmp_path: Path) -> None:
+    """After a crash, the next attempt reads the marker and takes whatever follows."""
+    folder = DeltaFolder(tmp_path / "orders", collects=True)
+    sink, other = started(folder), started(folder, attempt=2)
+    group = collected(sink, 1, 2, 3, 4)
+    raced = False
+
+    def race(point: FaultPoint, number: int | None) -> None:
+        nonlocal raced
+        if point.name == "E5.table.merged" and not raced:
+            raced = True
+            other.commit_decided(group[:2])
+
+    with injected(race):
+        sink.commit_decided(group)
+    assert raced
+    assert same(folder.visible(), rows(1, 2, 3, 4))
+
+
+def test_a_sweep_spares_merged_files(tmp_path: Path) -> None:
+    """R4 sweeps the files of decided epochs that no handle names: the merged ones are in a version."""
+    folder = DeltaFolder(tmp_path / "orders", collects=True)
+    sink = started(folder)
+    group = collected(sink, 1, 2)
+    sink.commit_decided(group)
+    for each in group:
+        started(folder, attempt=2, at=2).sweep(epoch(each.epoch, attempt=2), each.handles)
+    assert same(folder.visible(), rows(1, 2))
+
+
+def test_epochs_with_files_and_with_logs_are_committed_together(tmp_path: Path) -> None:
+    """``commit_every`` was added or removed by an upgrade while epochs waited."""
+    folder = DeltaFolder(tmp_path / "orders", collects=True)
+    sink, plain = started(folder), started(DeltaFolder(folder.path))
+    handle = pre_commit(plain, epoch(1), rows(1))
+    group = [DecidedEpoch(epoch(1), (handle,)), *collected(sink, 2)]
+    sink.commit_decided(group)
+    assert same(folder.visible(), rows(1, 2))
