@@ -8,7 +8,15 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from epochal.backends.delta_lake.address import DeltaAddress
-from epochal.connectors.sink_modes import EXACTLY_ONCE, Mode, buffering_of, check_delivery, described, taken_by_folder
+from epochal.connectors.sink_modes import (
+    EXACTLY_ONCE,
+    Mode,
+    buffering_of,
+    check_delivery,
+    described,
+    taken_by_folder,
+    taken_by_keys,
+)
 from epochal.connectors.table_source import Start, check_start
 from epochal.contracts.backend import Buffering, SinkBackend, SinkPlace
 from epochal.contracts.configuration import Delivery
@@ -22,7 +30,7 @@ from epochal.pipeline.definitions import (
     check_positive,
 )
 
-_OWN: Final = ("mode", "delivery", "partition_by", "commit_every", "target_file_size")
+_OWN: Final = ("mode", "delivery", "partition_by", "keys", "commit_every", "target_file_size")
 FILE_BYTES: Final = 256 * 1024 * 1024
 
 
@@ -70,6 +78,7 @@ def sink(
     path: str,
     *,
     partition_by: str | Sequence[str] = (),
+    keys: str | Sequence[str] = (),
     commit_every: str | None = None,
     target_file_size: int = FILE_BYTES,
     mode: Mode = "append",
@@ -83,6 +92,8 @@ def sink(
 
     - ``path``: folder of the table, local or on S3, GCS or Azure (``s3://bucket/orders``).
     - ``partition_by``: columns by which a missing table is partitioned: strings, integers, booleans or dates.
+    - ``keys``: columns by which rows replace those of the table (copy on write, by the driver). Accepts upsert streams
+      with these keys, such as the result of ``aggregate``. Combine it with ``commit_every``.
     - ``commit_every``: interval such as ``"60 s"`` in which epochs are collected and committed together, in few files.
       An epoch is committed, and visible to look-ups, when it is in the table.
     - ``target_file_size``: size in bytes at which another file begins.
@@ -103,17 +114,21 @@ def sink(
     _check_installed(what)
     check_positive(what, "target_file_size", target_file_size, whole=True)
     buffering = buffering_of(what, commit_every)
+    key_columns = (keys,) if isinstance(keys, str) else tuple(keys)
+    if len(set(key_columns)) < len(key_columns) or not all(key_columns):
+        raise OptionError(f"{what}: keys must name different columns.")
     return SinkDefinition(
         kind="delta",
-        make=partial(_backend, address, columns, buffering, target_file_size),
+        make=partial(_backend, address, columns, buffering, target_file_size, key_columns),
         description={
             "path": path,
             **({"partition_by": list(columns)} if columns else {}),
+            **({"keys": list(key_columns)} if key_columns else {}),
             **({"commit_every": commit_every} if commit_every else {}),
             **described(mode),
             **address.described,
         },
-        takes=taken_by_folder(what, mode),
+        takes=taken_by_keys(what, mode, "keys", key_columns) if key_columns else taken_by_folder(what, mode),
     )
 
 
@@ -134,8 +149,9 @@ def _backend(
     partition_by: Sequence[str],
     buffering: Buffering | None,
     file_bytes: int,
+    keys: Sequence[str],
     place: SinkPlace,
 ) -> SinkBackend:
     from epochal.backends.delta_lake.sink import DeltaSink
 
-    return DeltaSink(place, address, partition_by, buffering, file_bytes)
+    return DeltaSink(place, address, partition_by, buffering, file_bytes, keys)

@@ -121,6 +121,14 @@ def check_features(subject: str, table: DeltaTable) -> None:
         )
 
 
+def check_replaceable(subject: str, table: DeltaTable) -> None:
+    """Raises ``SinkError`` for a table whose rows must not be replaced."""
+    if table.metadata().configuration.get("delta.appendOnly", "false").lower() == "true":
+        raise SinkError(
+            f"{subject} replaces rows by keys, and the table has delta.appendOnly. Unset the property, or remove keys."
+        )
+
+
 _COLUMN_FEATURES: Final = {
     "delta.generationExpression": "generated",
     "delta.identity.": "an identity column",

@@ -11,6 +11,7 @@ from epochal.backends.delta_lake.address import DeltaAddress
 from epochal.backends.delta_lake.schema import (
     check_features,
     check_partitions,
+    check_replaceable,
     check_rows,
     columns_of,
     physical_schema,
@@ -18,6 +19,7 @@ from epochal.backends.delta_lake.schema import (
 )
 from epochal.backends.delta_lake.table import DeltaLog
 from epochal.backends.delta_lake.transaction import FILE_BYTES, DeltaTransaction, RowShape, entries_of
+from epochal.backends.delta_lake.upsert import check_keys
 from epochal.backends.tables.folder import TableFolder, attempt_folder, merged_folder
 from epochal.backends.tables.sink import Conforming, TableSink
 from epochal.contracts.backend import Buffering, SinkPlace
@@ -28,7 +30,7 @@ from epochal.errors import SchemaError, SinkError
 
 class DeltaSink(TableSink):
     """Sink backend of ``delta.sink``. ``partition_by``: columns by which a missing table is created; an existing one
-    has its own."""
+    has its own. ``file_bytes``: size at which another file begins. ``keys``: columns by which rows replace others."""
 
     def __init__(
         self,
@@ -37,12 +39,14 @@ class DeltaSink(TableSink):
         partition_by: Sequence[str] = (),
         buffering: Buffering | None = None,
         file_bytes: int = FILE_BYTES,
+        keys: Sequence[str] = (),
     ) -> None:
         super().__init__(sink, buffering)
+        self._keys = tuple(keys)
         self._file_bytes = file_bytes
         self._address = address
         self._partition_by = tuple(partition_by)
-        self._log = DeltaLog(sink.sink, address)
+        self._log = DeltaLog(sink, address, keys)
         self._schema: pa.Schema | None = None
         self._shape: RowShape | None = None
 
@@ -61,8 +65,13 @@ class DeltaSink(TableSink):
     def folder(self) -> TableFolder:
         return self._log.folder()
 
+    @property
+    def commits_logs(self) -> bool:
+        return bool(self._keys)
+
     def check_types(self, schema: pa.Schema) -> None:
         rows = physical_schema(self._log.subject, schema)
+        check_keys(self._log.subject, self._keys, rows.names)
         check_partitions(self._log.subject, columns_of(rows), self._partition_by)
         if set(rows.names) <= set(self._partition_by):
             raise SchemaError(
@@ -116,6 +125,8 @@ class DeltaSink(TableSink):
         with self._log.translated("read the table"):
             check_features(self._log.subject, table)
             check_rows(self._log.subject, table, columns_of(schema))
+            if self._keys:
+                check_replaceable(self._log.subject, table)
             partition_by = tuple(table.metadata().partition_columns)
         if self._partition_by and self._partition_by != partition_by:
             raise SinkError(
@@ -128,4 +139,4 @@ class DeltaSink(TableSink):
         """How rows with these columns are written to the table."""
         partition_by = tuple(table.metadata().partition_columns)
         required = required_columns(table) & set(rows.names)
-        return RowShape(self._log.subject, rows, columns_of(rows), partition_by, required)
+        return RowShape(self._log.subject, rows, columns_of(rows), partition_by, required, self._keys)

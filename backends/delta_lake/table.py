@@ -24,11 +24,13 @@ from deltalake.transaction import AddAction, CommitProperties, PostCommitHookPro
 from pyarrow import fs
 
 from epochal.backends.delta_lake.address import UNSAFE, DeltaAddress
-from epochal.backends.delta_lake.schema import check_features, check_rows
+from epochal.backends.delta_lake.schema import check_features, check_replaceable, check_rows, columns_of
 from epochal.backends.delta_lake.transaction import LogEntry, columns_written, entries_of
+from epochal.backends.delta_lake.upsert import latest_rows, merge
 from epochal.backends.tables.commit_protocol import HeadMoved, Table, TableHead
 from epochal.backends.tables.folder import TableFolder, check_staged
-from epochal.contracts.backend import DecidedEpoch
+from epochal.backends.write_ahead_log import WriteAheadLog, has_log
+from epochal.contracts.backend import DecidedEpoch, SinkPlace
 from epochal.errors import EpochalError, OutcomeUnknown, SinkError, SinkUnavailable
 
 MARKED: Final = "epochal"
@@ -36,10 +38,13 @@ MARKED: Final = "epochal"
 
 
 class DeltaLog(Table):
-    """The table of one sink."""
+    """The table of one sink. ``keys``: columns by which rows of the sink's logs replace rows of the table; empty: files
+    are appended."""
 
-    def __init__(self, sink: str, address: DeltaAddress) -> None:
-        self.sink = sink
+    def __init__(self, place: SinkPlace, address: DeltaAddress, keys: Sequence[str] = ()) -> None:
+        self.sink = place.sink
+        self.keys = tuple(keys)
+        self.logs = WriteAheadLog(place)
         self._address = address
 
     @property
@@ -121,6 +126,9 @@ class DeltaVersion(TableHead):
 
     def commit(self, epochs: Sequence[DecidedEpoch]) -> None:
         handles = [handle for each in epochs for handle in each.handles]
+        if self._log.keys and any(has_log(handle) for handle in handles):
+            self._upsert(epochs)
+            return
         entries = entries_of(handles)
         with self._log.translated("read the table"):
             check_features(self._log.subject, self._table)
@@ -145,25 +153,47 @@ class DeltaVersion(TableHead):
                 f"The table was changed after epoch {numbers} was computed. {error.message} The commit is retried."
             ) from error
 
+    def _upsert(self, epochs: Sequence[DecidedEpoch]) -> None:
+        rows = latest_rows(
+            (batch for each in epochs for batch in self._log.logs.read(each.scope, each.handles)), self._log.keys
+        )
+        if rows is None:
+            self._commit([], epochs)
+            return
+        with self._log.translated("read the table"):
+            check_features(self._log.subject, self._table)
+            check_replaceable(self._log.subject, self._table)
+            self._check_rows(columns_of(rows.schema), epochs)
+        with self._outcome(epochs[-1].epoch):
+            merge(self._table, rows, self._log.keys, self._properties(epochs))
+
+    def _properties(self, epochs: Sequence[DecidedEpoch]) -> CommitProperties:
+        return CommitProperties(
+            custom_metadata={MARKED: {"branch": self._branch, "epochs": [each.epoch for each in epochs]}},
+            max_commit_retries=0,
+            app_transactions=[Transaction(self._marker_id, epochs[-1].epoch)],
+        )
+
     def _commit(self, entries: Sequence[LogEntry], epochs: Sequence[DecidedEpoch]) -> None:
-        now, last = int(time.time() * 1000), epochs[-1].epoch
+        now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
             AddAction(entry.path, entry.size, dict(entry.partition), now, True, entry.statistics) for entry in entries
         ]
-        properties = CommitProperties(
-            custom_metadata={MARKED: {"branch": self._branch, "epochs": [each.epoch for each in epochs]}},
-            max_commit_retries=0,
-            app_transactions=[Transaction(self._marker_id, last)],
-        )
-        try:
+        with self._outcome(epochs[-1].epoch):
             self._table.create_write_transaction(
                 actions,
                 "append",
                 self._table.schema(),
                 self._table.metadata().partition_columns,
-                commit_properties=properties,
+                commit_properties=self._properties(epochs),
                 post_commithook_properties=PostCommitHookProperties(create_checkpoint=True),
             )
+
+    @contextmanager
+    def _outcome(self, last: int) -> Iterator[None]:
+        """Inside the block, which commits epochs up to ``last``, errors say what is known of the outcome."""
+        try:
+            yield
         except CommitFailedError as error:
             raise HeadMoved(_reason(error)) from error
         except DeltaProtocolError as error:

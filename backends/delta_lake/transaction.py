@@ -64,13 +64,15 @@ def columns_written(handles: Iterable[Handle]) -> list[dict[str, Any]]:
 @dataclass(frozen=True)
 class RowShape:
     """How rows are written. ``subject``: the sink, in messages; ``schema``: of the rows, with Delta's types;
-    ``columns``: the same as the log has it; ``required``: columns that are NOT NULL in the table."""
+    ``columns``: the same as the log has it; ``required``: columns that are NOT NULL in the table; ``keys``: columns by
+    which rows replace others."""
 
     subject: str
     schema: pa.Schema
     columns: Mapping[str, Any]
     partition_by: tuple[str, ...] = ()
     required: frozenset[str] = frozenset()
+    keys: tuple[str, ...] = ()
 
     def conforming(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with Delta's types. Raises ``SchemaError`` for a null in a column that is NOT NULL, and for an empty
@@ -80,6 +82,12 @@ class RowShape:
             if nulls:
                 raise SchemaError(
                     f"{self.subject}: {nulls} rows have no value for column {name!r}, which is NOT NULL in the table. "
+                    "Filter these rows, or replace the null with coalesce."
+                )
+        for name in self.keys:
+            if batch.column(name).null_count:
+                raise SchemaError(
+                    f"{self.subject}: a row has no value for the key {name!r}: it would be inserted again and again. "
                     "Filter these rows, or replace the null with coalesce."
                 )
         for name in self.partition_by:

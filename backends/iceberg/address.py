@@ -20,6 +20,8 @@ _SECRET: Final = ("token", "credential", "secret", "password", "account-key", "s
 """Parts of the names of properties whose values must be secrets."""
 _CLASSES: Final = ("py-catalog-impl", "py-io-impl")
 """Properties that name classes to load."""
+_CONNECT_SECONDS: Final = 5
+_ANSWER_SECONDS: Final = 60
 _FILES: Final = "pyiceberg.io.pyarrow.PyArrowFileIO"
 _connected: dict[tuple[int, CatalogAddress], Catalog] = {}
 """Catalogs by process and address. A REST catalog has a session with a token."""
@@ -80,7 +82,9 @@ class CatalogAddress:
 
         key = (os.getpid(), self)
         if key not in _connected:
-            _connected[key] = load_catalog(self.name, **self.revealed())
+            catalog = load_catalog(self.name, **self.revealed())
+            limit_requests(catalog)
+            _connected[key] = catalog
         return _connected[key]
 
 
@@ -102,6 +106,23 @@ class IcebergAddress:
     @property
     def target(self) -> str:
         return f"iceberg:{self.catalog.place}/{self.table}"
+
+
+def limit_requests(catalog: Catalog) -> None:
+    """Limit the duration of requests to a REST catalog, for which the library has no option: a commit must not wait
+    forever for a server that accepts connections and does not answer."""
+    import requests
+    from requests.adapters import HTTPAdapter
+
+    class Limited(HTTPAdapter):
+        def send(self, *arguments: Any, **options: Any) -> requests.Response:
+            options["timeout"] = options.get("timeout") or (_CONNECT_SECONDS, _ANSWER_SECONDS)
+            return super().send(*arguments, **options)
+
+    session = getattr(catalog, "_session", None)
+    if session is not None:
+        session.mount("http://", Limited())
+        session.mount("https://", Limited())
 
 
 def _check_property(what: str, name: Any, value: Any) -> None:

@@ -64,6 +64,11 @@ class TableSink(SinkBackend):
         """Epochs whose rows this process has merged, and their files."""
 
     @property
+    def commits_logs(self) -> bool:
+        """True if a commit applies the rows of logs to the table itself, instead of files."""
+        return False
+
+    @property
     def buffering(self) -> Buffering | None:
         return self._buffering
 
@@ -124,7 +129,7 @@ class TableSink(SinkBackend):
         self.commit_decided([DecidedEpoch(epoch, tuple(handles))])
 
     def start(self, task: TaskScope) -> SinkTransaction:
-        if self._buffering is None:
+        if self._buffering is None and not self.commits_logs:
             return self.files(task)
         return LogTransaction(self._write_ahead_log, task, self.conforming())
 
@@ -138,7 +143,7 @@ class TableSink(SinkBackend):
         """The epochs with files of the table instead of logs. Epochs of an earlier version without ``commit_every``
         have files already."""
         logged = [each for each in epochs if any(has_log(handle) for handle in each.handles)]
-        if not logged:
+        if not logged or self.commits_logs:
             return epochs
         scopes = [each.scope for each in logged]
         if self._merged is None or self._merged[0] != scopes:
@@ -182,7 +187,8 @@ class TableSink(SinkBackend):
             folder.delete(path)
 
     def sweep(self, epoch: EpochScope, keep: Sequence[Handle]) -> int:
-        removed = 0 if self._buffering is None else self._write_ahead_log.sweep(epoch, keep)
+        has_logs = self._buffering is not None or self.commits_logs
+        removed = self._write_ahead_log.sweep(epoch, keep) if has_logs else 0
         kept, folder = set(self.staged(keep)), self.folder()
         for path in folder.list(staged_folder(epoch.key)):
             attempt = attempt_of(path)

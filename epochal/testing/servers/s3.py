@@ -37,6 +37,8 @@ REGION = "us-east-1"
 START_SECONDS = 60
 READY_SECONDS = 2
 """Timeout of a request that checks readiness."""
+WAREHOUSE = "warehouse"
+"""Bucket of the tables of SeaweedFS's Iceberg catalog."""
 READY_BUCKET = "ready"
 """The only initial bucket: an object in it shows that the server takes writes."""
 _SIGNATURE_LIFETIME = timedelta(minutes=5)
@@ -205,6 +207,8 @@ class SeaweedServer(S3Server):
         command: list[str | Path] = [_program(), "mini", *_options(folder, ports)]
         variables = {"TMPDIR": str(folder)}  # the place of its logs
         self._master_url = f"http://{LOOPBACK}:{ports['master']}"
+        self.catalog_url = f"http://{LOOPBACK}:{ports['iceberg']}"
+        """URL of the Iceberg REST catalog, whose warehouse is :data:`WAREHOUSE`."""
         super().__init__("SeaweedFS", command, folder, writer, ports["s3"], list(ports.values()), variables)
 
     def read_only_environment(self, endpoint: str | None = None) -> dict[str, str]:
@@ -309,6 +313,7 @@ def _options(folder: Path, ports: Mapping[str, int]) -> list[str]:
         **{f"{part}.port": ports[part] for part in _PARTS},
         **{f"{part}.port.grpc": ports[f"{part}.grpc"] for part in _PARTS},
         "s3.port.iceberg": ports["iceberg"],
+        "tableBucket": WAREHOUSE,
         "s3.port.lance": 0,
         "s3.metricsPort": 0,
         "metricsPort": 0,

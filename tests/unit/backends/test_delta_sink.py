@@ -499,3 +499,82 @@ def test_epochs_with_files_and_with_logs_are_committed_together(tmp_path: Path) 
     group = [DecidedEpoch(epoch(1), (handle,)), *collected(sink, 2)]
     sink.commit_decided(group)
     assert same(folder.visible(), rows(1, 2))
+
+
+def keyed(tmp_path: Path, partition_by: Sequence[str] = ()) -> tuple[DeltaFolder, DeltaSink]:
+    folder = DeltaFolder(tmp_path / "orders", partition_by, collects=True)
+    place = SinkPlace("out", folder.store)
+    sink = DeltaSink(place, DeltaAddress(str(folder.path)), partition_by, keys=["id"])
+    sink.check(SCHEMA)
+    sink.recover(epoch(0))
+    return folder, sink
+
+
+def named(*pairs: tuple[int | None, str | None]) -> list[dict[str, Any]]:
+    return [{"id": id, "name": name} for id, name in pairs]
+
+
+@pytest.mark.parametrize("partition_by", [[], ["id"]])
+def test_rows_replace_others_by_keys(tmp_path: Path, decided: DecidedEpochs, partition_by: list[str]) -> None:
+    folder, sink = keyed(tmp_path, partition_by)
+    decided.commit(sink, epoch(1), [pre_commit(sink, epoch(1), named((1, "a"), (2, "b"), (1, "c")))])
+    assert same(folder.visible(), named((1, "c"), (2, "b")))
+    handle = pre_commit(sink, epoch(2), named((2, None), (3, "d")))
+    decided.commit(sink, epoch(2), [handle])
+    assert same(folder.visible(), named((1, "c"), (2, None), (3, "d")))
+    version = opened(folder).version()
+    decided.commit(sink, epoch(2), [handle])
+    assert opened(folder).version() == version
+
+
+def test_upserts_beside_another_writer(tmp_path: Path, decided: DecidedEpochs) -> None:
+    folder, sink = keyed(tmp_path)
+    handle = pre_commit(sink, epoch(1), named((1, "a"), (2, "b")))
+    others = 0
+
+    def write(point: FaultPoint, number: int | None) -> None:
+        nonlocal others
+        if point.name == "E5.table.loaded" and others < 2:
+            others += 1
+            write_deltalake(str(folder.path), pa.Table.from_pylist(named((others, "old")), SCHEMA), mode="append")
+
+    with injected(write):
+        decided.commit(sink, epoch(1), [handle])
+    assert same(folder.visible(), named((1, "a"), (2, "b")))
+
+
+def test_upserts_match_a_dictionary(tmp_path: Path, run_seed: int) -> None:
+    seed = random.Random(run_seed)
+    folder, sink = keyed(tmp_path)
+    expected: dict[int, str] = {}
+    number, previous = 0, None
+    for _ in range(6):
+        group = []
+        for _ in range(seed.randint(1, 3)):
+            number += 1
+            found = [(seed.randrange(12), f"{number}-{place}") for place in range(seed.randrange(5))]
+            expected |= dict(found)
+            part = DecidedEpoch(epoch(number), (pre_commit(sink, epoch(number), named(*found)),), previous)
+            previous = number if part.rows else previous
+            group.append(part)
+        sink.commit_decided(group)
+        assert same(folder.visible(), named(*expected.items()))
+
+
+def test_keys_must_have_values(tmp_path: Path) -> None:
+    _, sink = keyed(tmp_path)
+    with pytest.raises(SchemaError, match="no value for the key 'id'"):
+        pre_commit(sink, epoch(1), named((None, "a")))
+
+
+def test_an_append_only_table_refuses_keys(tmp_path: Path) -> None:
+    folder, sink = keyed(tmp_path)
+    opened(folder).alter.set_table_properties({"delta.appendOnly": "true"})
+    with pytest.raises(SinkError, match=r"the table has delta\.appendOnly"):
+        sink.check(SCHEMA)
+
+
+def test_keys_must_be_columns(tmp_path: Path) -> None:
+    sink = DeltaSink(SinkPlace("out"), DeltaAddress(str(tmp_path / "orders")), keys=["code"])
+    with pytest.raises(SchemaError, match="the keys code are not columns of the rows: id, name"):
+        sink.check(SCHEMA)
