@@ -1,0 +1,41 @@
+"""The example with Delta and Iceberg, run as a command, and the Python blocks of the pages of both sinks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from epochal import Pipeline
+from epochal.testing.servers import ServerUnavailable
+from epochal.testing.servers.kafka import COORDINATES, VERSION
+from epochal.testing.servers.maven import artifacts
+from tests.service.end_to_end.blocks import ROOT, blocks_of
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.server
+def test_tables_example_equals_pandas() -> None:
+    try:
+        artifacts(f"kafka-{VERSION}", COORDINATES)
+    except ServerUnavailable as unavailable:
+        pytest.skip(unavailable.message)
+    command = [sys.executable, "-m", "examples.tables.demo"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "was killed between the commits" in done.stdout and "was away" in done.stdout
+    assert done.stdout.count("equal to pandas") == 3 and "NOT EQUAL" not in done.stdout
+
+
+@pytest.mark.parametrize(("page", "kind"), [("delta", "delta"), ("iceberg", "iceberg")])
+def test_python_blocks_of_the_pages_run(page: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SHIPPED_KEY", "SHIPPED_SECRET", "CATALOG_TOKEN"):
+        monkeypatch.setenv(name, "not used: nothing connects")
+    names: dict[str, object] = {"pipeline": Pipeline("page")}
+    blocks = blocks_of(f"docs/reference/sinks/{page}.md", "python")
+    assert len(blocks) == 2
+    exec(blocks[0].code, names)  # type: ignore[call-overload]
+    assert getattr(names["orders"], "kind", None) == kind
+    exec(blocks[1].code, names)  # type: ignore[call-overload]
