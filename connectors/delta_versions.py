@@ -112,7 +112,7 @@ class DeltaVersions(TableVersions):
             self._check_readable(table)
             actions = pa.table(table.get_add_actions(flatten=False)).to_pylist()
         files = [
-            _file(each["path"], each["size_bytes"], each.get("num_records"), _texts(each.get("partition")))
+            _file(unquote(each["path"]), each["size_bytes"], each.get("num_records"), _texts(each.get("partition")))
             for each in actions
         ]
         return Version(version, tuple(sorted(files, key=lambda file: file.path)))

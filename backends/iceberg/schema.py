@@ -58,7 +58,7 @@ def check_rows(subject: str, metadata: TableMetadata, rows: pa.Schema) -> pa.Sch
     typed = pa.schema([field.with_nullable(field.name not in required) for field in rows])
     try:
         _check_pyarrow_schema_compatible(schema, typed, format_version=metadata.format_version)
-    except (ValueError, TypeError, NotImplementedError) as error:
+    except Exception as error:  # the library raises several classes, among them the root class
         raise SchemaError(
             f"{subject} cannot append these rows to the table: {' '.join(str(error).split())}. Change the columns with "
             "select or with_columns, or change the table."
@@ -97,7 +97,7 @@ def new_schema(subject: str, rows: pa.Schema) -> Schema:
     """Schema of a new table with these columns. Raises ``SchemaError``."""
     try:
         return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(rows))
-    except (ValueError, TypeError, NotImplementedError) as error:
+    except Exception as error:  # as above
         raise SchemaError(
             f"{subject} cannot write these columns: {' '.join(str(error).split())}. Cast them to types of Iceberg."
         ) from error

@@ -85,21 +85,24 @@ class FollowedIceberg(Followed):
     def compact(self) -> None:
         """Rewrite all files, as other engines do; the library has no compaction."""
         from pyiceberg.table import Transaction
-        from pyiceberg.table.snapshots import Operation
+        from pyiceberg.table.snapshots import Operation, Summary
+        from pyiceberg.table.update import AddSnapshotUpdate
         from pyiceberg.table.update.snapshot import _OverwriteFiles
 
         table = self.orders.table()
         assert table is not None
         transaction = Transaction(table)
-        rewrite = _OverwriteFiles(Operation.REPLACE, transaction, table.io)
+        rewrite = _OverwriteFiles(Operation.OVERWRITE, transaction, table.io)
         for task in table.scan().plan_files():
             rewrite.delete_data_file(task.file)
         from epochal.backends.iceberg.data_file import file_numbers, written
 
         for file in written(table.metadata, table.io, table.scan().to_arrow(), "compacted", file_numbers()):  # type: ignore[arg-type]
             rewrite.append_data_file(file)
-        updates, requirements = rewrite._commit()
-        table.catalog.commit_table(table, requirements, updates)
+        (added, moved), requirements = rewrite._commit()
+        summary = Summary(operation=Operation.REPLACE, **added.snapshot.summary.additional_properties)
+        replaced = AddSnapshotUpdate(snapshot=added.snapshot.model_copy(update={"summary": summary}))
+        table.catalog.commit_table(table, requirements, (replaced, moved))
 
     def delete(self) -> None:
         table = self.orders.table()
@@ -284,7 +287,10 @@ def test_a_log_that_was_cleaned_up_is_named(tmp_path: Path) -> None:
     source = table.source()
     list(taken(source))
     table.append(2)
-    (Path(table.path) / "_delta_log" / f"{1:020}.json").unlink()
+    table.append(3)
+    DeltaTable(table.path).create_checkpoint()
+    for version in (0, 1):
+        (Path(table.path) / "_delta_log" / f"{version:020}.json").unlink()
     with pytest.raises((SourceError, SourceUnavailable), match="version 1"):
         source.plan(NO_LIMIT)
 

@@ -308,9 +308,8 @@ def test_writes_without_a_condition_are_refused(folder: DeltaFolder, monkeypatch
         folder.make().check(SCHEMA)
 
 
-def written(folder: DeltaFolder, rows: pa.Table) -> None:
+def written(sink: DeltaSink, rows: pa.Table) -> None:
     """Write the rows as one epoch, in small batches."""
-    sink = folder.make()
     sink.check(rows.schema)
     sink.recover(epoch(0))
     transaction = sink.start(TaskScope(epoch(1), "out", 0))
@@ -357,7 +356,7 @@ def values(seed: random.Random, number: int) -> pa.Table:
 
 def test_values_are_read_back_unchanged(folder: DeltaFolder, run_seed: int) -> None:
     found = values(random.Random(run_seed), 300)
-    written(folder, found)
+    written(folder.make(), found)
     read = opened(folder).to_pyarrow_table().sort_by("id").cast(found.schema)
     assert repr(read.to_pylist()) == repr(found.to_pylist())  # NaN is not equal to itself
 
@@ -368,7 +367,7 @@ def test_partition_values_are_read_back_unchanged(tmp_path: Path, run_seed: int,
     found = values(random.Random(run_seed), 60).select(["id", "double", column])
     if column == "text":
         found = found.filter(pc.fill_null(pc.not_equal(found["text"], ""), True))
-    written(folder, found)
+    written(folder.make(), found)
     read = opened(folder).to_pyarrow_table(columns=found.column_names).sort_by("id").cast(found.schema)
     assert repr(read.to_pylist()) == repr(found.to_pylist())
 
@@ -416,12 +415,9 @@ def in_log(value: Any, millisecond: int = 0) -> Any:
 
 
 def test_large_epochs_become_several_files(folder: DeltaFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    from epochal.backends.delta_lake import transaction
-
-    monkeypatch.setattr(transaction, "FILE_BYTES", 1)
     monkeypatch.setattr("epochal.backends.file_formats.ROW_GROUP", 10)
     found = pa.table({"id": pa.array(range(100), pa.int64()), "name": pa.array(["x"] * 100)})
-    written(folder, found)
+    written(DeltaSink(SinkPlace("out"), DeltaAddress(str(folder.path)), file_bytes=1), found)
     assert len(opened(folder).file_uris()) > 3
     assert opened(folder).to_pyarrow_table().sort_by("id").equals(found)
 
