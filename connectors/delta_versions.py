@@ -6,15 +6,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.fs import DeltaStorageHandler
-from pyarrow import fs
 
 from epochal.backends.delta_lake.address import DeltaAddress
 from epochal.connectors.fetched_files import FetchedFiles
@@ -59,9 +57,7 @@ class DeltaFiles(FetchedFiles):
 
     def read(self, record: FileRecord, offset: int, length: int) -> bytes:
         try:
-            with self.files.open_input_file(record.path) as file:
-                file.seek(offset)
-                return bytes(file.read(length))
+            return self.read_bytes(record.path, offset, length)
         except FileNotFoundError as error:
             raise SourceChanged(
                 f"{self.subject}: the file {record.path} was deleted before an epoch has read it, such as by VACUUM. "
@@ -78,13 +74,16 @@ class DeltaFiles(FetchedFiles):
     def translated(self, what: str, subject: str | None = None) -> AbstractContextManager[None]:
         return _translated(subject or self.subject, what)
 
-    @cached_property
-    def files(self) -> fs.FileSystem:
-        """The files, in this process."""
-        return fs.PyFileSystem(DeltaStorageHandler(self.address.url, self.address.storage_options()))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"address": self.address}
+    def read_bytes(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """A range of a file; up to its end without ``length``. Raises ``OSError``."""
+        # Not with the library's file system, whose requests stop all threads of the process until they are answered.
+        place = self.address.place
+        if place is None:
+            with (Path(self.address.url) / path).open("rb") as file:
+                file.seek(offset)
+                return file.read(-1 if length is None else length)
+        store, key = place.address.connect(), f"{place.path}/{path}" if place.path else path
+        return store.read(key) if length is None else store.read_version(key, "", offset, length)
 
 
 class DeltaVersions(TableVersions):
@@ -163,8 +162,8 @@ class DeltaVersions(TableVersions):
         """The actions of a version; ``None`` if its entry does not exist any more."""
         with _translated(self._subject, f"read version {version}"):
             try:
-                with self._data.files.open_input_file(f"{_LOG}/{version:020}.json") as file:
-                    return [json.loads(line) for line in bytes(file.read()).splitlines() if line.strip()]
+                lines = self._data.read_bytes(f"{_LOG}/{version:020}.json").splitlines()
+                return [json.loads(line) for line in lines if line.strip()]
             except FileNotFoundError:
                 return None
 

@@ -19,7 +19,6 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
-from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 from pyarrow import fs
 
@@ -28,7 +27,7 @@ from epochal.backends.delta_lake.schema import check_features, check_replaceable
 from epochal.backends.delta_lake.transaction import LogEntry, columns_written, entries_of
 from epochal.backends.delta_lake.upsert import latest_rows, merge
 from epochal.backends.tables.commit_protocol import HeadMoved, Table, TableHead
-from epochal.backends.tables.folder import TableFolder, check_staged
+from epochal.backends.tables.folder import ArrowFolder, ObjectFolder, TableFolder, check_staged
 from epochal.backends.write_ahead_log import WriteAheadLog, has_log
 from epochal.contracts.backend import DecidedEpoch, SinkPlace
 from epochal.errors import EpochalError, OutcomeUnknown, SinkError, SinkUnavailable
@@ -76,9 +75,10 @@ class DeltaLog(Table):
 
     def folder(self) -> TableFolder:
         """The folder of the table, in this process."""
-        with self.translated("reach the table"):
-            handler = DeltaStorageHandler(self._address.url, self._address.storage_options())
-            return TableFolder(self.subject, fs.PyFileSystem(handler), "")
+        # Not with the library's file system, whose requests stop all threads of the process until they are answered.
+        if self._address.place is None:
+            return ArrowFolder(self.subject, fs.LocalFileSystem(), self._address.url)
+        return ObjectFolder(self.subject, self._address.place)
 
     def check_conditional(self) -> None:
         """Raises ``SinkError`` if the library is told to write log entries without a condition."""

@@ -40,7 +40,7 @@ from epochal.backends.iceberg.address import IcebergAddress
 from epochal.backends.iceberg.data_file import decoded, entries_of, schemas_of
 from epochal.backends.iceberg.schema import check_evolved, check_supported
 from epochal.backends.tables.commit_protocol import HeadMoved, Table, TableHead
-from epochal.backends.tables.folder import StagedFile, TableFolder, check_staged
+from epochal.backends.tables.folder import ArrowFolder, StagedFile, check_staged
 from epochal.contracts.backend import DecidedEpoch
 from epochal.contracts.handle import Handle
 from epochal.errors import EpochalError, OutcomeUnknown, SinkError, SinkUnavailable
@@ -180,7 +180,7 @@ class IcebergHead(TableHead):
         return (*updates, marker), (*requirements, AssertTableUUID(uuid=self._table.metadata.table_uuid))
 
 
-def data_folder(subject: str, table: LibraryTable) -> TableFolder:
+def data_folder(subject: str, table: LibraryTable) -> ArrowFolder:
     """The folder of the table's data files."""
     location = data_location(table)
     io = table.io
@@ -188,10 +188,10 @@ def data_folder(subject: str, table: LibraryTable) -> TableFolder:
     return files_below(subject, io, location)
 
 
-def files_below(subject: str, io: PyArrowFileIO, location: str) -> TableFolder:
+def files_below(subject: str, io: PyArrowFileIO, location: str) -> ArrowFolder:
     """Files below a location, as the library reaches them."""
     scheme, host, path = io.parse_location(location, io.properties)
-    return TableFolder(subject, io.fs_by_scheme(scheme, host), path, location)
+    return ArrowFolder(subject, io.fs_by_scheme(scheme, host), path, location)
 
 
 def data_location(table: LibraryTable) -> str:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from pyarrow import fs
 
+from epochal.backends.object_files.address import ObjectLocation
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import EpochalError, SinkError, SinkUnavailable
 
-_CHUNK = 4 << 20
+_CHUNK: Final = 4 << 20
+_REQUESTS: Final = 16
 ROOT = "epochal"
 """Folder of all staged files, in the folder of the table."""
 
@@ -60,14 +64,34 @@ class StagedFile:
     size: int
 
 
-class TableFolder:
+class TableFolder(ABC):
     """Files of one table, in this process. Paths are relative to the table's folder.
 
     All methods raise ``SinkError`` and, where the store does not answer, ``SinkUnavailable``.
     """
 
+    @abstractmethod
+    def write(self, path: str, file: BinaryIO) -> None:
+        """Write a file from its beginning. It is durable and complete when this returns."""
+
+    @abstractmethod
+    def missing(self, files: Sequence[StagedFile]) -> list[StagedFile]:
+        """The files that do not exist with their size."""
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Delete a file, if it exists."""
+
+    @abstractmethod
+    def list(self, folder: str) -> list[str]:
+        """Paths of all files below a folder."""
+
+
+class ArrowFolder(TableFolder):
+    """A folder that Arrow reaches. ``root``: the folder, as ``files`` has it; ``location``: its URL, if the table names
+    files by URLs."""
+
     def __init__(self, subject: str, files: fs.FileSystem, root: str, location: str = "") -> None:
-        """``root``: the folder, as ``files`` has it; ``location``: its URL, if the table names files by URLs."""
         self._subject = subject
         self._files = files
         self._root = root
@@ -78,42 +102,65 @@ class TableFolder:
         return url.removeprefix(f"{self._location}/")
 
     def write(self, path: str, file: BinaryIO) -> None:
-        """Write a file from its beginning. It is durable and complete when this returns."""
         file.seek(0)
-        with self._translated(f"write {path}"):
+        with translated(self._subject, f"write {path}"):
             at = self._at(path)
             self._files.create_dir(at.rpartition("/")[0], recursive=True)
-            # With a buffer, file systems that are written in Python receive bytes.
-            with self._files.open_output_stream(at, buffer_size=_CHUNK) as target:
+            with self._files.open_output_stream(at) as target:
                 while chunk := file.read(_CHUNK):
                     target.write(chunk)
 
     def missing(self, files: Sequence[StagedFile]) -> list[StagedFile]:
-        """The files that do not exist with their size."""
-        with self._translated("look for its files"):
+        with translated(self._subject, "look for its files"):
             found = self._files.get_file_info([self._at(file.path) for file in files])
         return [file for file, info in zip(files, found, strict=True) if not info.is_file or info.size != file.size]
 
     def delete(self, path: str) -> None:
-        """Delete a file, if it exists."""
-        with self._translated(f"delete {path}"):
+        with translated(self._subject, f"delete {path}"):
             at = self._at(path)
             if self._files.get_file_info(at).is_file:
                 self._files.delete_file(at)
 
     def list(self, folder: str) -> list[str]:
-        """Paths of all files below a folder."""
-        with self._translated(f"list {folder}"):
+        with translated(self._subject, f"list {folder}"):
             found = self._files.get_file_info(fs.FileSelector(self._at(folder), allow_not_found=True, recursive=True))
         return sorted(info.path[len(self._at("")) :] for info in found if info.is_file)
 
     def _at(self, path: str) -> str:
-        return f"{self._root}/{path}" if self._root else path
+        return f"{self._root}/{path}"
 
-    @contextmanager
-    def _translated(self, what: str) -> Iterator[None]:
-        with translated(self._subject, what):
-            yield
+
+class ObjectFolder(TableFolder):
+    """A folder of an object store."""
+
+    def __init__(self, subject: str, place: ObjectLocation) -> None:
+        self._subject = subject
+        self._place = place
+        with translated(subject, "reach the store"):
+            self._store = place.address.connect()
+
+    def write(self, path: str, file: BinaryIO) -> None:
+        with translated(self._subject, f"write {path}"):
+            self._store.upload(self._at(path), file)
+
+    def missing(self, files: Sequence[StagedFile]) -> list[StagedFile]:
+        with (
+            translated(self._subject, "look for its files"),
+            ThreadPoolExecutor(_REQUESTS, thread_name_prefix="staged-files") as pool,
+        ):
+            found = list(pool.map(self._store.status, [self._at(file.path) for file in files]))
+        return [file for file, status in zip(files, found, strict=True) if status is None or status.size != file.size]
+
+    def delete(self, path: str) -> None:
+        with translated(self._subject, f"delete {path}"), suppress(FileNotFoundError):
+            self._store.delete(self._at(path))
+
+    def list(self, folder: str) -> list[str]:
+        with translated(self._subject, f"list {folder}"):
+            return [status.path[len(self._at("")) :] for status in self._store.objects(self._at(folder))]
+
+    def _at(self, path: str) -> str:
+        return f"{self._place.path}/{path}" if self._place.path else path
 
 
 def check_staged(folder: TableFolder, subject: str, files: Sequence[StagedFile], epoch: EpochScope, sink: str) -> None:
@@ -131,16 +178,12 @@ def check_staged(folder: TableFolder, subject: str, files: Sequence[StagedFile],
 
 
 @contextmanager
-def translated(subject: str, what: str, away: Callable[[OSError], bool] | None = None) -> Iterator[None]:
-    """Inside the block, errors of files become ``SinkError``, or ``SinkUnavailable`` if the store does not answer.
-
-    ``away``: whether an error means this; by default, every error except a missing file and a refused permission.
-    """
+def translated(subject: str, what: str) -> Iterator[None]:
+    """Inside the block, errors of files become ``SinkError``, or ``SinkUnavailable`` if the store does not answer."""
     try:
         yield
     except OSError as error:
         reason = (error.strerror or str(error)).strip().rstrip(".")
         refused = isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError)
-        is_away = not refused if away is None else away(error)
-        kind: type[EpochalError] = SinkUnavailable if is_away else SinkError
+        kind: type[EpochalError] = SinkError if refused else SinkUnavailable
         raise kind(f"{subject} could not {what}: {reason}. Check that the store can be reached and written.") from error

@@ -207,6 +207,7 @@ class SeaweedServer(S3Server):
         command: list[str | Path] = [_program(), "mini", *_options(folder, ports)]
         variables = {"TMPDIR": str(folder)}  # the place of its logs
         self._master_url = f"http://{LOOPBACK}:{ports['master']}"
+        self._warehouse_url = f"http://{LOOPBACK}:{ports['filer']}/buckets/{WAREHOUSE}/"
         self.catalog_url = f"http://{LOOPBACK}:{ports['iceberg']}"
         """URL of the Iceberg REST catalog, whose warehouse is :data:`WAREHOUSE`."""
         super().__init__("SeaweedFS", command, folder, writer, ports["s3"], list(ports.values()), variables)
@@ -216,11 +217,14 @@ class SeaweedServer(S3Server):
         return self._variables_of(self.reader, endpoint)
 
     def is_ready(self) -> bool:
-        """Check that the volumes are found, which can take seconds longer than S3's port, and an object written.
+        """Check that the volumes are found, which can take seconds longer than S3's port, an object written, and the
+        bucket of tables created.
 
         Without volumes, a write would wait for its timeout.
         """
         try:
+            with urllib.request.urlopen(self._warehouse_url, timeout=READY_SECONDS):
+                pass
             with urllib.request.urlopen(f"{self._master_url}/dir/status", timeout=READY_SECONDS) as answer:
                 volumes: int = json.load(answer)["Topology"]["Max"]
         except (OSError, ValueError, KeyError):
