@@ -9,9 +9,10 @@ the other.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from functools import partial
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from epochal.contracts.backend import Buffering
 from epochal.contracts.configuration import Delivery
@@ -21,6 +22,9 @@ from epochal.errors import OptionError, PipelineError
 from epochal.pipeline.definitions import check_choice
 
 Mode = Literal["append", "updates"]
+
+_SHORT_UNITS: Final = {"s": "seconds", "min": "minutes", "h": "hours"}
+_SHORT_UNIT: Final = re.compile(r"(?<=\d)\s*(s|min|h)\b")
 
 
 def taken_by_folder(what: str, mode: Mode) -> Accepted:
@@ -78,11 +82,15 @@ def _keyed_fix(what: str, option: str, stream: StreamKind) -> str:
 
 
 def buffering_of(what: str, commit_every: str | None) -> Buffering | None:
-    """The option ``commit_every`` of connector ``what``, such as ``"60 s"``. Raises ``OptionError``."""
+    """The option ``commit_every`` of connector ``what``, such as ``"60 s"`` or ``"5 minutes"``. Raises
+    ``OptionError``."""
     if commit_every is None:
         return None
+    long = commit_every
+    if isinstance(commit_every, str):
+        long = _SHORT_UNIT.sub(lambda found: f" {_SHORT_UNITS[found[1]]}", commit_every)
     try:
-        microseconds = fixed_interval(f"{what}: commit_every", commit_every, least=1)
+        microseconds = fixed_interval(f"{what}: commit_every", long, least=1)
     except PipelineError as error:
         raise OptionError(error.message) from None
     return Buffering(microseconds / 1_000_000)

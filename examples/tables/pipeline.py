@@ -1,7 +1,7 @@
 """The application: reads flights from a topic, and appends them to a Delta and an Iceberg table.
 
 - ``arrivals``, a Delta table partitioned by day: every flight that arrived;
-- ``sales.late``, an Iceberg table: the late flights, committed together every ten seconds.
+- ``flights.late``, an Iceberg table: the late flights, committed together every ten seconds.
 
 ``python -m examples.tables.demo`` runs it with a private broker and a private store.
 """
@@ -27,7 +27,7 @@ class Parameters(BaseModel):
     warehouse: str = Field(description="warehouse of the catalog")
     endpoint: str = Field(description="URL of the store")
     region: str = "us-east-1"
-    secrets: str = Field(description="folder with the files 'key' and 'secret'")
+    secrets: str = Field(description="folder with the files 'key', 'secret' and 'credential'")
     late_minutes: int = Field(default=15, ge=0, description="minutes of delay from which a flight counts as late")
 
 
@@ -50,6 +50,7 @@ def build(parameters: Parameters) -> Pipeline:
         "type": "rest",
         "uri": parameters.catalog,
         "warehouse": parameters.warehouse,
+        "credential": secret(f"file:{parameters.secrets}/credential"),
         "s3.endpoint": parameters.endpoint,
         "s3.region": parameters.region,
         "s3.access-key-id": key,
