@@ -81,7 +81,7 @@ class DeltaLog(Table):
         return ObjectFolder(self.subject, self._address.place)
 
     def check_conditional(self) -> None:
-        """Raises ``SinkError`` if the library is told to write log entries without a condition."""
+        """Raises ``SinkError`` if the environment makes the library write log entries without a condition."""
         if os.environ.get(UNSAFE, "").lower() in ("1", "true"):
             raise SinkError(
                 f"{self.subject}: {UNSAFE} is set, with which two writers can overwrite each other's versions. Unset "

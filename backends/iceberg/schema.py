@@ -138,7 +138,7 @@ def partition_of(what: str, text: str) -> tuple[str, Transform[Any, Any], str]:
 
 
 def _schema_changes(metadata: TableMetadata, number: int) -> list[str]:
-    """What has changed in the columns of the table since schema ``number``, so far as files with it do not fit."""
+    """Changes of the columns since schema ``number`` that files with it do not survive, as text."""
     now = metadata.schema()
     if metadata.current_schema_id == number:
         return []

@@ -107,10 +107,10 @@ class IcebergSink(TableSink):
         subject = self._table.subject
         check_supported(subject, table.metadata)
         if self._partition_by:
-            wanted = [(column, str(transform)) for column, transform, _ in map(self._partition, self._partition_by)]
+            expected = [(column, str(transform)) for column, transform, _ in map(self._partition, self._partition_by)]
             names = table.schema()
             found = [(names.find_column_name(field.source_id), str(field.transform)) for field in table.spec().fields]
-            if wanted != found:
+            if expected != found:
                 raise SinkError(
                     f"{subject}: partition_by is {', '.join(self._partition_by)}, and the table has other partitions: "
                     f"{table.spec()}. Remove partition_by, or write to another table."

@@ -28,7 +28,7 @@ HELD_BYTES: Final = 128 * 1024 * 1024
 
 @dataclass(frozen=True)
 class TaskTable:
-    """What a task needs of the table: its columns, partitions and properties, without snapshots. Serialisable.
+    """The part of the table that a task needs: columns, partitions and properties. Serialisable.
 
     ``subject``: the sink or source, in messages. ``metadata``: JSON. ``schema``: columns of the rows. ``location``: of
     the data files. ``properties``: with which the library reaches files, without secrets of the catalog, which each

@@ -52,7 +52,7 @@ MERGED: Final = declare("E5.table.merged", "the rows of the collected epochs are
 class TableSink(SinkBackend):
     """Sink backend of a table of versions. A subclass has the table, its folder, and the transactions that write files.
 
-    ``buffering``: the limits within which it collects epochs; ``None``: each epoch is committed by itself."""
+    ``buffering``: the limits within which it collects epochs; ``None``: each epoch is committed alone."""
 
     needs_previous = True
 

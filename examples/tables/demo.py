@@ -1,4 +1,4 @@
-"""``python -m examples.tables.demo``: a topic as input, a Delta and an Iceberg table as output, at once.
+"""``python -m examples.tables.demo``: a topic as input, a Delta and an Iceberg table as output.
 
 Starts a private broker and a private store with an Iceberg catalog. Kills the driver between the commits of the two
 tables, stops the store while epochs wait for it, and compares both tables with pandas. Then a second application reads

@@ -59,7 +59,7 @@ class SimulatedTable(Table):
         return True
 
     def land_late(self) -> None:
-        """A delayed request reaches the table; nobody receives its answer."""
+        """A delayed request reaches the table; no driver receives its answer."""
         if self.in_flight:
             self.land(self.in_flight.pop(self.seed.randrange(len(self.in_flight))))
 

@@ -185,7 +185,7 @@ def test_a_sink_collects_epochs_for_its_interval() -> None:
     assert all(epoch.state == "committed" for epoch in world.catalog.state.epochs.values())
 
 
-def test_a_sink_is_told_which_epoch_had_rows_before() -> None:
+def test_a_sink_receives_the_previous_epoch_with_rows() -> None:
     world = Collecting(Buffering(60.0))
     for rows in (1, 0, 2, 0, 0, 3):
         world.prepare(rows)

@@ -415,7 +415,7 @@ def test_a_missing_namespace_is_named(tmp_path: Path) -> None:
 
 
 def test_private_parts_of_the_library(orders: IcebergCatalog) -> None:
-    """What the sink uses of the library beyond its public API. A new version must be read before it is allowed."""
+    """Private functions of the library that the sink calls. A new version must be read before it is allowed."""
     from importlib.metadata import version
 
     from pyiceberg.table import Transaction
