@@ -185,6 +185,7 @@ class Driver:
         self._artifact = plane.get(f"/v1/applications/{application}")["artifact"]
         newest = plane.get(f"/v1/applications/{application}/versions")["items"][0]
         self._tables = tuple(StateTable.model_validate(table) for table in newest["graph"]["tables"] or ())
+        self.sink_kind = "files"
 
     @property
     def attempt(self) -> int:
@@ -255,7 +256,7 @@ class Driver:
                 conditions=conditions,
                 changes=changes,
                 sinks={
-                    name: SinkHandles(kind="files", target=f"files:/{name}", handles=(handle,))
+                    name: SinkHandles(kind=self.sink_kind, target=f"{self.sink_kind}:/{name}", handles=(handle,))
                     for name, handle in handles.items()
                 },
             )

@@ -269,3 +269,20 @@ def test_incompatible_version_is_refused_before_the_stop(plane: Plane) -> None:
         assert "128 key groups, version 1 has 64" in answer.json()["detail"]
     assert plane.get("/v1/applications/flights")["state"] == "running"
     driver.epoch()
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_rows_in_tables_stay_and_cannot_be_moved_aside(plane: Plane, kind: str) -> None:
+    plane.application()
+    driver = plane.driver()
+    driver.sink_kind = kind
+    driver.running()
+    for _ in range(3):
+        driver.epoch(sinks={"out": 10})
+    stop(plane, driver)
+    (sink,) = plan(plane, epoch=1)["sinks"]
+    assert (sink["kind"], sink["rule"], sink["epochs"], sink["rows"]) == (kind, "new-marker", 2, 20)
+    assert "rows of these epochs stay in the table" in sink["explanation"]
+    refused = plane.client.post(ROLLBACK, json={"epoch": 1, "move_aside": True, "dry_run": True})
+    assert problem(refused) == (422, "invalid-option")
+    assert f"Sink 'out' ({kind}) cannot move epochs aside" in refused.json()["detail"]

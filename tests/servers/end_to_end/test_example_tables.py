@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,15 @@ def test_tables_example_equals_pandas() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "was killed between the commits" in done.stdout and "was away" in done.stdout
     assert done.stdout.count("equal to pandas") == 3 and "NOT EQUAL" not in done.stdout
+
+
+def test_python_blocks_of_the_tutorial_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CATALOG_TOKEN", "not used: nothing connects")
+    names: dict[str, Any] = {}
+    for block in blocks_of("docs/tutorials/kafka-to-delta-and-iceberg.md", "python"):
+        exec(block.code, names)  # type: ignore[call-overload]
+    assert [node.name for node in names["pipeline"].graph().sinks] == ["arrivals", "late"]
+    assert [node.name for node in names["carriers"].graph().sources] == ["arrivals"]
 
 
 @pytest.mark.parametrize(("page", "kind"), [("delta", "delta"), ("iceberg", "iceberg")])
