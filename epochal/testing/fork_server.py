@@ -156,12 +156,17 @@ def main() -> None:
         program()
 
 
+START_THREADS = ("epochal.backends.delta_lake", "epochal.backends.iceberg")
+"""Modules whose libraries start threads when they are imported: each fork imports them itself."""
+
+
 def _import(modules: Sequence[str]) -> None:
     for module in modules:
         importlib.import_module(module)
     for group in GROUPS:
         for entry in entry_points(group=group):
-            entry.load()
+            if not entry.module.startswith(START_THREADS):
+                entry.load()
     if not is_alone():
         sys.exit("The fork server has other threads: a lock that one of them holds in a fork would stay locked.")
     gc.collect()
