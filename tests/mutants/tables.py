@@ -82,6 +82,7 @@ def _swept_too_early() -> None:
 
     def eager(_: Any) -> Any:
         def wrong(self: Any, epoch: Any, handles: Any) -> None:
+            self._remove_logs(epoch, handles)
             folder = self.folder()
             for path in self.staged(handles):
                 folder.delete(path)
