@@ -10,7 +10,7 @@ import pytest
 
 from epochal.backends.files import FilesBackend
 from epochal.background.task import BackgroundTask
-from epochal.contracts.backend import SinkBackend
+from epochal.contracts.backend import DecidedEpoch, SinkBackend
 from epochal.contracts.catalog import EpochRange, Succession
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.errors import EpochalError, SinkError
@@ -20,6 +20,8 @@ from epochal.testing.servers.s3 import SeaweedServer
 from epochal.testing.servers.s3_proxy import S3Proxy
 from epochal.testing.sink_contract import APPLICATION, SCHEMA, pre_commit, rows, same
 from tests.kit.databases import DbmsDatabase
+from tests.kit.delta_tables import DeltaFolder
+from tests.kit.iceberg_tables import sqlite_catalog
 from tests.servers.contract.hdfs_folder import HdfsFolder
 from tests.servers.contract.s3_folder import ObjectFolder
 from tests.servers.contract.test_kafka_sink import Topic
@@ -70,7 +72,9 @@ def taken_over(harness: SinkHarness, branch: str, succession: Succession, attemp
 
 
 def committed(backend: SinkBackend, scope: EpochScope, *ids: int) -> None:
-    backend.commit(scope, [pre_commit(backend, scope, rows(*ids))])
+    """Every epoch of these tests has rows."""
+    handle = pre_commit(backend, scope, rows(*ids))
+    backend.commit_decided([DecidedEpoch(scope, (handle,), scope.parent_in_branch)])
 
 
 def first_branch(harness: SinkHarness) -> SinkBackend:
@@ -86,6 +90,8 @@ def first_branch(harness: SinkHarness) -> SinkBackend:
     params=[
         "files",
         "sqlite",
+        "delta",
+        "iceberg",
         pytest.param("hdfs", marks=pytest.mark.server),
         pytest.param("objects", marks=pytest.mark.server),
         pytest.param("kafka", marks=pytest.mark.server),
@@ -97,6 +103,12 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     match request.param:
         case "files":
             yield Folder(tmp_path / "out", "json")
+            return
+        case "delta":
+            yield DeltaFolder(tmp_path / "orders")
+            return
+        case "iceberg":
+            yield sqlite_catalog(tmp_path)
             return
         case "sqlite":
             url = f"sqlite:///{tmp_path / 'out.sqlite'}"
