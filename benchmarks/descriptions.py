@@ -96,6 +96,11 @@ BENCH = (
         "hdfs",
         "the `hdfs` client with the same bytes in memory, one request for each file; pyarrow with the same options",
     ),
+    Baseline(
+        "tables",
+        "Parquet by the same writer and one commit by the library (Delta: a write transaction; Iceberg: `add_files`), "
+        "without marker; for rows by keys, the library's `merge` of the same number of rows",
+    ),
 )
 NEXMARK = (Baseline("all queries", f"{STRUCTURED_STREAMING}. Both write Parquet files", CHANGELOG),)
 

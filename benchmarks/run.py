@@ -67,6 +67,7 @@ MEASURES = (
     "kafka",
     "guarantees",
     "hdfs",
+    "tables",
 )
 IN_TURNS = ("dbms_shards", "event_time", "planning", "programs", "warm_drivers")
 """Measures with a configurable number of rounds."""
