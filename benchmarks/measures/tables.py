@@ -177,8 +177,9 @@ def _address(folder: Path) -> IcebergAddress:
 def narrow(number: int) -> list[pa.RecordBatch]:
     chance = np.random.default_rng(7)
     columns = {f"c{place}": chance.integers(0, 1_000_000, number) for place in range(COLUMNS - 2)}
-    columns["d"] = chance.random(number)
-    table = pa.table({**columns, "s": pa.array(chance.integers(0, 10_000, number)).cast(pa.string())})
+    table = pa.table(
+        {**columns, "d": chance.random(number), "s": pa.array(chance.integers(0, 10_000, number)).cast(pa.string())}
+    )
     return list(table.to_batches(max_chunksize=BATCH_ROWS))
 
 

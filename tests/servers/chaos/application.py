@@ -1,4 +1,4 @@
-"""The application of the chaos runs: reads Kafka, runs two stateful operators and writes to four kinds of sinks.
+"""The application of the chaos runs: reads Kafka, runs two stateful operators and writes to six kinds of sinks.
 
 Runs as an artifact, so it does not import the tests.
 """
@@ -10,7 +10,7 @@ import os
 from pydantic import BaseModel
 
 from epochal import KeyedProcess, Pipeline, ValueState, secret
-from epochal.connectors import dbms, files, hdfs, kafka
+from epochal.connectors import dbms, delta, files, hdfs, iceberg, kafka
 from epochal.snapshots import task_files
 
 # Files of this application are small: with a lower limit, tasks write some of them.
@@ -18,7 +18,8 @@ task_files.TASK_BYTES = int(os.environ.get("CHAOS_TASK_BYTES", task_files.TASK_B
 
 
 class Parameters(BaseModel):
-    """``password``: a file with the PostgreSQL password."""
+    """``password``: a file with the PostgreSQL password. ``tables``: folder or URL of the tables; ``catalog``: file of
+    the Iceberg catalog."""
 
     servers: str
     input: str
@@ -29,6 +30,8 @@ class Parameters(BaseModel):
     user: str
     hdfs: str
     folder: str
+    tables: str
+    catalog: str
 
 
 class Streaks(KeyedProcess):
@@ -60,4 +63,10 @@ def build(parameters: Parameters) -> Pipeline:
     streaks = by_sensor.process(Streaks)
     streaks.write("hdfs", hdfs.sink(parameters.name_node, parameters.hdfs, format="json", user=parameters.user))
     streaks.write("files", files.sink(parameters.folder, format="parquet"))
+    streaks.write("delta", delta.sink(f"{parameters.tables}/delta"))
+    warehouse = parameters.tables if "://" in parameters.tables else f"file://{parameters.tables}"
+    catalog = {"type": "sql", "uri": f"sqlite:///{parameters.catalog}", "warehouse": f"{warehouse}/iceberg"}
+    if "://" in parameters.tables:
+        catalog["s3.endpoint"] = os.environ["AWS_ENDPOINT_URL"]
+    streaks.write("iceberg", iceberg.sink("chaos.streaks", catalog=catalog, commit_every="1 s"))
     return pipeline
