@@ -18,6 +18,12 @@ from epochal.errors import OptionError
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, check_flag, check_positive
 
 
+_EACH_EPOCH = (
+    "adds a snapshot to the table for each epoch. If epochs are shorter than a minute, set commit_every='60 s', or expire "
+    "snapshots often."
+)
+
+
 def source(
     table: str,
     *,
@@ -112,6 +118,7 @@ def sink(
             **described(mode),
         },
         takes=taken_by_folder(what, mode),
+        note=None if commit_every else _EACH_EPOCH,
     )
 
 

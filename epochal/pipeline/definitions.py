@@ -60,6 +60,7 @@ class SinkDefinition:
 
     ``takes``: the kinds of stream that the sink accepts; by default all but ``changes``. ``deliveries``: the supported
     deliveries. ``delivery``: the delivery that the author chose; ``None``: the ``guarantee`` of the application.
+    ``note``: its cost, as ``epochal check`` shows it after the name.
     """
 
     kind: str
@@ -68,6 +69,7 @@ class SinkDefinition:
     takes: Accepted = ALL_BUT_CHANGES
     deliveries: tuple[Delivery, ...] = ("exactly_once",)
     delivery: Delivery | None = None
+    note: str | None = None
 
 
 def check_options(what: str, options: Mapping[str, Any], allowed: Collection[str]) -> None:

@@ -167,12 +167,13 @@ def _details(node: Node) -> dict[str, Any]:
 
 
 def notes_of(graph: Graph) -> tuple[str, ...]:
-    """One text for each operator whose state grows with the number of keys, and each source with a note."""
+    """One text for each operator whose state grows with the number of keys, and each source and sink with a note."""
     sources = (node for node in graph.nodes if isinstance(node, SourceNode) and node.note is not None)
     grows = ((node, node.operator.grows) for node in graph.operators)
     return (
         *(f"Operator {node.name!r} {text}" for node, text in grows if text is not None),
         *(f"Source {node.name!r} {node.note}" for node in sources),
+        *(f"Sink {node.name!r} {node.note}" for node in graph.sinks if node.note is not None),
     )
 
 

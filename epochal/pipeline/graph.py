@@ -153,7 +153,7 @@ class CloseNode:
 class SinkNode:
     """``make`` creates the backend of the sink, which is serialised to tasks. ``takes``: the accepted kinds of stream.
 
-    ``deliveries``, ``delivery``: as in :class:`~epochal.pipeline.definitions.SinkDefinition`.
+    ``deliveries``, ``delivery``, ``note``: as in :class:`~epochal.pipeline.definitions.SinkDefinition`.
     """
 
     id: NodeId
@@ -164,6 +164,7 @@ class SinkNode:
     description: dict[str, Any]
     deliveries: tuple[Delivery, ...] = ("exactly_once",)
     delivery: Delivery | None = None
+    note: str | None = None
 
     def backend(self, store: SnapshotStore | None = None, guarantee: Guarantee = "exactly_once") -> SinkBackend:
         """The backend of the sink; without a ``store``, only for descriptions and checks of types."""

@@ -193,7 +193,7 @@ class Stream(JoinedRelation):
         description = {"kind": sink.kind, **sink.description}
         self._builder.add(
             lambda id: SinkNode(
-                id, name, self._node, sink.make, sink.takes, description, sink.deliveries, sink.delivery
+                id, name, self._node, sink.make, sink.takes, description, sink.deliveries, sink.delivery, sink.note
             )
         )
 

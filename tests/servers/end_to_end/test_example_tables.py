@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from epochal import Pipeline
+from epochal.connectors import generator, iceberg
+from epochal.pipeline.description import notes_of
 from epochal.testing.servers import ServerUnavailable
 from epochal.testing.servers.kafka import COORDINATES, VERSION
 from epochal.testing.servers.maven import artifacts
@@ -35,7 +37,9 @@ def test_python_blocks_of_the_tutorial_run(monkeypatch: pytest.MonkeyPatch) -> N
     names: dict[str, Any] = {}
     for block in blocks_of("docs/tutorials/kafka-to-delta-and-iceberg.md", "python"):
         exec(block.code, names)  # type: ignore[call-overload]
-    assert [node.name for node in names["pipeline"].graph().sinks] == ["arrivals", "late"]
+    graph = names["pipeline"].graph()
+    assert [node.name for node in graph.sinks] == ["arrivals", "late"]
+    assert [node.note for node in graph.sinks] == [None, None]
     assert [node.name for node in names["carriers"].graph().sources] == ["arrivals"]
 
 
@@ -51,3 +55,11 @@ def test_python_blocks_of_the_pages_run(page: str, kind: str, monkeypatch: pytes
         exec(block.code, names)  # type: ignore[call-overload]
         kinds.append(getattr(names["orders"], "kind", None))
     assert kinds[0] == kind
+
+
+def test_an_iceberg_sink_that_commits_each_epoch_has_a_note() -> None:
+    pipeline = Pipeline("notes")
+    rows = pipeline.read("rows", generator.source({"id": "noise"}, rate=1))
+    rows.write("out", iceberg.sink("a.b", catalog={"type": "sql", "uri": "sqlite:///catalog.sqlite"}))
+    (note,) = notes_of(pipeline.graph())
+    assert note.startswith("Sink 'out' adds a snapshot to the table for each epoch")
