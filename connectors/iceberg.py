@@ -17,10 +17,9 @@ from epochal.contracts.source import Source
 from epochal.errors import OptionError
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, check_flag, check_positive
 
-
 _EACH_EPOCH = (
-    "adds a snapshot to the table for each epoch. If epochs are shorter than a minute, set commit_every='60 s', or expire "
-    "snapshots often."
+    "adds a snapshot to the table for each epoch. If epochs are shorter than a minute, set commit_every='60 s', or "
+    "expire snapshots often."
 )
 
 

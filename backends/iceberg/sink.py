@@ -10,7 +10,7 @@ from pyiceberg.table import Table as LibraryTable
 from epochal.backends.iceberg.address import IcebergAddress
 from epochal.backends.iceberg.data_file import entries_of
 from epochal.backends.iceberg.schema import check_rows, check_supported, new_partitions, new_schema, partition_of
-from epochal.backends.iceberg.table import IcebergTable, data_folder, data_location
+from epochal.backends.iceberg.table import IcebergTable, data_folder, data_location, files_below
 from epochal.backends.iceberg.transaction import IcebergTransaction, TaskTable
 from epochal.backends.tables.folder import ROOT, TableFolder, attempt_folder, merged_folder
 from epochal.backends.tables.sink import Conforming, TableSink
@@ -52,6 +52,8 @@ class IcebergSink(TableSink):
 
     def folder(self) -> TableFolder:
         with self._table.translated("reach the table"):
+            if self._task_table is not None:  # without a request to the catalog: recovery sweeps many epochs
+                return files_below(self._table.subject, self._task_table.io(), self._task_table.location)
             return data_folder(self._table.subject, self._existing())
 
     def check_types(self, schema: pa.Schema) -> None:
