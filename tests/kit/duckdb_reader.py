@@ -19,15 +19,14 @@ from epochal.testing.servers.process import ServerUnavailable
 
 VERSION = "1.5.5"
 PACKAGES = [f"duckdb=={VERSION}", *(f"duckdb-extension-{name}=={VERSION}" for name in ("delta", "avro", "iceberg"))]
-_PROGRAM = (
-    """
+_PROGRAM = """
 import importlib.util, json, sys
 import duckdb
 
 connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
 for name in ("avro", "delta", "iceberg"):
     folder = importlib.util.find_spec(f"duckdb_extension_{name}").submodule_search_locations[0]
-    connection.execute(f"LOAD '{folder}/extensions/v%s/{name}.duckdb_extension'")
+    connection.execute(f"LOAD '{folder}/extensions/v{sys.argv[1]}/{name}.duckdb_extension'")
 answers = []
 for query in json.load(sys.stdin):
     found = connection.execute(query)
@@ -35,14 +34,17 @@ for query in json.load(sys.stdin):
     answers.append([dict(zip(columns, map(str, row))) for row in found.fetchall()])
 json.dump(answers, sys.stdout)
 """
-    % VERSION
-)
 
 
 def answers(queries: list[str]) -> list[list[dict[str, Any]]]:
     """The rows of each query, with all values as texts. Raises ``ServerUnavailable`` if DuckDB cannot be installed."""
     done = subprocess.run(
-        [_python(), "-c", _PROGRAM], input=json.dumps(queries), capture_output=True, text=True, check=False, timeout=120
+        [_python(), "-c", _PROGRAM, VERSION],
+        input=json.dumps(queries),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     found: list[list[dict[str, Any]]] = json.loads(done.stdout)
