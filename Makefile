@@ -79,9 +79,9 @@ format: $(READY) ## Put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(FIGURES) ## Measure, and write benchmarks/RESULTS.md (about three quarters of an hour)
-	@$(BIN)/python -m benchmarks.run
-	@$(BIN)/python -m benchmarks.object_store
+bench: $(FIGURES) ## Measure, and write benchmarks/RESULTS.md (about three quarters of an hour; MEASURES=tables: some)
+	@$(BIN)/python -m benchmarks.run $(if $(MEASURES),$(MEASURES) --record)
+	@$(if $(MEASURES),,$(BIN)/python -m benchmarks.object_store)
 
 bench-object-store: $(READY) ## Requests and waits of an application with its snapshots in S3, into benchmarks/RESULTS.md (a quarter of an hour)
 	@$(BIN)/python -m benchmarks.object_store

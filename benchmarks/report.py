@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-SECTIONS = ("bench", "bench-object-store", "bench-nexmark", "bench-kubernetes", "figures", "scale")
+SECTIONS = ("bench", "bench-chosen", "bench-object-store", "bench-nexmark", "bench-kubernetes", "figures", "scale")
 TITLE = "# Results"
 
 _SECTION = re.compile(r"^<!-- make ([\w-]+) -->$", re.MULTILINE)
@@ -17,8 +17,13 @@ _PART = re.compile(r"^<!-- part ([\w-]+) -->$", re.MULTILINE)
 def write_section(command: str, text: str, page: Path = RESULTS) -> None:
     """Replace the section of ``make COMMAND`` with ``text``; the sections of other commands stay."""
     sections = _sections(page.read_text() if page.exists() else "") | {command: text.strip()}
-    parts = [f"<!-- make {name} -->\n\n{sections[name]}" for name in SECTIONS if name in sections]
+    parts = [f"<!-- make {name} -->\n\n{sections[name]}" for name in SECTIONS if sections.get(name)]
     page.write_text("\n\n".join([TITLE, *parts]) + "\n")
+
+
+def remove_section(command: str, page: Path = RESULTS) -> None:
+    """Remove the section of a command, if there is one."""
+    write_section(command, "", page)
 
 
 def read_section(command: str, page: Path = RESULTS) -> str:

@@ -2,6 +2,7 @@
 
 python -m benchmarks.run                    all
 python -m benchmarks.run aggregate fork     some, printed only
+python -m benchmarks.run tables --record    some, also written to a section that the next run of all removes
 python -m benchmarks.run event_time --rounds 3
 python -m benchmarks.run --descriptions     none: update the descriptions of baselines in RESULTS.md, keep the numbers
 """
@@ -26,8 +27,8 @@ from rich.table import Table
 
 from benchmarks.comparison.checkouts import commit_name
 from benchmarks.descriptions import BENCH, NEXMARK, baselines_described, snapshots_compared, updated
-from benchmarks.machine import describe
-from benchmarks.report import RESULTS, read_section, write_section
+from benchmarks.machine import LOAD, describe
+from benchmarks.report import RESULTS, read_section, remove_section, write_section
 from benchmarks.result import Result
 
 MEASURES = (
@@ -84,6 +85,7 @@ def main() -> int:
         "--descriptions", action="store_true", help="measure nothing; update the descriptions of the baselines"
     )
     parser.add_argument("--alone", help=argparse.SUPPRESS)  # the folder of a process that runs one measure
+    parser.add_argument("--record", action="store_true", help="write the results of the chosen measures to RESULTS.md")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     if options.descriptions:
@@ -116,10 +118,32 @@ def main() -> int:
     if not options.measures and results:
         minutes = (time.monotonic() - began) / 60
         write_section("bench", _markdown(results, machine, failed, f"of {minutes:.0f} minutes, of commit {commit}"))
+        remove_section("bench-chosen")
         console.print(
             f"Written to {RESULTS.relative_to(Path.cwd()) if RESULTS.is_relative_to(Path.cwd()) else RESULTS}."
         )
+    if options.measures and options.record and results:
+        write_section("bench-chosen", _chosen(results, machine, commit))
     return 1 if failed else 0
+
+
+def _chosen(results: list[Result], machine: Mapping[str, str], commit: str) -> str:
+    return f"""## Measures that are newer than the run of all
+
+Written by `make bench MEASURES=".."` on {datetime.now(UTC):%Y-%m-%d}, of commit {commit}, in one run;
+load before the run: {machine[LOAD]}.
+
+| measure | measured | target | | how |
+|---|---:|---:|---|---|
+{_rows(results)}
+"""
+
+
+def _rows(results: list[Result]) -> str:
+    return "\n".join(
+        f"| {result.measure} | {result.measured} | {result.reach} | {result.verdict} | {result.how} |"
+        for result in results
+    )
 
 
 def _run_in_process(name: str, rounds: int | None) -> list[Result] | None:
@@ -164,10 +188,7 @@ def _table(results: list[Result]) -> Table:
 
 def _markdown(results: list[Result], described: Mapping[str, str], failed: list[str], run: str) -> str:
     machine = "\n".join(f"| {name} | {value} |" for name, value in described.items())
-    rows = "\n".join(
-        f"| {result.measure} | {result.measured} | {result.reach} | {result.verdict} | {result.how} |"
-        for result in results
-    )
+    rows = _rows(results)
     not_measured = f"\n**Not measured** (failed): {', '.join(failed)}.\n" if failed else ""
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     return f"""Written by `make bench` on {today}. All numbers are from one run on one machine,

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import figures, scale
 from benchmarks.descriptions import BEGIN, BENCH, END, NEXMARK, Baseline, baselines_described, updated
-from benchmarks.report import RESULTS, read_section, write_part, write_section
+from benchmarks.report import RESULTS, read_section, remove_section, write_part, write_section
 from benchmarks.sdg.recovery import ONE_MACHINE
 
 
@@ -63,3 +63,13 @@ def test_the_results_page_matches_the_baseline_descriptions() -> None:
     page = RESULTS.read_text()
     for text in (figures.RUNS.introduction, scale.RUNS.introduction, ONE_MACHINE):
         assert text in page
+
+
+def test_a_section_can_be_removed(tmp_path: Path) -> None:
+    page = tmp_path / "RESULTS.md"
+    write_section("bench", "all", page)
+    write_section("bench-chosen", "some", page)
+    assert read_section("bench-chosen", page) == "some"
+    remove_section("bench-chosen", page)
+    assert "bench-chosen" not in page.read_text()
+    assert read_section("bench", page) == "all"
