@@ -20,14 +20,13 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
-from pyarrow import fs
 
 from epochal.backends.delta_lake.address import UNSAFE, DeltaAddress
 from epochal.backends.delta_lake.schema import check_features, check_replaceable, check_rows, columns_of
 from epochal.backends.delta_lake.transaction import LogEntry, columns_written, entries_of
 from epochal.backends.delta_lake.upsert import latest_rows, merge
 from epochal.backends.tables.commit_protocol import HeadMoved, Table, TableHead
-from epochal.backends.tables.folder import ArrowFolder, ObjectFolder, TableFolder, check_staged
+from epochal.backends.tables.folder import LocalFolder, ObjectFolder, TableFolder, check_staged
 from epochal.backends.write_ahead_log import WriteAheadLog, has_log
 from epochal.contracts.backend import DecidedEpoch, SinkPlace
 from epochal.errors import EpochalError, OutcomeUnknown, SinkError, SinkUnavailable
@@ -77,7 +76,7 @@ class DeltaLog(Table):
         """The folder of the table, in this process."""
         # Not with the library's file system, whose requests stop all threads of the process until they are answered.
         if self._address.place is None:
-            return ArrowFolder(self.subject, fs.LocalFileSystem(), self._address.url)
+            return LocalFolder(self.subject, self._address.url)
         return ObjectFolder(self.subject, self._address.place)
 
     def check_conditional(self) -> None:
@@ -127,6 +126,11 @@ class DeltaVersion(TableHead):
     def commit(self, epochs: Sequence[DecidedEpoch]) -> None:
         handles = [handle for each in epochs for handle in each.handles]
         if self._log.keys and any(has_log(handle) for handle in handles):
+            if entries_of(handles):
+                raise SinkError(
+                    f"{self._log.subject}: epochs before {epochs[-1].epoch} were computed without keys. Start the "
+                    "earlier version once, so that they are committed."
+                )
             self._upsert(epochs)
             return
         entries = entries_of(handles)

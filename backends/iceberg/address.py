@@ -130,6 +130,10 @@ def _check_property(what: str, name: Any, value: Any) -> None:
         raise OptionError(f"{what}: the catalog's properties must be texts or secrets, and {name!r} is not.")
     if name in _CLASSES:
         raise OptionError(f"{what}: the catalog's property {name!r} is not supported. Remove it.")
+    if name == "uri" and isinstance(value, str) and urlsplit(value).password is not None:
+        raise OptionError(
+            f"{what}: the catalog's uri has a password. Make it a secret: 'uri': secret('env:NAME'), or leave it out."
+        )
     if any(part in name.lower() for part in _SECRET) and not isinstance(value, Secret):
         # The value can be the secret itself, so the message does not repeat it.
         raise OptionError(f"{what}: the catalog's property {name!r} must be a secret: secret('env:NAME').")

@@ -25,6 +25,9 @@ UPLOADED: Final = declare("T3.iceberg.uploaded", "files of the task are in the t
 HELD_BYTES: Final = 128 * 1024 * 1024
 """Size in memory of the rows of which a task writes files, one or more for each partition."""
 
+_OF_THE_CATALOG: Final = ("token", "credential")
+"""Properties that tasks, which do not call the catalog, do not need."""
+
 
 @dataclass(frozen=True)
 class TaskTable:
@@ -62,7 +65,8 @@ class TaskTable:
                 "partition_statistics": [],
             }
         )
-        public = {name: str(value) for name, value in properties.items() if name not in catalog.secret_names}
+        private = {*catalog.secret_names, *_OF_THE_CATALOG}
+        public = {name: str(value) for name, value in properties.items() if name not in private}
         return cls(subject, without_history.model_dump_json(), schema, location, catalog, public)
 
     def conforming(self, batch: pa.RecordBatch) -> pa.RecordBatch:

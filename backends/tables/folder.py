@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO, Final
 
 from pyarrow import fs
@@ -16,6 +19,7 @@ from pyarrow import fs
 from epochal.backends.object_files.address import ObjectLocation
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import EpochalError, SinkError, SinkUnavailable
+from epochal.snapshots.local_files import make_folder, sync_folder
 
 _CHUNK: Final = 4 << 20
 _REQUESTS: Final = 16
@@ -128,6 +132,46 @@ class ArrowFolder(TableFolder):
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"
+
+
+class LocalFolder(TableFolder):
+    """A folder of this machine, or one that all machines mount."""
+
+    def __init__(self, subject: str, root: str) -> None:
+        self._subject = subject
+        self._root = Path(root)
+
+    def write(self, path: str, file: BinaryIO) -> None:
+        file.seek(0)
+        at = self._root / path
+        with translated(self._subject, f"write {path}"):
+            make_folder(at.parent)
+            with at.open("xb") as target:
+                shutil.copyfileobj(file, target, _CHUNK)
+                target.flush()
+                os.fsync(target.fileno())
+            sync_folder(at.parent)
+
+    def missing(self, files: Sequence[StagedFile]) -> list[StagedFile]:
+        with translated(self._subject, "look for its files"):
+            return [file for file in files if not is_whole(self._root / file.path, file.size)]
+
+    def delete(self, path: str) -> None:
+        with translated(self._subject, f"delete {path}"):
+            (self._root / path).unlink(missing_ok=True)
+
+    def list(self, folder: str) -> list[str]:
+        with translated(self._subject, f"list {folder}"):
+            found = (self._root / folder).rglob("*")
+            return sorted(str(path.relative_to(self._root)) for path in found if path.is_file())
+
+
+def is_whole(path: Path, size: int) -> bool:
+    """True if the file exists and has this size."""
+    try:
+        return path.stat().st_size == size
+    except FileNotFoundError:
+        return False
 
 
 class ObjectFolder(TableFolder):

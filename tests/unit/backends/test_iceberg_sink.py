@@ -326,6 +326,7 @@ def test_unknown_partitions_are_refused(text: str) -> None:
         ({"type": "rest", "uri": "catalog:8181"}, "uri must be a URL"),
         ({"type": "rest", "uri": "http://catalog:8181", "token": "plain"}, "'token' must be a secret"),
         ({"type": "rest", "uri": "http://catalog:8181", "py-io-impl": "a.B"}, "'py-io-impl' is not supported"),
+        ({"type": "sql", "uri": "postgresql://me:plain@db/catalog"}, "the catalog's uri has a password"),
         ({"type": "nessie", "uri": "http://catalog:8181"}, "types are rest, sql, glue, hive"),
     ],
 )
