@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import BinaryIO
@@ -10,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from epochal.backends import csv_lines, json_lines
+from epochal.errors import SinkError, StorageFull
 
 ROW_GROUP = 128 * 1024
 """Number of rows in one Parquet row group; Spark's batches are far smaller."""
@@ -123,6 +126,16 @@ def _leaves(schema: pa.Schema) -> list[str]:
     pyarrow.parquet.ParquetWriter(empty, schema).close()
     columns = pyarrow.parquet.ParquetFile(pa.BufferReader(empty.getvalue())).schema
     return [columns.column(place).path for place in range(len(columns))]
+
+
+def temporary_file_error(subject: str, error: OSError) -> SinkError | StorageFull:
+    """The error of a task that could not write its temporary file. ``subject``: the sink."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFull(
+            f"{subject} could not write a temporary file: no space is left in {tempfile.gettempdir()}. Free space; the "
+            "step is retried."
+        )
+    return SinkError(f"{subject} could not write a temporary file: {error}. Check {tempfile.gettempdir()}.")
 
 
 def checksum(path: Path) -> str:

@@ -158,9 +158,9 @@ class FilesBackend(SinkBackend):
         gathered.mkdir(parents=True, exist_ok=True)
         for file in files:
             staged, place = staging / file.staged, gathered / file.final
-            if is_whole(staged, file):
+            if is_whole(staged, file.length):
                 staged.rename(place)
-            elif not is_whole(place, file):
+            elif not is_whole(place, file.length):
                 if final.exists():
                     return
                 raise SinkError(

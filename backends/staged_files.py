@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from epochal.backends.epoch_folders import StagedFile, new_names
+from epochal.backends.epoch_folders import new_names
 from epochal.backends.file_formats import WRITERS, Writer, checksum
 from epochal.contracts.backend import SinkTransaction
 from epochal.contracts.handle import Handle
@@ -23,10 +23,10 @@ FILE_WRITTEN = declare("T3.files.written", "the staged file is written, not yet 
 FILE_DURABLE = declare("T3.files.durable", "the staged file and its folder entry are durable")
 
 
-def is_whole(path: Path, file: StagedFile) -> bool:
-    """Return whether the whole file is at ``path``."""
+def is_whole(path: Path, size: int) -> bool:
+    """Return whether a file of this size is at ``path``."""
     try:
-        return path.stat().st_size == file.length
+        return path.stat().st_size == size
     except FileNotFoundError:
         return False
 

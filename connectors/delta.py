@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, Final
 
 from epochal.backends.delta_lake.address import DeltaAddress
+from epochal.backends.delta_lake.transaction import FILE_BYTES
 from epochal.connectors.sink_modes import (
     EXACTLY_ONCE,
     Mode,
     buffering_of,
     check_delivery,
+    check_installed,
     described,
+    different_names,
     taken_by_folder,
     taken_by_keys,
 )
@@ -21,7 +23,6 @@ from epochal.connectors.table_source import Start, check_start
 from epochal.contracts.backend import Buffering, SinkBackend, SinkPlace
 from epochal.contracts.configuration import Delivery
 from epochal.contracts.source import Source
-from epochal.errors import OptionError
 from epochal.pipeline.definitions import (
     SinkDefinition,
     SourceDefinition,
@@ -31,7 +32,6 @@ from epochal.pipeline.definitions import (
 )
 
 _OWN: Final = ("mode", "delivery", "partition_by", "keys", "commit_every", "target_file_size")
-FILE_BYTES: Final = 256 * 1024 * 1024
 
 
 def source(
@@ -60,7 +60,7 @@ def source(
     check_start(what, start)
     check_positive(what, "max_files", max_files, whole=True)
     check_flag(what, "bounded", bounded)
-    _check_installed(what)
+    check_installed(what, "deltalake", "delta")
     return SourceDefinition(
         kind="delta",
         make=partial(_source, address, start, max_files, bounded),
@@ -108,15 +108,11 @@ def sink(
     address, others = DeltaAddress.checked(what, path, options)
     check_options(what, others, _OWN)
     check_delivery(what, delivery, EXACTLY_ONCE, "an epoch's rows appear together in one version, or not at all")
-    columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    if len(set(columns)) < len(columns) or not all(columns):
-        raise OptionError(f"{what}: partition_by must name different columns.")
-    _check_installed(what)
+    columns = different_names(what, "partition_by", partition_by)
+    key_columns = different_names(what, "keys", keys)
+    check_installed(what, "deltalake", "delta")
     check_positive(what, "target_file_size", target_file_size, whole=True)
     buffering = buffering_of(what, commit_every)
-    key_columns = (keys,) if isinstance(keys, str) else tuple(keys)
-    if len(set(key_columns)) < len(key_columns) or not all(key_columns):
-        raise OptionError(f"{what}: keys must name different columns.")
     return SinkDefinition(
         kind="delta",
         make=partial(_backend, address, columns, buffering, target_file_size, key_columns),
@@ -130,11 +126,6 @@ def sink(
         },
         takes=taken_by_keys(what, mode, "keys", key_columns) if key_columns else taken_by_folder(what, mode),
     )
-
-
-def _check_installed(what: str) -> None:
-    if find_spec("deltalake") is None:
-        raise OptionError(f"{what} needs the package deltalake. Install it with: pip install 'epochal[delta]'.")
 
 
 def _source(address: DeltaAddress, start: Start | int, max_files: int | None, bounded: bool) -> Source:

@@ -14,11 +14,13 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from epochal.backends.delta_lake.address import DeltaAddress
+from epochal.backends.delta_lake.address import DeltaAddress, as_text
+from epochal.backends.tables.folder import first_line
 from epochal.connectors.fetched_files import FetchedFiles
+from epochal.connectors.fetched_frames import files_of, reported
 from epochal.connectors.fetched_parquet import parquet_batches
 from epochal.connectors.file_listing import FileRecord
-from epochal.connectors.table_source import TableVersions, Version, VersionFile, files_of, frame_of, reported
+from epochal.connectors.table_source import TableVersions, Version, VersionFile, frame_of
 from epochal.errors import EpochalError, SchemaError, SourceChanged, SourceError, SourceUnavailable
 from epochal.tasks.arrow_tasks import prepare_worker
 
@@ -248,7 +250,7 @@ class ReadDelta:
     def _rows(self, file: VersionFile) -> Iterator[pa.RecordBatch]:
         partition: Mapping[str, str | None] = file.detail["partition"]
         stored = pa.schema([field for field in self.schema if field.name not in partition])
-        record = FileRecord(0, file.path, int(file.detail["size"]))
+        record = FileRecord(0, file.path, file.size)
         values = {name: _partition_value(self.schema.field(name), text) for name, text in partition.items()}
         for batch in parquet_batches(self.files, record, stored):
             columns = [
@@ -264,11 +266,7 @@ def _file(path: str, size: int, rows: int | None, partition: Mapping[str, str | 
 
 def _texts(values: Mapping[str, Any] | None) -> dict[str, str | None]:
     """Partition values as the log has them."""
-    return {name: None if value is None else _text(value) for name, value in (values or {}).items()}
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return {name: None if value is None else as_text(value) for name, value in (values or {}).items()}
 
 
 def _partition_value(field: pa.Field, text: str | None) -> pa.Scalar:
@@ -289,7 +287,7 @@ def _translated(subject: str, what: str) -> Iterator[None]:
     except EpochalError:
         raise
     except (DeltaError, OSError) as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
         raise SourceUnavailable(
-            f"{subject} could not {what}: {reason}. Check that the store can be reached, and the credentials."
+            f"{subject} could not {what}: {first_line(error)}. Check that the store can be reached, and the "
+            "credentials."
         ) from error

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField
@@ -106,7 +106,7 @@ def _frame_of_group(
     place = group.place
     columns = PartitionColumns.of(schema, place)
     texts = columns.texts
-    tasks = _shared_out(records, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
+    tasks = shared_out(records, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     if reader.format == "parquet":
         arrow = to_arrow_schema(columns.files, timezone="UTC")
@@ -132,8 +132,8 @@ class ReadLines:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker()
-        with _reported():
-            for record in _records(self.tasks, batches):
+        with reported():
+            for record in files_of(self.tasks, batches):
                 yield from _unchanged(self.files, record, self._lines(record))
 
     def _lines(self, record: FileRecord) -> Iterator[pa.RecordBatch]:
@@ -155,8 +155,8 @@ class ReadParquet:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker()
-        with _reported():
-            for record in _records(self.tasks, batches):
+        with reported():
+            for record in files_of(self.tasks, batches):
                 rows = parquet_batches(self.files, record, self.schema)
                 yield from _unchanged(self.files, record, self._with_texts(record, rows) if self.texts else rows)
 
@@ -168,9 +168,19 @@ class ReadParquet:
             yield batch
 
 
-def _shared_out(records: Sequence[FileRecord], tasks: int) -> list[list[FileRecord]]:
+class Sized(Protocol):
+    """A file that tasks read."""
+
+    @property
+    def size(self) -> int: ...
+
+
+File = TypeVar("File", bound=Sized)
+
+
+def shared_out(records: Sequence[File], tasks: int) -> list[list[File]]:
     """Distribute the files over at most ``tasks`` tasks: the largest first, each to the task with the fewest bytes."""
-    shares: list[list[FileRecord]] = [[] for _ in range(min(tasks, len(records)))]
+    shares: list[list[File]] = [[] for _ in range(min(tasks, len(records)))]
     sizes = [0] * len(shares)
     for record in sorted(records, key=lambda record: record.size, reverse=True):
         least = sizes.index(min(sizes))
@@ -179,7 +189,8 @@ def _shared_out(records: Sequence[FileRecord], tasks: int) -> list[list[FileReco
     return shares
 
 
-def _records(tasks: Sequence[Sequence[FileRecord]], batches: Iterable[pa.RecordBatch]) -> Iterator[FileRecord]:
+def files_of(tasks: Sequence[Sequence[File]], batches: Iterable[pa.RecordBatch]) -> Iterator[File]:
+    """The files of the tasks whose numbers are in the batches."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
             yield from tasks[number]
@@ -223,7 +234,7 @@ def _ddl(schema: StructType) -> str:
 
 
 @contextmanager
-def _reported() -> Iterator[None]:
+def reported() -> Iterator[None]:
     """Append to Epochal's errors raised in the block the line from which the driver restores them."""
     try:
         yield

@@ -5,16 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 from epochal.backends.iceberg.address import IcebergAddress
-from epochal.connectors.sink_modes import EXACTLY_ONCE, Mode, buffering_of, check_delivery, described, taken_by_folder
+from epochal.connectors.sink_modes import (
+    EXACTLY_ONCE,
+    Mode,
+    buffering_of,
+    check_delivery,
+    check_installed,
+    described,
+    different_names,
+    taken_by_folder,
+)
 from epochal.connectors.table_source import Start, check_start
 from epochal.contracts.backend import Buffering, SinkBackend, SinkPlace
 from epochal.contracts.configuration import Delivery
 from epochal.contracts.source import Source
-from epochal.errors import OptionError
 from epochal.pipeline.definitions import SinkDefinition, SourceDefinition, check_flag, check_positive
 
 _EACH_EPOCH = (
@@ -50,7 +57,7 @@ def source(
     check_start(what, start)
     check_positive(what, "max_files", max_files, whole=True)
     check_flag(what, "bounded", bounded)
-    _check_installed(what)
+    check_installed(what, "pyiceberg", "iceberg")
     return SourceDefinition(
         kind="iceberg",
         make=partial(_source, address, start, max_files, bounded),
@@ -97,10 +104,8 @@ def sink(
     what = "iceberg.sink"
     address = IcebergAddress.checked(what, table, catalog_name, catalog)
     check_delivery(what, delivery, EXACTLY_ONCE, "an epoch's rows appear together in one snapshot, or not at all")
-    partitions = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    if len(set(partitions)) < len(partitions) or not all(partitions):
-        raise OptionError(f"{what}: partition_by must name different partitions.")
-    _check_installed(what)
+    partitions = different_names(what, "partition_by", partition_by)
+    check_installed(what, "pyiceberg", "iceberg")
     from epochal.backends.iceberg.schema import partition_of
 
     for each in partitions:
@@ -119,11 +124,6 @@ def sink(
         takes=taken_by_folder(what, mode),
         note=None if commit_every else _EACH_EPOCH,
     )
-
-
-def _check_installed(what: str) -> None:
-    if find_spec("pyiceberg") is None:
-        raise OptionError(f"{what} needs the package pyiceberg. Install it with: pip install 'epochal[iceberg]'.")
 
 
 def _source(address: IcebergAddress, start: Start | int, max_files: int | None, bounded: bool) -> Source:

@@ -27,7 +27,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from epochal.backends.iceberg.address import IcebergAddress
 from epochal.backends.iceberg.data_file import decoded, placed
 from epochal.backends.iceberg.transaction import TaskTable
-from epochal.connectors.table_source import TableVersions, Version, VersionFile, files_of, frame_of, reported
+from epochal.backends.tables.folder import first_line
+from epochal.connectors.fetched_frames import files_of, reported
+from epochal.connectors.table_source import TableVersions, Version, VersionFile, frame_of
 from epochal.errors import EpochalError, SchemaError, SourceChanged, SourceError, SourceUnavailable
 from epochal.tasks.arrow_tasks import prepare_worker
 
@@ -217,7 +219,6 @@ def _translated(subject: str, what: str) -> Iterator[None]:
             "application, which reads the rows of the present snapshot."
         ) from error
     except (RESTError, SQLAlchemyError, OSError, requests.RequestException) as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
         raise SourceUnavailable(
-            f"{subject} could not {what}: {reason}. Check that the catalog and its files can be reached."
+            f"{subject} could not {what}: {first_line(error)}. Check that the catalog and its files can be reached."
         ) from error

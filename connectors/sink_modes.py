@@ -10,8 +10,9 @@ the other.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
+from importlib.util import find_spec
 from typing import Final, Literal, get_args
 
 from epochal.contracts.backend import Buffering
@@ -94,6 +95,20 @@ def buffering_of(what: str, commit_every: str | None) -> Buffering | None:
     except PipelineError as error:
         raise OptionError(error.message) from None
     return Buffering(microseconds / 1_000_000)
+
+
+def different_names(what: str, option: str, names: str | Sequence[str]) -> tuple[str, ...]:
+    """An option that names one column or several. Raises ``OptionError`` for an empty or repeated name."""
+    found = (names,) if isinstance(names, str) else tuple(names)
+    if len(set(found)) < len(found) or not all(found):
+        raise OptionError(f"{what}: {option} must not have empty or repeated names.")
+    return found
+
+
+def check_installed(what: str, package: str, extra: str) -> None:
+    """Raises ``OptionError`` if the package of an optional dependency is missing."""
+    if find_spec(package) is None:
+        raise OptionError(f"{what} needs the package {package}. Install it with: pip install 'epochal[{extra}]'.")
 
 
 EXACTLY_ONCE: tuple[Delivery, ...] = ("exactly_once",)

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
+from epochal.connectors.fetched_frames import shared_out
 from epochal.contracts.source import Backlog, Slice, SliceLimits, Source
-from epochal.errors import EpochalError, OptionError
-from epochal.tasks.reporting import as_failure, encode
+from epochal.errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,6 +42,11 @@ class VersionFile:
     path: str
     rows: int | None
     detail: dict[str, Any]
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return int(self.detail["size"])
 
     def as_json(self) -> dict[str, Any]:
         return {"path": self.path, "rows": self.rows, **self.detail}
@@ -258,32 +262,5 @@ def frame_of(
     if not files:
         return spark.createDataFrame([], schema)
     number = min(len(files), int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
-    run = task(_shared_out(files, number), to_arrow_schema(schema, timezone="UTC"))
+    run = task(shared_out(files, number), to_arrow_schema(schema, timezone="UTC"))
     return spark.range(0, number, 1, number).mapInArrow(run, schema)
-
-
-def _shared_out(files: Sequence[VersionFile], number: int) -> list[list[VersionFile]]:
-    """Distribute the files over tasks: the largest first, each to the task with the fewest bytes."""
-    shares: list[list[VersionFile]] = [[] for _ in range(number)]
-    sizes = [0] * number
-    for file in sorted(files, key=lambda file: int(file.detail["size"]), reverse=True):
-        least = sizes.index(min(sizes))
-        shares[least].append(file)
-        sizes[least] += int(file.detail["size"]) + 1
-    return shares
-
-
-def files_of(tasks: Sequence[Sequence[VersionFile]], batches: Iterator[pa.RecordBatch]) -> Iterator[VersionFile]:
-    """The files of the tasks whose numbers are in the batches."""
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            yield from tasks[number]
-
-
-@contextmanager
-def reported() -> Iterator[None]:
-    """Append to Epochal's errors raised in the block the line from which the driver restores them."""
-    try:
-        yield
-    except EpochalError as error:
-        raise type(error)(f"{error.message}\n{encode(as_failure(error))}") from error

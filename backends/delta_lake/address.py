@@ -72,8 +72,9 @@ class DeltaAddress:
         if endpoint_of(scheme, settings).startswith("http://"):
             options["allow_http"] = True
         options["retry_timeout"] = f"{PATIENCE_SECONDS:g}s"
-        return {name: _text(value) for name, value in options.items() if value is not None}
+        return {name: as_text(value) for name, value in options.items() if value is not None}
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A value as the options and the log of a table have it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

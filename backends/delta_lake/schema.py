@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
+from epochal.backends.tables.folder import first_line
 from epochal.errors import SchemaError, SinkError
 
 _PARTITION_TYPES: Final = ("string", "byte", "short", "integer", "long", "boolean", "date")
@@ -41,7 +42,7 @@ def physical_schema(subject: str, schema: pa.Schema) -> pa.Schema:
         return pa.schema(Schema.from_arrow(schema))
     except Exception as error:  # the library raises several classes, among them the root class
         raise SchemaError(
-            f"{subject} cannot write these columns: {_first_line(error)}. Cast them to types that Delta has: integers "
+            f"{subject} cannot write these columns: {first_line(error)}. Cast them to types that Delta has: integers "
             "with a sign, float, double, decimal, boolean, string, binary, date, timestamp, array, map, struct."
         ) from error
 
@@ -171,7 +172,3 @@ def _comparable(type: Any) -> Any:
 
 def _shown(type: Any) -> str:
     return type if isinstance(type, str) else json.dumps(_comparable(type))
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

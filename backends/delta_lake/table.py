@@ -26,7 +26,7 @@ from epochal.backends.delta_lake.schema import check_features, check_replaceable
 from epochal.backends.delta_lake.transaction import LogEntry, columns_written, entries_of
 from epochal.backends.delta_lake.upsert import latest_rows, merge
 from epochal.backends.tables.commit_protocol import HeadMoved, Table, TableHead
-from epochal.backends.tables.folder import LocalFolder, ObjectFolder, TableFolder, check_staged
+from epochal.backends.tables.folder import LocalFolder, ObjectFolder, TableFolder, check_staged, first_line
 from epochal.backends.write_ahead_log import WriteAheadLog, has_log
 from epochal.contracts.backend import DecidedEpoch, SinkPlace
 from epochal.errors import EpochalError, OutcomeUnknown, SinkError, SinkUnavailable
@@ -96,15 +96,15 @@ class DeltaLog(Table):
             raise
         except DeltaProtocolError as error:
             raise SinkError(
-                f"{self.subject} could not {what}: {_reason(error)}. The library does not support a feature of the "
+                f"{self.subject} could not {what}: {first_line(error)}. The library does not support a feature of the "
                 "table. Write to a table without it."
             ) from error
         except PermissionError as error:
-            raise SinkError(f"{self.subject} could not {what}: {_reason(error)}.") from error
+            raise SinkError(f"{self.subject} could not {what}: {first_line(error)}.") from error
         except (DeltaError, OSError) as error:
             raise SinkUnavailable(
-                f"{self.subject} could not {what}: {_reason(error)}. Check that the store can be reached, and that the "
-                "credentials may read and write the table."
+                f"{self.subject} could not {what}: {first_line(error)}. Check that the store can be reached, and that "
+                "the credentials may read and write the table."
             ) from error
 
 
@@ -199,16 +199,11 @@ class DeltaVersion(TableHead):
         try:
             yield
         except CommitFailedError as error:
-            raise HeadMoved(_reason(error)) from error
+            raise HeadMoved(first_line(error)) from error
         except DeltaProtocolError as error:
-            raise SinkError(f"{self._log.subject} cannot commit epoch {last}: {_reason(error)}.") from error
+            raise SinkError(f"{self._log.subject} cannot commit epoch {last}: {first_line(error)}.") from error
         except (DeltaError, OSError) as error:
             raise OutcomeUnknown(
-                f"{self._log.subject}: whether epoch {last} is committed is not known yet: {_reason(error)}. The "
+                f"{self._log.subject}: whether epoch {last} is committed is not known yet: {first_line(error)}. The "
                 "marker of the table decides at the next attempt."
             ) from error
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of an error's text."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

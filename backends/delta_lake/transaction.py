@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -15,12 +14,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from epochal.backends.delta_lake.statistics import statistics_of
-from epochal.backends.file_formats import ParquetWriter
+from epochal.backends.file_formats import ParquetWriter, temporary_file_error
 from epochal.backends.tables.folder import StagedFile, TableFolder, unique_name
 from epochal.contracts.backend import SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope
-from epochal.errors import SchemaError, SinkError, StorageFull
+from epochal.errors import SchemaError, SinkError
 from epochal.faults import declare
 
 UPLOADED: Final = declare("T3.table.uploaded", "a file of the task is in the table's folder, no version names it")
@@ -204,7 +203,7 @@ class DeltaTransaction(SinkTransaction):
             part.writer.write(rows)
             full = part.file.tell() >= self._file_bytes
         except OSError as error:
-            raise self._local_error(error) from error
+            raise temporary_file_error(self._shape.subject, error) from error
         part.rows += rows.num_rows
         part.with_nan |= _with_nan(rows)
         if full:
@@ -219,7 +218,7 @@ class DeltaTransaction(SinkTransaction):
                 part.file.seek(0)
                 footer = pq.read_metadata(part.file)
             except OSError as error:
-                raise self._local_error(error) from error
+                raise temporary_file_error(self._shape.subject, error) from error
             path = f"{self._place}/{self._name}-{len(self._sent):05}.parquet"
             self._sent.append(path)
             self._folder.write(path, part.file)
@@ -227,16 +226,6 @@ class DeltaTransaction(SinkTransaction):
         values = dict(zip(self._shape.partition_by, partition, strict=True))
         text = statistics_of(footer, self._shape.stored, part.with_nan)
         self._entries.append(LogEntry(path, size, part.rows, values, text))
-
-    def _local_error(self, error: OSError) -> SinkError | StorageFull:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return StorageFull(
-                f"{self._shape.subject} could not write a temporary file: no space is left in "
-                f"{tempfile.gettempdir()}. Free space; the step is retried."
-            )
-        return SinkError(
-            f"{self._shape.subject} could not write a temporary file: {error}. Check {tempfile.gettempdir()}."
-        )
 
 
 def _with_nan(rows: pa.RecordBatch) -> set[str]:

@@ -69,9 +69,10 @@ class IcebergSink(TableSink):
         schema = self._schema
         if schema is None:
             return  # this process commits what others have staged
-        if self._table.opened() is None:
+        table = self._table.opened()
+        if table is None:
             self._table.create(schema, self._partition_by)
-        table = self._existing()
+            table = self._existing()
         self._task_table = self._shape(table, schema)
 
     def files(self, task: TaskScope) -> IcebergTransaction:
@@ -109,7 +110,8 @@ class IcebergSink(TableSink):
         subject = self._table.subject
         check_supported(subject, table.metadata)
         if self._partition_by:
-            expected = [(column, str(transform)) for column, transform, _ in map(self._partition, self._partition_by)]
+            options = [partition_of(subject, text) for text in self._partition_by]
+            expected = [(column, str(transform)) for column, transform, _ in options]
             names = table.schema()
             found = [(names.find_column_name(field.source_id), str(field.transform)) for field in table.spec().fields]
             if expected != found:
@@ -118,6 +120,3 @@ class IcebergSink(TableSink):
                     f"{table.spec()}. Remove partition_by, or write to another table."
                 )
         return check_rows(subject, table.metadata, schema)
-
-    def _partition(self, text: str) -> tuple[str, object, str]:
-        return partition_of(self._table.subject, text)

@@ -38,9 +38,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from epochal.backends.iceberg.address import IcebergAddress
 from epochal.backends.iceberg.data_file import decoded, entries_of, schemas_of
-from epochal.backends.iceberg.schema import check_evolved, check_supported
+from epochal.backends.iceberg.schema import check_evolved, check_supported, new_partitions, new_schema
 from epochal.backends.tables.commit_protocol import HeadMoved, Table, TableHead
-from epochal.backends.tables.folder import ArrowFolder, StagedFile, check_staged
+from epochal.backends.tables.folder import ArrowFolder, StagedFile, check_staged, first_line
 from epochal.contracts.backend import DecidedEpoch
 from epochal.contracts.handle import Handle
 from epochal.errors import EpochalError, OutcomeUnknown, SinkError, SinkUnavailable
@@ -75,8 +75,6 @@ class IcebergTable(Table):
 
     def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         """Create the table, unless another process has created it meanwhile."""
-        from epochal.backends.iceberg.schema import new_partitions, new_schema
-
         with self.translated("create the table"):
             columns = new_schema(self.subject, schema)
             try:
@@ -100,16 +98,16 @@ class IcebergTable(Table):
             raise
         except _REFUSED as error:
             raise SinkError(
-                f"{self.subject} could not {what}: {_reason(error)}. Check the properties and credentials of the "
+                f"{self.subject} could not {what}: {first_line(error)}. Check the properties and credentials of the "
                 "catalog and of its files."
             ) from error
         except (RESTError, SQLAlchemyError, OSError, requests.RequestException) as error:
             raise SinkUnavailable(
-                f"{self.subject} could not {what}: {_reason(error)}. Check that the catalog and its files can be "
+                f"{self.subject} could not {what}: {first_line(error)}. Check that the catalog and its files can be "
                 "reached."
             ) from error
         except Exception as error:  # the library raises ValueError and others for metadata that it cannot read
-            raise SinkError(f"{self.subject} could not {what}: {_reason(error)}.") from error
+            raise SinkError(f"{self.subject} could not {what}: {first_line(error)}.") from error
 
 
 class IcebergHead(TableHead):
@@ -159,12 +157,12 @@ class IcebergHead(TableHead):
         try:
             self._table.catalog.commit_table(self._table, requirements, updates)
         except CommitFailedException as error:
-            raise HeadMoved(_reason(error)) from error
+            raise HeadMoved(first_line(error)) from error
         except (NoSuchTableError, *_REFUSED) as error:
-            raise SinkError(f"{self._place.subject} cannot commit epoch {last}: {_reason(error)}.") from error
+            raise SinkError(f"{self._place.subject} cannot commit epoch {last}: {first_line(error)}.") from error
         except Exception as error:
             raise OutcomeUnknown(
-                f"{self._place.subject}: whether epoch {last} is committed is not known yet: {_reason(error)}. The "
+                f"{self._place.subject}: whether epoch {last} is committed is not known yet: {first_line(error)}. The "
                 "marker of the table decides at the next attempt."
             ) from error
 
@@ -197,8 +195,3 @@ def files_below(subject: str, io: PyArrowFileIO, location: str) -> ArrowFolder:
 def data_location(table: LibraryTable) -> str:
     """Location of the folder of the table's data files, as its properties have it."""
     return table.location_provider().data_path
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of an error's text."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

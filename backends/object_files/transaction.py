@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import tempfile
 import uuid
@@ -13,13 +12,13 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from epochal.backends.file_formats import WRITERS, Writer
+from epochal.backends.file_formats import WRITERS, Writer, temporary_file_error
 from epochal.backends.object_files.address import ObjectAddress, translated
 from epochal.backends.object_files.lists import ListedFile, data_folder, joined
 from epochal.contracts.backend import SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
-from epochal.errors import SinkError, SinkUnavailable, StorageFull
+from epochal.errors import SinkError, SinkUnavailable
 from epochal.faults import declare
 
 UPLOADED = declare("T3.objects.uploaded", "the object of the task is durable, no list names it")
@@ -101,7 +100,7 @@ class ObjectTransaction(SinkTransaction):
                 self._writer = WRITERS[self._format](self._file, batch.schema)
             self._writer.write(batch)
         except OSError as error:
-            raise self._local_error(error) from error
+            raise temporary_file_error(self._subject, error) from error
         self._rows += batch.num_rows
 
     def pre_commit(self) -> Handle:
@@ -113,7 +112,7 @@ class ObjectTransaction(SinkTransaction):
             self._file.seek(0)
             sha256 = hashlib.file_digest(cast(Any, self._file), "sha256").hexdigest()
         except OSError as error:
-            raise self._local_error(error) from error
+            raise temporary_file_error(self._subject, error) from error
         self._sent = True
         with translated(self._subject, f"write {self._object}", SinkError, SinkUnavailable):
             version = self._address.connect().upload(self._object, self._file)
@@ -133,11 +132,3 @@ class ObjectTransaction(SinkTransaction):
         if self._sent:
             with suppress(OSError):
                 self._address.connect().delete(self._object)
-
-    def _local_error(self, error: OSError) -> SinkError | StorageFull:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return StorageFull(
-                f"{self._subject} could not write a temporary file: no space is left in {tempfile.gettempdir()}. Free "
-                "space; the step is retried."
-            )
-        return SinkError(f"{self._subject} could not write a temporary file: {error}. Check {tempfile.gettempdir()}.")

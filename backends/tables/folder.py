@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import uuid
@@ -17,6 +16,8 @@ from typing import BinaryIO, Final
 from pyarrow import fs
 
 from epochal.backends.object_files.address import ObjectLocation
+from epochal.backends.object_files.transaction import mark_of
+from epochal.backends.staged_files import is_whole
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.errors import EpochalError, SinkError, SinkUnavailable
 from epochal.snapshots.local_files import make_folder, sync_folder
@@ -57,7 +58,7 @@ def unique_name(task: TaskScope) -> str:
 
 
 def _branch_folder(key: EpochKey) -> str:
-    return f"{ROOT}/{hashlib.sha256(key.branch.encode()).hexdigest()[:12]}"
+    return f"{ROOT}/{mark_of(key.branch)}"
 
 
 @dataclass(frozen=True)
@@ -166,14 +167,6 @@ class LocalFolder(TableFolder):
             return sorted(str(path.relative_to(self._root)) for path in found if path.is_file())
 
 
-def is_whole(path: Path, size: int) -> bool:
-    """True if the file exists and has this size."""
-    try:
-        return path.stat().st_size == size
-    except FileNotFoundError:
-        return False
-
-
 class ObjectFolder(TableFolder):
     """A folder of an object store."""
 
@@ -227,7 +220,15 @@ def translated(subject: str, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = (error.strerror or str(error)).strip().rstrip(".")
+        reason = error.strerror or str(error)
         refused = isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError)
         kind: type[EpochalError] = SinkError if refused else SinkUnavailable
-        raise kind(f"{subject} could not {what}: {reason}. Check that the store can be reached and written.") from error
+        raise kind(
+            f"{subject} could not {what}: {reason.strip().rstrip('.')}. Check that the store can be reached "
+            "and written."
+        ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a library's error, as a part of a message."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

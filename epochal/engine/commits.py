@@ -175,21 +175,23 @@ class CommitQueue:
 
     def _is_held_back(self, epoch: PreparedEpoch) -> bool:
         """True if the epoch waits only for stopped sinks, and for sinks that collect it."""
-        sinks = self._participants.sinks
-        waiting = [
-            sink for sink in tuple(epoch.open_sinks) if sink in self.waiting or not self._is_collected(sinks[sink])
-        ]
-        refused = [sink for sink in waiting if sink in self.waiting and self.waiting[sink].refused is not None]
-        return bool(epoch.open_sinks) and len(waiting) == len(refused)
+        return bool(epoch.open_sinks) and all(
+            self._is_refused(sink) if sink in self.waiting else self._is_collecting(sink)
+            for sink in tuple(epoch.open_sinks)
+        )
 
-    def _is_collected(self, backend: SinkBackend) -> bool:
+    def _is_collecting(self, sink: str) -> bool:
         """True if epochs of the sink wait for its interval."""
-        return backend.buffering is not None and not self.flushing
+        return self._participants.sinks[sink].buffering is not None and not self.flushing
+
+    def _is_refused(self, sink: str) -> bool:
+        """True if a refused row stops the sink."""
+        waiting = self.waiting.get(sink)
+        return waiting is not None and waiting.refused is not None
 
     def _is_stopped(self, epoch: PreparedEpoch) -> bool:
         """True if the epoch waits only for stopped sinks."""
-        waiting = self.waiting
-        return all(sink in waiting and waiting[sink].refused is not None for sink in tuple(epoch.open_sinks))
+        return all(map(self._is_refused, tuple(epoch.open_sinks)))
 
     @property
     def empty(self) -> bool:
