@@ -13,6 +13,7 @@ from epochal.backends.delta_lake.sink import DeltaSink
 from epochal.contracts.backend import Buffering, SinkPlace
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.contract import SinkHarness
+from epochal.testing.sink_contract import SCHEMA, epoch
 
 
 class DeltaFolder(SinkHarness):
@@ -40,3 +41,18 @@ class DeltaFolder(SinkHarness):
         files = [path for path in self.path.glob("epochal/**/*.parquet") if "/merged/" not in str(path)]
         logs = [] if self.store is None else self.store.list("")
         return sorted([*(str(path) for path in files if str(path) not in named), *logs])
+
+
+def started(folder: DeltaFolder, attempt: int = 1, at: int = 0) -> DeltaSink:
+    """The sink of a new process, after its recovery at an epoch."""
+    sink = folder.make()
+    sink.check(SCHEMA)
+    sink.recover(epoch(at, attempt))
+    return sink
+
+
+def opened(folder: DeltaFolder) -> DeltaTable:
+    """The table, which must exist."""
+    table = folder.table()
+    assert table is not None
+    return table

@@ -7,8 +7,10 @@ from typing import Any
 from tests.mutants.mutant import change, mutant
 
 SIMULATION = "tests/simulation/test_table_commits.py"
-DELTA = "tests/unit/backends/test_delta_sink.py tests/spark/contract/test_delta_sink.py"
-ICEBERG = "tests/unit/backends/test_iceberg_sink.py tests/spark/contract/test_iceberg_sink.py"
+CONTRACT = "tests/spark/contract/test_table_sinks.py"
+DELTA = f"tests/unit/backends/test_delta_sink.py tests/unit/backends/test_delta_values.py {CONTRACT} -k delta"
+ICEBERG = f"tests/unit/backends/test_iceberg_sink.py {CONTRACT} -k iceberg"
+BOTH = f"tests/unit/backends {CONTRACT}"
 
 
 @mutant("tables: a missing marker counts as an empty table", SIMULATION)
@@ -76,7 +78,7 @@ def _conflict_is_success() -> None:
     change(commit_protocol, "commit_decided", lenient)
 
 
-@mutant("tables: files of a decided epoch are deleted by an abort", f"{DELTA} {ICEBERG}")
+@mutant("tables: files of a decided epoch are deleted by an abort", BOTH)
 def _swept_too_early() -> None:
     from epochal.backends.tables.sink import TableSink
 
@@ -92,7 +94,7 @@ def _swept_too_early() -> None:
     change(TableSink, "abort", eager)
 
 
-@mutant("tables: staged files are not looked for before the commit", f"{DELTA} {ICEBERG}")
+@mutant("tables: staged files are not looked for before the commit", BOTH)
 def _not_looked_for() -> None:
     from epochal.backends.delta_lake import table as delta_table
     from epochal.backends.iceberg import table as iceberg_table

@@ -17,7 +17,7 @@ from epochal.testing.sink_contract import epoch
 from tests.kit import duckdb_reader
 from tests.kit.delta_tables import DeltaFolder
 from tests.kit.iceberg_tables import sqlite_catalog
-from tests.unit.backends.test_delta_sink import values
+from tests.unit.backends.test_delta_values import values
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 COLUMNS = ("id", "big", "tiny", "double", "text", "day", "price", "flag")

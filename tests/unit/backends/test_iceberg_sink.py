@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,6 @@ from epochal.backends.iceberg.address import IcebergAddress
 from epochal.backends.iceberg.schema import partition_of
 from epochal.backends.iceberg.sink import IcebergSink
 from epochal.contracts.backend import DecidedEpoch, SinkPlace
-from epochal.contracts.handle import Handle
-from epochal.contracts.identity import TaskScope
 from epochal.errors import OptionError, OutcomeUnknown, SchemaError, SinkAhead, SinkError, SinkUnavailable
 from epochal.faults import FaultPoint, injected
 from epochal.secrets import secret
@@ -349,54 +345,6 @@ def test_secrets_do_not_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     assert b"very secret" not in cloudpickle.dumps(sink)  # type: ignore[no-untyped-call]
     assert "very secret" not in str(sink.target)
-
-
-def values(seed: random.Random, number: int) -> pa.Table:
-    """Values of all types by which tables are partitioned, and others."""
-    moments = [datetime.fromtimestamp(seed.randrange(10**9), UTC) for _ in range(number)]
-    columns: dict[str, tuple[list[Any], pa.DataType]] = {
-        "text": ([seed.choice([None, "", "a", "é漢🎉"]) for _ in range(number)], pa.string()),
-        "whole": ([seed.choice([None, -1, 0, 7]) for _ in range(number)], pa.int32()),
-        "money": ([seed.choice([None, Decimal("1.50"), Decimal("-2.00")]) for _ in range(number)], pa.decimal128(9, 2)),
-        "day": ([moment.date() for moment in moments], pa.date32()),
-        "at": (moments, pa.timestamp("us", "UTC")),
-        "local": ([moment.replace(tzinfo=None) for moment in moments], pa.timestamp("us")),
-        "flag": ([seed.choice([None, True, False]) for _ in range(number)], pa.bool_()),
-        "bytes": ([seed.choice([None, b"", b"\xff"]) for _ in range(number)], pa.binary()),
-        "double": ([seed.choice([None, 1.5, float("nan")]) for _ in range(number)], pa.float64()),
-        "list": ([seed.choice([None, [1, None]]) for _ in range(number)], pa.list_(pa.int32())),
-    }
-    arrays = {name: pa.array(found, type) for name, (found, type) in columns.items()}
-    return pa.table({"id": pa.array(range(number), pa.int64()), **arrays})
-
-
-@pytest.mark.parametrize(
-    "partition_by",
-    [
-        [],
-        ["text"],
-        ["money", "flag"],
-        ["day(at)", "bucket(4, id)"],
-        ["month(day)", "truncate(1, text)"],
-        ["hour(local)"],
-        ["bytes"],
-    ],
-)
-def test_values_are_read_back_unchanged(tmp_path: Path, run_seed: int, partition_by: list[str]) -> None:
-    orders = sqlite_catalog(tmp_path, partition_by=partition_by)
-    found = values(random.Random(run_seed), 60)
-    sink = orders.make()
-    sink.check(found.schema)
-    sink.recover(epoch(0))
-    transaction = sink.start(TaskScope(epoch(1), "out", 0))
-    for batch in found.to_batches(max_chunksize=7):
-        transaction.write(batch)
-    handle = Handle.decode(transaction.pre_commit().encode())
-    sink.commit_decided([DecidedEpoch(epoch(1), (handle,))])
-    read = opened(orders).scan().to_arrow().sort_by("id").cast(found.schema)
-    assert repr(read.to_pylist()) == repr(found.to_pylist())  # NaN is not equal to itself
-    by_text = opened(orders).scan(row_filter="text == 'a'").to_arrow()
-    assert by_text.num_rows == sum(value == "a" for value in found["text"].to_pylist())
 
 
 def test_other_partitions_than_those_of_the_table_are_refused(tmp_path: Path) -> None:
