@@ -25,47 +25,70 @@ class Repeating(Protocol):
         """Seconds until the next request; ``None`` if the outcome is final. Not called for successful outcomes."""
 
 
+EARLIER_SECONDS = 60.0
+
+
 class ControlPlanes:
-    """Addresses of the control planes of one catalog, and the current one. Thread-safe."""
+    """Addresses of the control planes of one catalog, and the current one. Thread-safe.
+
+    An address that a new list omits is tried for ``EARLIER_SECONDS`` more, after those of the list. A control plane
+    reports only itself while it cannot read the catalog's nodes, and after an outage of the database; if that one then
+    fails, its callers still find the others.
+    """
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._lock = threading.Lock()
         self._urls = tuple(url.rstrip("/") for url in urls)
-        self._current = 0
+        self._current = self._urls[0]
+        self._earlier: dict[str, float] = {}
 
     @property
     def urls(self) -> tuple[str, ...]:
+        """The latest list."""
         return self._urls
 
     def __len__(self) -> int:
-        return len(self._urls)
+        """Number of addresses that :meth:`next_to_try` visits."""
+        with self._lock:
+            return len(self._urls) + len(self._earlier)
 
     @property
     def current(self) -> str:
         with self._lock:
-            return self._urls[self._current]
+            return self._current
 
     def after(self, url: str) -> str:
-        """The next address."""
+        """The next address of the latest list."""
         with self._lock:
-            place = self._urls.index(url) + 1 if url in self._urls else 0
-            return self._urls[place % len(self._urls)]
+            return _after(url, self._urls)
 
-    def leave(self, url: str) -> None:
-        """Move to the next address if ``url`` is the current one."""
+    def next_to_try(self, failed: str) -> str:
+        """The address to try after ``failed``, which is no longer the current one."""
         with self._lock:
-            if self._urls[self._current] == url:
-                self._current = (self._current + 1) % len(self._urls)
+            following = _after(failed, (*self._urls, *self._earlier))
+            if self._current == failed:
+                self._current = following
+            return following
 
     def replace(self, urls: Sequence[str]) -> None:
         """Replace the addresses and keep the current one if it is in the list. An empty list changes nothing."""
         latest = tuple(dict.fromkeys(url.rstrip("/") for url in urls))
-        if not latest or latest == self._urls:
-            return
+        now = time.monotonic()
         with self._lock:
-            current = self._urls[self._current]
+            if not latest or (latest == self._urls and not self._earlier):
+                return
+            known = {**self._earlier, **dict.fromkeys(self._urls, now)}
+            self._earlier = {
+                url: since for url, since in known.items() if url not in latest and now - since < EARLIER_SECONDS
+            }
             self._urls = latest
-            self._current = latest.index(current) if current in latest else 0
+            if self._current not in latest:
+                self._current = latest[0]
+
+
+def _after(url: str, urls: Sequence[str]) -> str:
+    place = urls.index(url) + 1 if url in urls else 0
+    return urls[place % len(urls)]
 
 
 class Attempt(NamedTuple):
@@ -98,8 +121,7 @@ def attempts(
             if isinstance(outcome, httpx.TransportError):
                 raise outcome
             return outcome
-        control_planes.leave(asked)
-        asked = control_planes.after(asked)
+        asked = control_planes.next_to_try(asked)
         pause = wait if tries % len(control_planes) == 0 else 0.0
 
 

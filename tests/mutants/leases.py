@@ -117,3 +117,10 @@ def _foreign_processes_are_killed() -> None:
         "over",
         lambda over: lambda self, drivers: {name: AttemptOver("lost", 0.0) for name in drivers} | over(self, drivers),
     )
+
+
+@mutant("drivers: addresses that a list omits are forgotten at once", "tests/service/test_driver_http_catalog.py")
+def _forgotten_at_once() -> None:
+    from epochal.wire import http
+
+    change(http, "EARLIER_SECONDS", lambda _: 0.0)

@@ -19,6 +19,7 @@ from epochal.engine.failures import failure_of
 from epochal.errors import CatalogFull, CatalogUnavailable, CatalogWentBack, Conflict, EpochalError, Fenced
 from epochal.service.domain.failures import permanent
 from epochal.wire.bodies import UnreadableAnswer
+from epochal.wire.http import EARLIER_SECONDS, ControlPlanes
 from tests.service.scripted_control_plane import MANIFEST, POINT, Reply, Script, control_plane, problem
 
 STATUS = DriverStatus(phase="running", epoch=3)
@@ -308,6 +309,36 @@ def test_heartbeats_rotate_over_control_planes_and_update_their_list() -> None:
         client.commit_epoch(4)  # the previous control plane is no longer in the list
     assert (len(first.asked), len(third.asked)) == (2, 1)
     assert [path for _, path, _ in second.asked] == ["heartbeat", "heartbeat", "epochs/4/commit"]
+
+
+def test_control_planes_that_a_list_omits_are_tried_after_the_others() -> None:
+    """After an outage of its database, a control plane reports only itself, and may be the next to fail."""
+    first, second = Script([NO_DIRECTIVES]), Script([NO_DIRECTIVES])
+    with control_plane(first) as one, control_plane(second) as two:
+        client = several(one, two)
+        first.replies = [Reply(200, {"directives": [], "control_planes": [one]})]
+        client.heartbeat(STATUS)
+        client.heartbeat(STATUS)
+        assert (len(first.asked), len(second.asked)) == (2, 0)  # heartbeats rotate over the list alone
+
+        first.replies = [problem(503, "catalog-unavailable")]
+        client.heartbeat(STATUS)
+        client.commit_epoch(4)
+    assert [path for _, path, _ in second.asked] == ["heartbeat", "epochs/4/commit"]
+
+
+def test_a_control_plane_that_lists_omit_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("epochal.wire.http.time", type("Clock", (), {"monotonic": staticmethod(lambda: now)}))
+    planes = ControlPlanes(["http://one", "http://two"])
+    planes.replace(["http://one"])
+    now = EARLIER_SECONDS - 1
+    planes.replace(["http://one"])
+    assert planes.next_to_try("http://one") == "http://two"
+
+    now = EARLIER_SECONDS + 1
+    planes.replace(["http://one"])
+    assert (len(planes), planes.current, planes.next_to_try("http://one")) == (1, "http://one", "http://one")
 
 
 def test_a_hanging_control_plane_delays_one_heartbeat_only(
