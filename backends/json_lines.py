@@ -24,7 +24,7 @@ _MICROSECOND = timedelta(microseconds=1)
 def encode(batch: pa.RecordBatch) -> bytes:
     """One JSON object per row and line, UTF-8. Nulls are written; NaN and infinity as strings; binary as base64.
 
-    Raises ``SinkError`` for text that is not UTF-8.
+    Raises ``RowRejected`` for text that is not UTF-8.
     """
     check_utf8(batch, "JSON")
     return bytes_of(objects(batch, "}\n"))

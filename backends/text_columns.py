@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from epochal.errors import SinkError
+from epochal.errors import RowRejected
 from epochal.state.column_bytes import elements
 
 _LONGEST_ROW = 200
@@ -47,7 +47,7 @@ def bytes_of(column: pa.Array) -> bytes:
 def check_utf8(
     rows: pa.RecordBatch | pa.Table, what: str, keys: Collection[str] = (), columns: Collection[str] | None = None
 ) -> None:
-    """Raises ``SinkError`` that names the first row and column with text that is not UTF-8.
+    """Raises ``RowRejected`` that names the first row and column with text that is not UTF-8.
 
     Spark's casts of binary to string, and lone surrogates, make such text. ``what`` cannot represent it. ``columns``:
     the columns to check; default: all."""
@@ -65,11 +65,11 @@ def check_utf8(
 
 def refused(
     rows: pa.RecordBatch | pa.Table, position: int, column: str, why: str, keys: Collection[str] = ()
-) -> SinkError:
+) -> RowRejected:
     """The error for a row that cannot be written. ``why`` continues a sentence that begins with the column."""
     row = row_at(rows, position)
     named = {name: row[name] for name in keys if row.get(name) is not None} or row
-    return SinkError(
+    return RowRejected(
         f"Row {described(named)} cannot be written: column {column!r} {why}. Correct or filter the row in the pipeline."
     )
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from epochal.backends import text_columns
 from epochal.backends.dbms.writing import DELETE, INSERT, OPERATION, ORDER, UPSERT, Writing
-from epochal.errors import SinkError
+from epochal.errors import RowRejected, SinkError
 
 OPERATIONS = pa.array(["upsert", "insert", "delete"])
 _POSITION = "_epochal_position"
@@ -84,7 +84,7 @@ def _operations(batch: pa.RecordBatch, writing: Writing) -> pa.Array:
     found = pc.index_in(pc.utf8_lower(operations), OPERATIONS)
     if found.null_count:
         row = batch.filter(pc.is_null(found)).slice(0, 1).to_pylist()[0]
-        raise SinkError(
+        raise RowRejected(
             f"Operation {row[writing.operation]!r} of row {described(row)} is unknown; column {writing.operation!r} "
             "must contain insert, upsert or delete."
         )
@@ -96,7 +96,7 @@ def _check_order(batch: pa.RecordBatch, writing: Writing) -> None:
     order = batch.column(writing.order_by)
     if pa.types.is_floating(order.type) and pc.any(pc.is_nan(order)).as_py():
         row = batch.filter(pc.is_nan(order)).slice(0, 1).to_pylist()[0]
-        raise SinkError(
+        raise RowRejected(
             f"Row {described(row)} cannot be ordered: column {writing.order_by!r}, which order_by names, is "
             "NaN. Replace NaN by null, which sorts before every number, or filter the row."
         )

@@ -21,7 +21,7 @@ from epochal.backends.dbms.column_types import SQLITE_DIGITS, ColumnType
 from epochal.backends.dbms.target import Target, TargetColumn
 from epochal.backends.dbms.writing import DELETE, OPERATION, ORDER
 from epochal.backends.text_columns import bytes_of, check_utf8, described, has_text, is_text, row_at, text_leaves
-from epochal.errors import SinkError
+from epochal.errors import RowRejected
 from epochal.state.types import is_variant
 
 _NAMES = {"postgresql": "PostgreSQL", "mysql": "MySQL", "sqlite": "SQLite"}
@@ -39,7 +39,7 @@ Problem = tuple[Any, str]
 
 
 def check(rows: pa.Table, target: Target, keys: tuple[str, ...], dialect: str) -> None:
-    """Check rows against the types of the table's columns. Raises ``SinkError`` that names row and column."""
+    """Check rows against the types of the table's columns. Raises ``RowRejected`` that names row and column."""
     kept = rows
     if OPERATION in rows.column_names:
         kept = rows.filter(pc.not_equal(rows[OPERATION], DELETE))
@@ -193,7 +193,7 @@ def _refuse(rows: pa.Table, wrong: Any, keys: tuple[str, ...], why: str) -> None
         return
     row = row_at(rows, pc.index(pc.fill_null(wrong, False), True).as_py())
     named = {name: row[name] for name in keys if row[name] is not None} or row
-    raise SinkError(
+    raise RowRejected(
         f"Row {described(named, (OPERATION, ORDER))} does not fit the table: {why}. "
         "Correct or filter it in the pipeline."
     )

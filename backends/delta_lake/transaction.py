@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 from epochal.backends.delta_lake.statistics import statistics_of
 from epochal.backends.file_formats import ParquetWriter, temporary_file_error
 from epochal.backends.tables.folder import StagedFile, TableFolder, unique_name
+from epochal.backends.text_columns import check_utf8
 from epochal.contracts.backend import SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope
-from epochal.errors import SchemaError, SinkError
+from epochal.errors import RowRejected, SinkError
 from epochal.faults import declare
 
 UPLOADED: Final = declare("T3.table.uploaded", "a file of the task is in the table's folder, no version names it")
@@ -74,25 +75,25 @@ class RowShape:
     keys: tuple[str, ...] = ()
 
     def conforming(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with Delta's types. Raises ``SchemaError`` for a null in a column that is NOT NULL, and for an empty
-        text in a partition column."""
+        """The rows with Delta's types. Raises ``RowRejected`` for a null in a column that is NOT NULL or a key, for an
+        empty text in a partition column, and for text that is not UTF-8."""
+        check_utf8(batch, "Delta")
         for name in self.required:
-            nulls = batch.column(name).null_count
-            if nulls:
-                raise SchemaError(
-                    f"{self.subject}: {nulls} rows have no value for column {name!r}, which is NOT NULL in the table. "
-                    "Filter these rows, or replace the null with coalesce."
+            if batch.column(name).null_count:
+                raise RowRejected(
+                    f"{self.subject}: a row has no value for column {name!r}, which is NOT NULL in the table. "
+                    "Filter such rows, or replace the null with coalesce."
                 )
         for name in self.keys:
             if batch.column(name).null_count:
-                raise SchemaError(
+                raise RowRejected(
                     f"{self.subject}: a row has no value for the key {name!r}: it would be inserted again and again. "
                     "Filter these rows, or replace the null with coalesce."
                 )
         for name in self.partition_by:
             column = batch.column(name)
             if pa.types.is_string(column.type) and pc.any(pc.equal(column, "")).as_py():
-                raise SchemaError(
+                raise RowRejected(
                     f"{self.subject}: a row has an empty text in {name!r}, by which the table is partitioned. Delta "
                     "reads it as null. Filter these rows, or replace the text."
                 )

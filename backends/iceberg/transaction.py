@@ -15,10 +15,11 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from epochal.backends.iceberg.address import CatalogAddress
 from epochal.backends.iceberg.data_file import encoded, file_numbers, written
 from epochal.backends.tables.folder import translated, unique_name
+from epochal.backends.text_columns import check_utf8
 from epochal.contracts.backend import SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope
-from epochal.errors import SchemaError, SinkError
+from epochal.errors import RowRejected, SinkError
 from epochal.faults import declare
 
 UPLOADED: Final = declare("T3.iceberg.uploaded", "files of the task are in the table's folder, no snapshot names them")
@@ -70,13 +71,14 @@ class TaskTable:
         return cls(subject, without_history.model_dump_json(), schema, location, catalog, public)
 
     def conforming(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with the columns of the table. Raises ``SchemaError`` for a null in a required column."""
+        """The rows with the columns of the table. Raises ``RowRejected`` for a null in a required column, and for text
+        that is not UTF-8."""
+        check_utf8(batch, "Iceberg")
         for field in self.schema:
-            nulls = 0 if field.nullable else batch.column(field.name).null_count
-            if nulls:
-                raise SchemaError(
-                    f"{self.subject}: {nulls} rows have no value for column {field.name!r}, which the table requires. "
-                    "Filter these rows, or replace the null with coalesce."
+            if not field.nullable and batch.column(field.name).null_count:
+                raise RowRejected(
+                    f"{self.subject}: a row has no value for column {field.name!r}, which the table requires. "
+                    "Filter such rows, or replace the null with coalesce."
                 )
         return batch.cast(self.schema)
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from epochal.backends.kafka.encoding import Encoder
 from epochal.backends.text_columns import check_utf8, refused
-from epochal.errors import EnvironmentProblem, SchemaError, SinkError
+from epochal.errors import EnvironmentProblem, RowRejected, SchemaError
 from epochal.state.types import is_variant, spark_type
 from epochal.tasks.values import python_values
 
@@ -81,7 +81,7 @@ class AvroEncoder(Encoder):
             try:
                 fastavro.schemaless_writer(buffer, schema, row, strict=True)
             except Exception as error:  # noqa: BLE001  whatever it is in a row that fastavro cannot write
-                raise SinkError(
+                raise RowRejected(
                     f"{sink}: the row {_short(row)} does not fit the Avro schema: {_reason(error)}. "
                     "Correct the schema, or the columns."
                 ) from None
@@ -89,7 +89,7 @@ class AvroEncoder(Encoder):
         return pa.array(encoded, pa.binary())
 
     def _check_milliseconds(self, columns: pa.RecordBatch) -> None:
-        """Refuse times with microseconds, which fastavro would truncate. Raises ``SinkError``."""
+        """Refuse times with microseconds, which fastavro would truncate. Raises ``RowRejected``."""
         for field in parsed(self.schema)["fields"]:
             name = field["name"]
             if "timestamp-millis" not in json.dumps(field["type"]) or name not in columns.schema.names:

@@ -24,7 +24,7 @@ class Encoder(ABC):
 
     @abstractmethod
     def values(self, sink: str, columns: pa.RecordBatch) -> pa.Array:
-        """Return the values of the rows, binary; null is a tombstone. Raises ``SinkError`` for a row that does not
+        """Return the values of the rows, binary; null is a tombstone. Raises ``RowRejected`` for a row that does not
         fit."""
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epochal.backends.kafka.encoding import Encoder, as_bytes, as_text
-from epochal.errors import SchemaError, SinkError
+from epochal.errors import RowRejected, SchemaError
 from epochal.state.types import shown_type
 
 RECORD = pa.schema(
@@ -70,7 +70,7 @@ class RecordShape:
         return [name for name in schema.names if name not in others]
 
     def encode(self, sink: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch's records, with schema ``RECORD``. Raises ``SinkError`` for a row that cannot be a
+        """Return the batch's records, with schema ``RECORD``. Raises ``RowRejected`` for a row that cannot be a
         record."""
         rows = batch.num_rows
         values = self.encoder.values(sink, batch.select(self.value_columns(batch.schema)))
@@ -93,7 +93,7 @@ class RecordShape:
             return None
         topics = batch.column(self.topic_column)
         if self.topic is None and topics.null_count:
-            raise SinkError(
+            raise RowRejected(
                 f"{sink}: a row has no topic: column {self.topic_column!r} is null. Fill it, or give the sink a topic "
                 "for such rows."
             )

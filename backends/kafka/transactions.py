@@ -21,7 +21,7 @@ from epochal.contracts.backend import SinkTransaction
 from epochal.contracts.configuration import DELIVERY
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
-from epochal.errors import EpochalError, SinkError
+from epochal.errors import EpochalError, RowRejected, SinkError
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.store import SnapshotStore
 
@@ -43,7 +43,8 @@ class RecordCheck:
     largest: Mapping[str, int]
 
     def check(self, records: pa.RecordBatch) -> None:
-        """Raises ``SinkError`` naming the topic that is missing, or the key of the record that is too large."""
+        """Raises ``RowRejected`` naming the key of a record that is too large, or a topic that a row names and that is
+        missing; ``SinkError`` if the sink's own topic is missing."""
         if not records.num_rows:
             return
         bytes = sizes(records)
@@ -53,7 +54,7 @@ class RecordCheck:
             largest = pc.max(mine).as_py()
             if largest > limit:
                 row = pc.index(mine, largest).as_py()
-                raise SinkError(
+                raise RowRejected(
                     f"{self.sink}: the record with key {key_text(records.column('key')[row].as_py())} has {largest} "
                     f"bytes; the maximum of topic {topic} is {limit}. Reduce it, or raise the topic's "
                     "max.message.bytes."
@@ -71,7 +72,8 @@ class RecordCheck:
         if known is None:
             topics = Topics(self.connection)
             if topic not in topics.find([topic]):
-                raise SinkError(
+                kind = SinkError if topic == self.topic else RowRejected
+                raise kind(
                     f"{self.sink}: a row is for topic {topic!r}, which Kafka at {self.connection.servers} does not "
                     "have. Create the topic, or correct the column that names it."
                 )

@@ -92,7 +92,7 @@ class TableSink(SinkBackend):
     @abstractmethod
     def conforming(self) -> Conforming:
         """A function that tasks apply to rows before they are logged: what the table would refuse after the decision is
-        refused before it. Raises ``SchemaError``."""
+        refused before it. Raises ``RowRejected``."""
 
     @abstractmethod
     def merged_files(self, task: TaskScope, schema: pa.Schema) -> SinkTransaction:

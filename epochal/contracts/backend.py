@@ -115,7 +115,11 @@ class SinkTransaction(Transaction):
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take one batch with the sink's columns. Batches of one transaction keep their order."""
+        """Take one batch with the sink's columns. Batches of one transaction keep their order.
+
+        Raises ``RowRejected``, before it has taken any row of the batch, if the target would refuse a row. The caller
+        may continue with a part of the batch.
+        """
 
 
 TransactionType = TypeVar("TransactionType", bound=Transaction, covariant=True)

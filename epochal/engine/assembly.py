@@ -23,6 +23,7 @@ from epochal.pipeline.analysis import check_cached_state
 from epochal.pipeline.graph import Graph, SinkNode
 from epochal.pipeline.parallelism import check_parallelism
 from epochal.snapshots.store import SnapshotStore
+from epochal.tasks.dead_letters import DeadLetters
 
 MakeSink = Callable[[SinkNode], SinkBackend]
 
@@ -60,6 +61,11 @@ def spark_program(
         sinks=sinks,
         tables=plan.tables,
         loops=tails_of(graph, store),
+        dead_letters={
+            node.rejects.sink: DeadLetters(node.name, sinks[node.name], node.rejects.most)
+            for node in graph.sinks
+            if node.rejects is not None and sinks
+        },
     )
     check_cached_state(participants.tables, orders.configuration.state_backend)
     runner = SparkRunner(

@@ -283,6 +283,7 @@ class Coordinator:
                 sinks=list(program.participants.sinks),
                 rejecting=program.plan.time.failing,
                 loops=list(program.participants.loops),
+                dead_letters=program.participants.dead_letters,
             )
         self.meter.tasks_took(answers.task_seconds)
         self.meter.ran_on(

@@ -22,6 +22,7 @@ from epochal.snapshots.manifest import DeltaFile
 from epochal.snapshots.packs import Pack, carried_by
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
+from epochal.tasks.dead_letters import DeadLetters, too_many
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Participants:
     sinks: Mapping[str, SinkBackend] = field(default_factory=dict)
     tables: tuple[StateTable, ...] = ()
     loops: Mapping[str, LoopTail] = field(default_factory=dict)
+    dead_letters: Mapping[str, DeadLetters] = field(default_factory=dict)
+    """By the sink whose rejected rows they are; their own sinks are in ``sinks`` too."""
 
     @property
     def backends(self) -> list[Backend]:  # type: ignore[type-arg]
@@ -86,6 +89,8 @@ class SinkAnswer:
 
     partition: int
     handle: Handle
+    reason: str | None = None
+    """Why a sink rejected the first of the rows that the handle stands for."""
 
 
 @dataclass(frozen=True)
@@ -191,15 +196,20 @@ def collect(
     sinks: Sequence[str],
     rejecting: Collection[str] = (),
     loops: Sequence[str] = (),
+    dead_letters: Mapping[str, DeadLetters] | None = None,
 ) -> Collected:
     """Check that each subtask of each operator, sink and loop returned exactly one handle. ``subtasks``: the number of
-    subtasks of each operator.
+    subtasks of each operator. ``dead_letters``: by the sink whose rejected rows they are.
 
     Raises :class:`HandlesIncomplete`, :class:`AuthorError` if subtasks differ in a value that must agree, and
-    :class:`MalformedRecord` if rows of a declaration in ``rejecting`` have no valid event time.
+    :class:`MalformedRecord` if rows of a declaration in ``rejecting`` have no valid event time, and
+    :class:`RowRejected` if a sink rejects more rows than its dead letters take.
     """
+    dead_letters = dead_letters or {}
     _check_rejected(answers.time.rejected, rejecting)
-    written = _sinks(answers, [*sinks, *map(tail_owner, loops)])
+    written = _sinks(answers, [*sinks, *map(tail_owner, loops)], {each.sink for each in dead_letters.values()})
+    for sink, each in dead_letters.items():
+        _check_dead_letters(answers, sink, each, written)
     return Collected(
         operators={name: _complete(name, answers.operators.get(name, ()), number) for name, number in subtasks.items()},
         sinks={name: written[name] for name in sinks},
@@ -257,8 +267,25 @@ def _check_rejected(rejected: Mapping[str, int], rejecting: Collection[str]) -> 
             )
 
 
-def _sinks(answers: Answers, sinks: Sequence[str]) -> dict[str, tuple[Handle, ...]]:
-    counts = Counter([*(answer.partition for answer in answers.sinks), *answers.drained_partitions])
+def _check_dead_letters(
+    answers: Answers, sink: str, dead_letters: DeadLetters, written: Mapping[str, Sequence[Handle]]
+) -> None:
+    handles = written[dead_letters.sink]
+    if [handle.subtask for handle in handles] != [handle.subtask for handle in written[sink]]:
+        raise HandlesIncomplete(
+            f"Each subtask of sink {sink!r} must return exactly one handle for its dead letters too, in "
+            f"{dead_letters.sink!r}."
+        )
+    rows = sum(handle.rows for handle in handles)
+    if rows > dead_letters.most:
+        reasons = (each.reason for each in answers.sinks if each.handle.owner == dead_letters.sink and each.reason)
+        raise too_many(sink, rows, dead_letters.most, next(reasons, None))
+
+
+def _sinks(answers: Answers, sinks: Sequence[str], beside: Collection[str]) -> dict[str, tuple[Handle, ...]]:
+    """Handles by sink. ``beside``: sinks whose handles come from the tasks of others."""
+    own = (answer.partition for answer in answers.sinks if answer.handle.owner not in beside)
+    counts = Counter([*own, *answers.drained_partitions])
     wrong = [partition for partition in answers.partitions if counts[partition] != 1]
     if wrong or len(counts) > len(answers.partitions):
         raise HandlesIncomplete(

@@ -8,7 +8,7 @@ from typing import Any
 
 from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
 from epochal.contracts.conditions import Due
-from epochal.engine.job import Collected, EpochPlan
+from epochal.engine.job import Collected, EpochPlan, Participants
 from epochal.engine.program import Program
 from epochal.snapshots.chain import cached_extras
 from epochal.snapshots.in_flight import held_after
@@ -16,6 +16,15 @@ from epochal.snapshots.manifest import BaseFile, Manifest, SinkHandles, placemen
 from epochal.state.watermarks import observed
 
 NOTHING_RAN = Collected(operators={}, sinks={}, rows_in=0)
+
+
+def _rejected(participants: Participants, collected: Collected) -> dict[str, int]:
+    """Rejected rows by declaration of event time, and by sink (``sink orders``)."""
+    by_sink = {
+        f"sink {name}": sum(handle.rows for handle in collected.sinks.get(dead_letters.sink, ()))
+        for name, dead_letters in participants.dead_letters.items()
+    }
+    return {name: rows for name, rows in {**collected.time.rejected, **by_sink}.items() if rows}
 
 
 def manifest_of(
@@ -94,7 +103,7 @@ def manifest_of(
             state_rows=sum(handle.rows for handle in state_handles),
             state_bytes=sum(handle.bytes for handle in state_handles),
             late_rows={name: rows for name, rows in collected.time.late.items() if rows},
-            rejected_rows={name: rows for name, rows in collected.time.rejected.items() if rows},
+            rejected_rows=_rejected(participants, collected),
             dropped_timers=collected.dropped_timers,
         ),
         created_at=created_at,

@@ -87,7 +87,7 @@ def plan_pipeline(graph: Graph, spark: SparkSession, sources: Mapping[str, Sourc
 
     with temporary_epoch_time(spark):
         calls = calls_epoch_time(spark, evaluated)
-    sinks = {node.name: carried_schema(frames[node.input].schema) for node in graph.sinks}
+    sinks = {node.name: carried_schema(frames[node.id].schema) for node in graph.sinks}
     return PipelinePlan(
         {node.name: plans[node.id] for node in graph.operators},
         sinks,

@@ -108,7 +108,10 @@ class SparkRunner(EpochRunner):
     def run_nodes(self) -> frozenset[NodeId]:
         """Nodes whose rows a job computes."""
         ends = OperatorNode | CloseNode if self.shadow else OperatorNode | CloseNode | SinkNode
-        return self.graph.ancestors(node.id for node in self.graph.nodes if isinstance(node, ends))
+        apart = {node.id for node in self.graph.sinks if node.rejects is not None}
+        return self.graph.ancestors(
+            node.id for node in self.graph.nodes if isinstance(node, ends) and node.id not in apart
+        )
 
     @cached_property
     def statements(self) -> Statements:
@@ -298,8 +301,7 @@ class _EpochJob:
             return self._drains[-1]
         if node.id in self._runner.straight:
             sink = self._shape.written[node.id]
-            task = SinkTask(sink.name, self._runner.participants.sinks[sink.name], self._plan.scope)
-            writing = FusedSink(task, *self._runner.straight[node.id])
+            writing = FusedSink(self._sink_task(sink.name), *self._runner.straight[node.id])
             self._written[sink.id] = self._frames.last_rows(node, inputs, writing)
             return self._written[sink.id]
         frame = self._frames.task_rows(node, inputs, self._read(node))
@@ -341,9 +343,12 @@ class _EpochJob:
         if self._runner.shadow:
             return
         for node in self._runner.graph.sinks:
-            if node.id not in self._written:
-                task = SinkTask(node.name, self._runner.participants.sinks[node.name], self._plan.scope)
-                yield map_in_arrow(frames[node.input], task, SINK_RESULT_TYPE)
+            if node.id not in self._written and node.rejects is None:  # dead letters come from the task of their sink
+                yield map_in_arrow(frames[node.input], self._sink_task(node.name), SINK_RESULT_TYPE)
+
+    def _sink_task(self, sink: str) -> SinkTask:
+        participants = self._runner.participants
+        return SinkTask(sink, participants.sinks[sink], self._plan.scope, participants.dead_letters.get(sink))
 
     def _tail_branches(self, frames: dict[NodeId, DataFrame]) -> Iterator[DataFrame]:
         for node in self._runner.graph.tails:
@@ -362,7 +367,7 @@ class _EpochJob:
         answers = [*(answer for found in operators.values() for answer in found), *(answer for _, answer in sinks)]
         return Answers(
             operators={name: [answer.handle for answer in found] for name, found in operators.items()},
-            sinks=[SinkAnswer(partition, answer.handle) for partition, answer in sinks],
+            sinks=[SinkAnswer(partition, answer.handle, answer.reason) for partition, answer in sinks],
             drained_partitions=frozenset(
                 partition for partition, answer in drained if answer.handle.owner not in self._runner.writers
             ),

@@ -205,6 +205,7 @@ class UndecidedBranch:
             sinks=list(program.participants.sinks),
             rejecting=program.plan.time.failing,
             loops=list(program.participants.loops),
+            dead_letters=program.participants.dead_letters,
         ).stored(self._store)
         self.parent = manifest_of(program, self._head, plan, datetime.now(UTC), collected, before=self.parent)
         self.chains = {table: extend(chain, table, self.parent) for table, chain in self.chains.items()}

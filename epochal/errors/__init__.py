@@ -32,6 +32,7 @@ from epochal.errors.epochs import (
     MalformedRecord,
     OutcomeUnknown,
     RowRefused,
+    RowRejected,
     SinkAhead,
     SinkError,
     SinkUnavailable,
@@ -129,6 +130,7 @@ __all__ = [
     "QueryRefused",
     "QuotaExceeded",
     "RequestIdReused",
+    "RowRejected",
     "RowRefused",
     "SchemaError",
     "SinkAhead",
@@ -156,13 +158,14 @@ __all__ = [
 def fails_again(slug: str) -> bool:
     """Report whether a second run of the same slice would fail in the same way unless the code or input changes.
 
-    Tasks are pure, so that exceptions of the author's code, computations that fail for a row, and unreadable records
-    recur. The epochs that a sink shows do not change either.
+    Tasks are pure, so that exceptions of the author's code, computations that fail for a row, unreadable records and
+    rows that do not fit a sink recur. The epochs that a sink shows do not change either.
     """
     kind = error_class(slug)
     if kind is None or issubclass(kind, TransientAuthorError):
         return False
-    return issubclass(kind, (InvalidInput, AuthorError, ComputationFailed, MalformedRecord, FilesMissing, SinkAhead))
+    recurring = (InvalidInput, AuthorError, ComputationFailed, MalformedRecord, FilesMissing, RowRejected, SinkAhead)
+    return issubclass(kind, recurring)
 
 
 def ends_attempt(slug: str) -> bool:

@@ -83,6 +83,12 @@ class SinkError(EpochAborted):
     slug = "sink-error"
 
 
+class RowRejected(SinkError):
+    """A task of a sink rejects a row before the epoch is decided. The transaction has taken no row of its batch."""
+
+    slug = "row-rejected"
+
+
 class RowRefused(SinkError):
     """The target of a sink refuses a row of a decided epoch. The sink stops until the row is corrected or dropped."""
 

@@ -31,9 +31,10 @@ from epochal.pipeline.graph import (
     inputs,
     place,
 )
+from epochal.tasks.dead_letters import DEAD_LETTER
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from epochal.operators.contract import OperatorPlan
     from epochal.pipeline.statements import Chain, Statements
@@ -98,6 +99,8 @@ def evaluate(
                 frames[node.id] = side(node)
             case FeedbackNode():
                 frames[node.id] = loop(node)
+            case SinkNode() if node.rejects is not None:
+                frames[node.id] = no_dead_letters(frames[node.input].sparkSession)
             case SinkNode() | CloseNode():
                 frames[node.id] = read(node.input)
             case OperatorNode():
@@ -105,6 +108,14 @@ def evaluate(
     if statements is not None:
         statements.learn(frames, input_of)
     return frames
+
+
+def no_dead_letters(spark: SparkSession) -> DataFrame:
+    """The columns of dead letters, without rows: the task of their sink writes them."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    rows: DataFrame = spark.createDataFrame([], from_arrow_schema(DEAD_LETTER))
+    return rows
 
 
 def empty_side(

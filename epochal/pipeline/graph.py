@@ -150,10 +150,19 @@ class CloseNode:
 
 
 @dataclass(frozen=True)
+class Rejects:
+    """The rows that the sink named ``sink`` rejects; ``most``: their maximum number in an epoch."""
+
+    sink: str
+    most: int
+
+
+@dataclass(frozen=True)
 class SinkNode:
     """``make`` creates the backend of the sink, which is serialised to tasks. ``takes``: the accepted kinds of stream.
 
-    ``deliveries``, ``delivery``, ``note``: as in :class:`~epochal.pipeline.definitions.SinkDefinition`.
+    ``deliveries``, ``delivery``, ``note``: as in :class:`~epochal.pipeline.definitions.SinkDefinition`. ``rejects``:
+    set if its rows are those that another sink rejects, which is then its ``input``.
     """
 
     id: NodeId
@@ -165,6 +174,7 @@ class SinkNode:
     deliveries: tuple[Delivery, ...] = ("exactly_once",)
     delivery: Delivery | None = None
     note: str | None = None
+    rejects: Rejects | None = None
 
     def backend(self, store: SnapshotStore | None = None, guarantee: Guarantee = "exactly_once") -> SinkBackend:
         """The backend of the sink; without a ``store``, only for descriptions and checks of types."""

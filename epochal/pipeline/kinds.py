@@ -58,7 +58,8 @@ Kinds = Mapping[NodeId, StreamKind]
 
 
 def kinds_of(graph: Graph) -> Kinds:
-    """The kinds of all streams. Tables, relations that are computed from tables only, and sinks have no kind."""
+    """The kinds of all streams. Tables, relations that are computed from tables only, and sinks have no kind. That of
+    a sink with dead letters is the kind of its rejected rows."""
     kinds: dict[NodeId, StreamKind] = {}
     for node in graph.nodes:
         match node:
@@ -76,6 +77,8 @@ def kinds_of(graph: Graph) -> Kinds:
                 kinds[node.id] = (
                     kept_out([kinds[id] for id in inputs(graph.node(node.input))]) if node.by_engine else APPEND
                 )
+            case SinkNode() if node.rejects is not None:
+                kinds[node.input] = APPEND
             case StaticNode() | CloseNode() | SinkNode():
                 pass
     return kinds

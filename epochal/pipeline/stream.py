@@ -23,9 +23,10 @@ from epochal.operators.distinct.plan import DistinctOperator
 from epochal.operators.standing_queries.plan import standing_queries
 from epochal.pipeline import keyed_verbs, process_verbs
 from epochal.pipeline.definitions import SinkDefinition
-from epochal.pipeline.graph import Builder, Graph, NodeId, OperatorNode, SideNode, SinkNode, counts_hops
+from epochal.pipeline.graph import Builder, Graph, NodeId, OperatorNode, SideNode, counts_hops
 from epochal.pipeline.join_verbs import JoinedRelation
 from epochal.pipeline.other_names import CONNECTED, KEYED, STREAM, NamesVerbs
+from epochal.pipeline.sink_verbs import MAX_REJECTS, OnReject, add_sink
 from epochal.pipeline.windowed import WindowedStream
 
 _EVERY: Final = "_every"
@@ -182,20 +183,24 @@ class Stream(JoinedRelation):
         operator = standing_queries(check_name("an operator", name), self.event_time, windows, limit, groups, keep)
         return self._operator(operator, parallelism=parallelism)
 
-    def write(self, name: str, sink: SinkDefinition) -> None:
-        """Write every row to ``sink``. The name must be unique among the sinks of the pipeline."""
-        check_name("a sink", name)
-        if not isinstance(sink, SinkDefinition):
-            raise PipelineError(
-                f"Sink {name!r} is {sink!r}: use a sink of epochal.connectors, such as files.sink(path)."
-            )
-        self._builder.claim("sink", name)
-        description = {"kind": sink.kind, **sink.description}
-        self._builder.add(
-            lambda id: SinkNode(
-                id, name, self._node, sink.make, sink.takes, description, sink.deliveries, sink.delivery, sink.note
-            )
-        )
+    def write(
+        self,
+        name: str,
+        sink: SinkDefinition,
+        *,
+        on_reject: OnReject = "fail",
+        dead_letters: SinkDefinition | None = None,
+        max_rejects: int = MAX_REJECTS,
+    ) -> None:
+        """Write every row to ``sink``. The name must be unique among the sinks of the pipeline.
+
+        ``on_reject="dead_letter"``: rows that do not fit the target go to the sink ``dead_letters`` instead, in the
+        same epoch: ``write("orders", postgresql.sink(..), on_reject="dead_letter", dead_letters=files.sink(path))``.
+        Its name is ``{name}-rejected``, its columns are ``sink string, epoch bigint, subtask int, reason string, row
+        string``; the row is JSON. An epoch with more than ``max_rejects`` of them fails. See
+        docs/reference/sources-and-sinks.md.
+        """
+        add_sink(self._builder, self._node, name, sink, on_reject, dead_letters, max_rejects)
 
     def _of(self, node: NodeId) -> Self:
         return cast(Self, Stream(self._builder, node))  # verbs of subclasses return plain streams

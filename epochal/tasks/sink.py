@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
-from epochal.contracts.backend import SinkBackend
+from epochal.contracts.backend import SinkBackend, SinkTransaction
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.tasks.arrow_tasks import prepare_worker
+from epochal.tasks.dead_letters import DeadLetters, SortedOut
 from epochal.tasks.reporting import Reporting
 from epochal.tasks.steps import BEFORE_PRE_COMMIT, OPENED, PRE_COMMITTED, PROCESSED, StepClock
 
@@ -21,20 +22,22 @@ SINK_RESULT = pa.schema([("sink", pa.string()), ("partition", pa.int32()), ("han
 class SinkTask:
     """Writes the rows of its partition in one transaction of the sink's backend; yields one row of ``SINK_RESULT``.
 
-    The subtasks of a sink are the partitions of its input: ``partition`` is Spark's partition id within the job. Raises
+    With ``dead_letters`` it has a transaction of their sink too, and yields a second row, with the handle of it. The
+    subtasks of a sink are the partitions of its input: ``partition`` is Spark's partition id within the job. Raises
     the backend's errors, translated and marked by :class:`Reporting`, after it has discarded the transaction.
     """
 
     sink: str
     backend: SinkBackend
     epoch: EpochScope
+    dead_letters: DeadLetters | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker()
         subtask = current_partition()
         with Reporting(f"Sink {self.sink!r}", self.epoch.epoch, subtask=subtask) as reporting:
             clock = StepClock()
-            transaction = self.backend.start(TaskScope(self.epoch, self.sink, subtask))
+            transaction = self._start(TaskScope(self.epoch, self.sink, subtask))
             try:
                 OPENED.hit(self.epoch.epoch)
                 clock.ended("T1")
@@ -51,8 +54,21 @@ class SinkTask:
                 raise
             PRE_COMMITTED.hit(self.epoch.epoch)
             clock.ended("T3")
-            row = {"sink": [self.sink], "partition": [subtask], "handle": [clock.answer(handle)]}
-            yield pa.RecordBatch.from_pydict(row, schema=SINK_RESULT)
+            answers = {self.sink: clock.answer(handle)}
+            if isinstance(transaction, SortedOut):
+                answers |= transaction.answer()
+            rows = {"sink": list(answers), "partition": [subtask] * len(answers), "handle": list(answers.values())}
+            yield pa.RecordBatch.from_pydict(rows, schema=SINK_RESULT)
+
+    def _start(self, task: TaskScope) -> SinkTransaction:
+        transaction = self.backend.start(task)
+        if self.dead_letters is None:
+            return transaction
+        try:
+            return SortedOut(transaction, self.dead_letters, task)
+        except BaseException:
+            transaction.discard()
+            raise
 
 
 def current_partition() -> int:

@@ -39,7 +39,8 @@ class TaskRun(NamedTuple):
 class TaskAnswer(NamedTuple):
     """The handle of a task. ``seconds``: the duration of each step, if measured. ``work``: work of a subtask of an
     operator. ``ran``: the run of the task, if Spark ran it. ``machine``: the machine that ran it, if its cache has a
-    name. ``read_bytes``: bytes of state that it read."""
+    name. ``read_bytes``: bytes of state that it read. ``reason``: why a sink rejected the first of the rows that the
+    handle stands for."""
 
     handle: Handle
     seconds: dict[TaskStep, float]
@@ -47,6 +48,7 @@ class TaskAnswer(NamedTuple):
     ran: TaskRun | None = None
     machine: str | None = None
     read_bytes: Mapping[Origin, int] = {}
+    reason: str | None = None
 
     @classmethod
     def decode(cls, data: bytes) -> TaskAnswer:
@@ -54,15 +56,15 @@ class TaskAnswer(NamedTuple):
         _, _, rest = data.partition(b"\n")
         text, _, files = rest.partition(b"\n")
         measured = json.loads(text) if text else {}
-        others = ("work", "ran", "files", "machine", "read")
-        work, ran, sizes, machine, read = (measured.pop(name, None) for name in others)
+        others = ("work", "ran", "files", "machine", "read", "reason")
+        work, ran, sizes, machine, read, reason = (measured.pop(name, None) for name in others)
         handle = Handle.decode(data)
         if sizes:
             offsets = accumulate(sizes.values(), initial=0)
             carried = {path: files[at : at + size] for (path, size), at in zip(sizes.items(), offsets, strict=False)}
             handle = handle.model_copy(update={"carried": carried})
         worked, run = None if work is None else Work(*work), None if ran is None else TaskRun(*ran)
-        return cls(handle, measured, worked, run, machine, read or {})
+        return cls(handle, measured, worked, run, machine, read or {}, reason)
 
 
 def machines_of(answers: Iterable[TaskAnswer]) -> dict[str, dict[int, str]]:
@@ -127,6 +129,7 @@ class StepClock:
         work: Work | None = None,
         machine: str | None = None,
         read: Mapping[Origin, int] | None = None,
+        reason: str | None = None,
     ) -> bytes:
         """The bytes that :meth:`TaskAnswer.decode` reads."""
         members: dict[str, Any] = {step: seconds for step, seconds in self._seconds.items()}  # noqa: C416
@@ -139,6 +142,8 @@ class StepClock:
             members["machine"] = machine
         if read:
             members["read"] = read
+        if reason is not None:
+            members["reason"] = reason
         if handle.carried:
             members["files"] = {path: len(data) for path, data in handle.carried.items()}
         lines = [
