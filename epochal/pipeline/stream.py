@@ -196,8 +196,8 @@ class Stream(JoinedRelation):
 
         ``on_reject="dead_letter"``: rows that do not fit the target go to the sink ``dead_letters`` instead, in the
         same epoch: ``write("orders", postgresql.sink(..), on_reject="dead_letter", dead_letters=files.sink(path))``.
-        Its name is ``{name}-rejected``, its columns are ``sink string, epoch bigint, subtask int, reason string, row
-        string``; the row is JSON. An epoch with more than ``max_rejects`` of them fails. See
+        Its name is ``{name}-rejected``, its columns are ``sink string, rejected_in_epoch bigint, subtask int, reason
+        string, rejected_row string``; the row is JSON. An epoch with more than ``max_rejects`` of them fails. See
         docs/reference/sources-and-sinks.md.
         """
         add_sink(self._builder, self._node, name, sink, on_reject, dead_letters, max_rejects)

@@ -12,22 +12,25 @@ from epochal.contracts.backend import SinkBackend, SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope
 from epochal.errors import RowRejected
+from epochal.faults import declare
 from epochal.state.json_form import to_json
 from epochal.state.types import shown_type
 from epochal.tasks.steps import StepClock
-from epochal.tasks.values import python_values
 
 DEAD_LETTER: Final = pa.schema(
     [
         pa.field("sink", pa.string()),
-        pa.field("epoch", pa.int64()),
+        pa.field("rejected_in_epoch", pa.int64()),
         pa.field("subtask", pa.int32()),
         pa.field("reason", pa.string()),
-        pa.field("row", pa.string()),
+        pa.field("rejected_row", pa.string()),
     ]
 )
-"""``sink``, ``epoch`` and ``subtask``: the origin of the row. ``row``: a JSON object, with values as look-ups return them
-(:mod:`epochal.state.json_form`); bytes that are not UTF-8 are escaped (``\\xff``)."""
+"""``sink``, ``rejected_in_epoch`` and ``subtask``: the origin. ``rejected_row``: a JSON object, with values as look-ups
+return them (:mod:`epochal.state.json_form`); bytes that are not UTF-8 are escaped (``\\xff``)."""
+
+
+PRE_COMMITTED = declare("T3.dead-letters.pre-committed", "dead letters are pre-committed, accepted rows are not")
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class SortedOut(SinkTransaction):
         if self._rejected:
             self._transaction.write(self._letters())
         self._handle = self._transaction.pre_commit()
+        PRE_COMMITTED.hit(self._task.epoch.epoch)
         return self._accepting.pre_commit()
 
     def discard(self) -> None:
@@ -84,7 +88,7 @@ class SortedOut(SinkTransaction):
             self._transaction.discard()
 
     def _reject(self, row: pa.RecordBatch, reason: str) -> None:
-        self._rejected.append((reason, _json(row)))
+        self._rejected.append((reason, row_as_json(row)))
         if len(self._rejected) > self._dead_letters.most:
             raise too_many(self._task.owner, len(self._rejected), self._dead_letters.most, reason)
 
@@ -92,10 +96,10 @@ class SortedOut(SinkTransaction):
         reasons, rows = zip(*self._rejected, strict=True)
         columns = {
             "sink": [self._task.owner] * len(rows),
-            "epoch": [self._task.epoch.epoch] * len(rows),
+            "rejected_in_epoch": [self._task.epoch.epoch] * len(rows),
             "subtask": [self._task.subtask] * len(rows),
             "reason": list(reasons),
-            "row": list(rows),
+            "rejected_row": list(rows),
         }
         return pa.RecordBatch.from_pydict(columns, schema=DEAD_LETTER)
 
@@ -109,30 +113,32 @@ def too_many(sink: str, rows: int, most: int, reason: str | None) -> RowRejected
     )
 
 
-def _json(row: pa.RecordBatch) -> str:
+def row_as_json(row: pa.RecordBatch) -> str:
+    """A batch of one row as a JSON object."""
     fields = zip(row.schema, row.columns, strict=True)
     return json.dumps({field.name: _json_value(column, field.type) for field, column in fields}, ensure_ascii=False)
 
 
 def _json_value(column: pa.Array, type: pa.DataType) -> Any:
     try:
-        return to_json(python_values(column)[0], shown_type(type))
-    except UnicodeDecodeError:
-        return to_json(_with_escapes(column.cast(_with_bytes(type))[0].as_py(), type), shown_type(type))
-    except (OverflowError, ValueError):  # a date that Python's types do not reach
-        return str(column.cast(pa.string())[0].as_py())
+        return to_json(column[0].as_py(), shown_type(type))
+    except (UnicodeDecodeError, OverflowError, ValueError):  # other bytes, or a date that Python's types do not reach
+        value = column.cast(_readable(type, pa.binary()))[0].as_py()
+        return to_json(_with_escapes(value, type), shown_type(_readable(type, pa.string())))
 
 
-def _with_bytes(type: pa.DataType) -> pa.DataType:
-    """The type with bytes instead of text."""
+def _readable(type: pa.DataType, text: pa.DataType) -> pa.DataType:
+    """The type with ``text`` instead of text, and with text instead of dates and times."""
     if pa.types.is_string(type) or pa.types.is_large_string(type):
-        return pa.binary()
+        return text
+    if pa.types.is_date(type) or pa.types.is_timestamp(type):
+        return pa.string()
     if pa.types.is_struct(type):
-        return pa.struct([field.with_type(_with_bytes(field.type)) for field in type])
+        return pa.struct([field.with_type(_readable(field.type, text)) for field in type])
     if pa.types.is_map(type):
-        return pa.map_(_with_bytes(type.key_type), _with_bytes(type.item_type))
+        return pa.map_(_readable(type.key_type, text), _readable(type.item_type, text))
     if pa.types.is_list(type) or pa.types.is_large_list(type):
-        return pa.list_(type.value_field.with_type(_with_bytes(type.value_type)))
+        return pa.list_(type.value_field.with_type(_readable(type.value_type, text)))
     return type
 
 

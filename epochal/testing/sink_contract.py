@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 from epochal.contracts.backend import DecidedEpoch, SinkBackend, SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
-from epochal.errors import Fenced, SinkAhead
+from epochal.errors import Fenced, RowRejected, SinkAhead
 from epochal.snapshots import task_files
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
@@ -69,6 +69,15 @@ def pre_commit(backend: SinkBackend, scope: EpochScope, rows: Iterable[Row], sub
 
 def batch(rows: list[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+def _with_other_bytes(rows: list[Row]) -> pa.RecordBatch:
+    """The rows, with a name in the middle that is not UTF-8, as Spark's casts of binary to string make it."""
+    names: list[Any] = [row["name"] for row in rows]
+    names[len(names) // 2] = b"\xff"
+    found = pa.array(names, pa.binary())
+    text = pa.Array.from_buffers(pa.string(), len(found), found.buffers(), found.null_count)
+    return pa.RecordBatch.from_arrays([pa.array([row["id"] for row in rows], pa.int64()), text], schema=SCHEMA)
 
 
 def _copied(backend: SinkBackend) -> SinkBackend:
@@ -156,6 +165,24 @@ class SinkBackendContract:
             transaction.write(batch(rows(*range(first, first + size))))
         decided.commit(backend, epoch(1), [transaction.pre_commit()])
         assert same(harness.visible(), rows(*range(3501)))
+
+    def test_the_rest_of_a_batch_with_a_rejected_row_can_be_written(
+        self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend
+    ) -> None:
+        """A sink that raises ``RowRejected`` has taken no row of the batch. Text that is not UTF-8 is rejected by most;
+        a sink that takes it writes all rows."""
+        transaction = start(backend, epoch(1))
+        transaction.write(batch(rows(1)))
+        try:
+            transaction.write(_with_other_bytes(rows(2, 3, 4)))
+        except RowRejected:
+            transaction.write(batch(rows(2)))
+            transaction.write(batch(rows(4)))
+            handle = transaction.pre_commit()
+            decided.commit(backend, epoch(1), [handle])
+            assert same(harness.visible(), rows(1, 2, 4))
+        else:
+            assert transaction.pre_commit().rows == 4
 
     def test_an_empty_subtask_has_a_handle(
         self, decided: DecidedEpochs, harness: SinkHarness, backend: SinkBackend

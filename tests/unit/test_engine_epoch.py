@@ -13,8 +13,10 @@ from epochal.contracts.configuration import Configuration
 from epochal.contracts.handle import Handle
 from epochal.engine.epoch import FINAL, TRANSITIONS, Event, IllegalTransition, State, advance
 from epochal.engine.epoch_input import Pace
-from epochal.engine.job import Answers, SinkAnswer, collect
-from epochal.errors import HandlesIncomplete
+from epochal.engine.job import Answers, Collected, SinkAnswer, collect
+from epochal.errors import HandlesIncomplete, RowRejected
+from epochal.tasks.dead_letters import DeadLetters
+from tests.kit.local_engine.sources import HandleSink
 
 
 @given(st.lists(st.sampled_from(list(Event)), max_size=12))
@@ -102,6 +104,43 @@ def test_missing_or_unexpected_answers_abort_the_epoch(
 ) -> None:
     with pytest.raises(HandlesIncomplete):
         collect(answers(operator, sink, partitions), {"sum": 2}, ["out"])
+
+
+def with_dead_letters(sink: list[tuple[int, str, int]], most: int = 3) -> Collected:
+    """``sink``: partition, sink and rows of each handle."""
+    found = Answers(
+        operators={},
+        sinks=[
+            SinkAnswer(partition, handle(name, partition).model_copy(update={"rows": rows}), f"reason {partition}")
+            for partition, name, rows in sink
+        ],
+        drained_partitions=frozenset(),
+        partitions=range(2),
+    )
+    dead_letters = {"out": DeadLetters("out-rejected", HandleSink("out-rejected"), most)}
+    return collect(found, {}, ["out", "out-rejected"], dead_letters=dead_letters)
+
+
+COMPLETE = [(0, "out", 9), (1, "out", 9), (0, "out-rejected", 1), (1, "out-rejected", 2)]
+
+
+def test_dead_letters_are_collected_from_the_tasks_of_their_sink() -> None:
+    collected = with_dead_letters(COMPLETE)
+    assert [each.rows for each in collected.sinks["out"]] == [9, 9]
+    assert [each.rows for each in collected.sinks["out-rejected"]] == [1, 2]
+
+
+@pytest.mark.parametrize("position", range(4))
+def test_a_missing_or_repeated_handle_of_dead_letters_aborts_the_epoch(position: int) -> None:
+    with pytest.raises(HandlesIncomplete):
+        with_dead_letters(COMPLETE[:position] + COMPLETE[position + 1 :])
+    with pytest.raises(HandlesIncomplete):
+        with_dead_letters([*COMPLETE, COMPLETE[position]])
+
+
+def test_the_limit_of_rejected_rows_counts_all_subtasks() -> None:
+    with pytest.raises(RowRejected, match=r"'out' rejects 3 rows or more .* max_rejects is 2.*: reason [01]"):
+        with_dead_letters(COMPLETE, most=2)
 
 
 def test_pace_follows_the_measured_rate_within_the_limit() -> None:

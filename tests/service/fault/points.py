@@ -47,6 +47,7 @@ TESTED_ELSEWHERE: Mapping[str, str] = {
     "R1.objects.moved-aside": SINKS_AFTER_ROLLBACK,
     "R1.objects.moved-back": SINKS_AFTER_ROLLBACK,
     "R1.postgresql.swept-branch": SINKS_AFTER_ROLLBACK,
+    "T3.dead-letters.pre-committed": "tests/unit/test_dead_letters.py",
     "T3.dbms.direct-applied": DELIVERIES,
     "T3.dbms.direct-committed": DELIVERIES,
     "calls.written": "tests/service/test_inboxes.py",
