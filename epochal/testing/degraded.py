@@ -229,6 +229,10 @@ class _DegradedTransaction(SinkTransaction):
         self._batches: list[pa.RecordBatch] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
+        try:
+            batch.validate(full=True)
+        except pa.ArrowInvalid:  # text that most sinks reject, here and not at the pre-commit
+            self._sink.give_up(self._task, [batch])
         self._batches.append(batch)
 
     def pre_commit(self) -> Handle:

@@ -309,3 +309,62 @@ def _stale_deletes() -> None:
         return by_keys
 
     change(portable.PortableTable, "_delete", wrong)
+
+
+DEAD_LETTERS = "tests/unit/test_dead_letters.py"
+
+
+@mutant("dead letters: a batch with a rejected row is rejected as a whole", DEAD_LETTERS)
+def _whole_batch_rejected() -> None:
+    from epochal.errors import RowRejected
+    from epochal.tasks.dead_letters import SortedOut
+
+    def whole(_: Any) -> Any:
+        def wrong(self: Any, batch: Any) -> None:
+            try:
+                self._accepting.write(batch)
+            except RowRejected as rejected:
+                for row in range(batch.num_rows):
+                    self._reject(batch.slice(row, 1), rejected.message)
+
+        return wrong
+
+    change(SortedOut, "write", whole)
+
+
+@mutant("dead letters: rejected rows are written nowhere", DEAD_LETTERS)
+def _rejected_rows_dropped() -> None:
+    from epochal.tasks.dead_letters import SortedOut
+
+    change(SortedOut, "_letters", lambda letters: lambda self: letters(self).slice(0, 0))
+
+
+@mutant("dead letters: any error of a sink is one of its rows", DEAD_LETTERS)
+def _any_error_is_of_a_row() -> None:
+    from epochal.errors import SinkError
+    from epochal.tasks import dead_letters
+
+    change(dead_letters, "RowRejected", lambda _: SinkError)
+
+
+@mutant("dead letters: the limit counts each subtask on its own", "tests/unit/test_engine_epoch.py")
+def _limit_of_each_subtask() -> None:
+    from epochal.engine import job
+
+    change(job, "_check_dead_letters", lambda _: lambda answers, sink, letters, written: None)
+
+
+@mutant(
+    "dead letters: rows of a batch are taken before the batch is rejected", "tests/spark/contract/test_table_sinks.py"
+)
+def _rejected_after_taking() -> None:
+    from epochal.backends.delta_lake.transaction import DeltaTransaction
+
+    def early(write: Any) -> Any:
+        def wrong(self: Any, batch: Any) -> None:
+            for row in range(batch.num_rows):
+                write(self, batch.slice(row, 1))
+
+        return wrong
+
+    change(DeltaTransaction, "write", early)

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from epochal.backends.delta_lake.address import DeltaAddress
 from epochal.backends.delta_lake.sink import DeltaSink
 from epochal.contracts.backend import DecidedEpoch, SinkPlace
-from epochal.errors import SchemaError, SinkError
+from epochal.errors import RowRejected, SchemaError, SinkError
 from epochal.faults import FaultPoint, injected
 from epochal.testing.sink_contract import SCHEMA, DecidedEpochs, epoch, pre_commit, rows, same
 from tests.kit.delta_tables import DeltaFolder, opened, started
@@ -143,7 +143,7 @@ def test_upserts_match_a_dictionary(tmp_path: Path, run_seed: int) -> None:
 
 def test_keys_must_have_values(tmp_path: Path) -> None:
     _, sink = keyed(tmp_path)
-    with pytest.raises(SchemaError, match="no value for the key 'id'"):
+    with pytest.raises(RowRejected, match="no value for the key 'id'"):
         pre_commit(sink, epoch(1), named((None, "a")))
 
 

@@ -16,7 +16,7 @@ from deltalake.schema import PrimitiveType
 from epochal.backends.delta_lake.address import UNSAFE, DeltaAddress
 from epochal.backends.delta_lake.sink import DeltaSink
 from epochal.contracts.backend import DecidedEpoch, SinkPlace
-from epochal.errors import EpochalError, SchemaError, SinkAhead, SinkError
+from epochal.errors import EpochalError, RowRejected, SchemaError, SinkAhead, SinkError
 from epochal.faults import FaultPoint, injected
 from epochal.testing.sink_contract import SCHEMA, DecidedEpochs, epoch, pre_commit, rows, same
 from tests.kit.delta_tables import DeltaFolder, opened, started
@@ -241,7 +241,7 @@ def test_a_column_that_is_not_null_is_checked_by_tasks(folder: DeltaFolder) -> N
     fields = [Field("id", PrimitiveType("long"), nullable=True), Field("name", PrimitiveType("string"), nullable=False)]
     DeltaTable.create(str(folder.path), Schema(fields))
     sink = started(folder)
-    with pytest.raises(SchemaError, match=r"1 rows have no value for column 'name', which is NOT NULL"):
+    with pytest.raises(RowRejected, match=r"a row has no value for column 'name', which is NOT NULL"):
         pre_commit(sink, epoch(1), rows(5))
 
 
@@ -262,7 +262,7 @@ def test_columns_that_do_not_fit(tmp_path: Path, schema: pa.Schema, partition_by
 def test_an_empty_text_is_no_partition(tmp_path: Path) -> None:
     folder = DeltaFolder(tmp_path / "orders", ["name"])
     sink = started(folder)
-    with pytest.raises(SchemaError, match="empty text in 'name'"):
+    with pytest.raises(RowRejected, match="empty text in 'name'"):
         pre_commit(sink, epoch(1), [{"id": 1, "name": ""}])
 
 

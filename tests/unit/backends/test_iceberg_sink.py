@@ -19,7 +19,7 @@ from epochal.backends.iceberg.address import IcebergAddress
 from epochal.backends.iceberg.schema import partition_of
 from epochal.backends.iceberg.sink import IcebergSink
 from epochal.contracts.backend import DecidedEpoch, SinkPlace
-from epochal.errors import OptionError, OutcomeUnknown, SchemaError, SinkAhead, SinkError, SinkUnavailable
+from epochal.errors import OptionError, OutcomeUnknown, RowRejected, SchemaError, SinkAhead, SinkError, SinkUnavailable
 from epochal.faults import FaultPoint, injected
 from epochal.secrets import secret
 from epochal.testing.sink_contract import SCHEMA, DecidedEpochs, epoch, pre_commit, rows, same
@@ -290,7 +290,7 @@ def test_a_required_column_is_checked_by_tasks(orders: IcebergCatalog) -> None:
     required = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string(), nullable=False)])
     orders.catalog.create_table(orders.address.table, required)
     sink = started(orders)
-    with pytest.raises(SchemaError, match=r"1 rows have no value for column 'name', which the table requires"):
+    with pytest.raises(RowRejected, match=r"a row has no value for column 'name', which the table requires"):
         pre_commit(sink, epoch(1), rows(5))
     sink.commit_decided([DecidedEpoch(epoch(1), (pre_commit(sink, epoch(1), rows(1)),))])
     assert same(orders.visible(), rows(1))
