@@ -42,6 +42,8 @@ _LOOK = {
 _FROM = {"memory": "memory", "disk": "the machine's cache", "store": "the store"}
 
 
+SINK = "sink "
+"""Beginning of a sink's place among counts of rejected rows; names of declarations have no space."""
 EVENT_TIME = {"watermarks", "late_rows", "rejected_rows", "dropped_timers", "next_due"}
 """Fields of an epoch that describe event time."""
 
@@ -90,8 +92,11 @@ def application_page(
     parts: list[RenderableType] = [_facts(application, execution, head, now, scaling)]
     if load is not None and load.operators:
         parts += [Text(), load_section(load, now)]
-    if head is not None and (head.watermarks or head.late_rows or head.rejected_rows or head.dropped_timers):
+    if head is not None and _places(head):
         parts += [Text(), _event_time(head)]
+    if head is not None:
+        rejects = {place: rows for place, rows in head.rejected_rows.items() if place.startswith(SINK)}
+        parts += [Text(f"{place}: {rows:,} rejected rows in epoch {head.epoch}") for place, rows in rejects.items()]
     if tables:
         parts += [Text(), _state(tables)]
     if savepoints:
@@ -235,7 +240,7 @@ def _event_time(head: Epoch) -> Listing:
         Column("dropped timers", numeric=True, optional=True),
     )
     unknown = ShownWatermarks()
-    for place in sorted({*head.watermarks, *head.late_rows, *head.rejected_rows, *head.dropped_timers}):
+    for place in _places(head):
         marks = head.watermarks.get(place, unknown)
         left_out = (counts.get(place) for counts in (head.late_rows, head.rejected_rows, head.dropped_timers))
         view.add(
@@ -245,6 +250,12 @@ def _event_time(head: Epoch) -> Listing:
             *("" if number is None else formatting.count(number) for number in left_out),
         )
     return view
+
+
+def _places(head: Epoch) -> list[str]:
+    """Declarations of event time and operators with something to show."""
+    every = {*head.watermarks, *head.late_rows, *head.rejected_rows, *head.dropped_timers}
+    return sorted(place for place in every if not place.startswith(SINK))
 
 
 def _state(tables: Sequence[StateTable]) -> Listing:

@@ -147,7 +147,7 @@ class EpochRecord(_Record):
     rejected_rows: dict[str, int] = Field(
         default={},
         description="By event-time declaration, the number of rows without event time or with one too far in the "
-        "future.",
+        "future; by sink (`sink orders`), the number of rows that it rejected.",
     )
     dropped_timers: dict[str, int] = Field(
         default={}, description="By operator, the number of timers that were dropped at the end of its input."

@@ -119,8 +119,8 @@ def _foreign_processes_are_killed() -> None:
     )
 
 
-@mutant("drivers: addresses that a list omits are forgotten at once", "tests/service/test_driver_http_catalog.py")
-def _forgotten_at_once() -> None:
+@mutant("drivers: addresses that a list omits are forgotten immediately", "tests/service/test_driver_http_catalog.py")
+def _forgotten_immediately() -> None:
     from epochal.wire import http
 
     change(http, "EARLIER_SECONDS", lambda _: 0.0)

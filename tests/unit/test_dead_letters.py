@@ -195,9 +195,9 @@ def test_a_failed_task_leaves_nothing_in_either_sink(point: str, tmp_path: Path)
     def fail(at: FaultPoint, _epoch: int | None) -> None:
         if at.name == point and not hit:
             hit.append(at)
-            raise OSError("the disk is gone")
+            raise OSError("the disk has failed")
 
-    with injected(fail), pytest.raises(EpochAborted, match="the disk is gone"):
+    with injected(fail), pytest.raises(EpochAborted, match="the disk has failed"):
         orders.commit(1, rows)
     assert hit
     orders.sink.sweep(scope(1), ())
@@ -212,10 +212,10 @@ def test_an_error_that_is_not_of_a_row_is_no_dead_letter(tmp_path: Path, monkeyp
     orders = Orders(tmp_path)
 
     def unavailable(*_: Any) -> None:
-        raise SinkError("the target is gone")
+        raise SinkError("the target has failed")
 
     monkeypatch.setattr("epochal.backends.dbms.transaction.values.check", unavailable)
-    with pytest.raises(SinkError, match="the target is gone"):
+    with pytest.raises(SinkError, match="the target has failed"):
         orders.commit(1, [batch_of([(1, b"a", 1.0)])])
 
 

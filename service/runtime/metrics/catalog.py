@@ -46,8 +46,8 @@ _SKIPPED: Final = {
     "late": ("epochal_late_rows", "Late rows that operators left out in committed epochs", "operator (place)"),
     "rejected": (
         "epochal_rejected_rows",
-        "Rows without a possible event time in committed epochs",
-        "declaration of event time (place)",
+        "Rows without a possible event time, and rows that a sink rejected, in committed epochs",
+        "declaration of event time, or sink (place)",
     ),
     "dropped": ("epochal_dropped_timers", "Timers dropped at the end of their input", "operator (place)"),
 }

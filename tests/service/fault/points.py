@@ -17,6 +17,7 @@ import pytest
 
 from epochal.faults import FaultPoint, declared
 
+SINKS_CRASH = "tests/spark/contract/test_sinks_crash.py"
 SINKS_AFTER_ROLLBACK = "tests/spark/contract/test_sinks_after_rollback.py"
 RECONFIGURATION = "tests/service/reconfiguration/test_killed.py"
 MOVING = "tests/service/fault/test_rollback_and_move_kills.py"
@@ -47,6 +48,8 @@ TESTED_ELSEWHERE: Mapping[str, str] = {
     "R1.objects.moved-aside": SINKS_AFTER_ROLLBACK,
     "R1.objects.moved-back": SINKS_AFTER_ROLLBACK,
     "R1.postgresql.swept-branch": SINKS_AFTER_ROLLBACK,
+    "T3.table.uploaded": SINKS_CRASH,
+    "T3.iceberg.uploaded": SINKS_CRASH,
     "T3.dead-letters.pre-committed": "tests/unit/test_dead_letters.py",
     "T3.dbms.direct-applied": DELIVERIES,
     "T3.dbms.direct-committed": DELIVERIES,
@@ -60,6 +63,7 @@ TESTED_ELSEWHERE: Mapping[str, str] = {
 """The test that kills or crashes at each point."""
 BY_PREFIX: Mapping[str, str] = {
     "catalog.": CONTROL_PLANE,
+    "E5.table.": SINKS_CRASH,
     "export.": MOVING,
     "import.": MOVING,
     "rollback.": MOVING,

@@ -16,7 +16,6 @@ import pytest
 import epochal.backends.dbms
 import epochal.backends.kafka
 import epochal.backends.postgresql_two_phase
-import epochal.backends.tables
 from epochal.faults import FaultPoint, injected
 from epochal.snapshots.store import SnapshotStore
 from epochal.testing.contract import SinkHarness
@@ -33,7 +32,7 @@ WITH_SERVER = {
     "postgresql": [*points_of(epochal.backends.dbms), *LOG_POINTS],
     "two-phase": points_of(epochal.backends.postgresql_two_phase),
 }
-TABLES = points_of(epochal.backends.tables)
+TABLES = ["E5.table.loaded", "E5.table.merged", "E5.table.committed"]
 WITHOUT_SERVER = {
     "delta": [point for point in TABLES if point != "E5.table.merged"],
     "iceberg": [point for point in TABLES if point != "E5.table.merged"],
@@ -115,4 +114,30 @@ def test_next_attempt_recovers_from_a_crash_at_any_step(harness: SinkHarness, st
     assert same(harness.visible(), rows(1, 2, 3))
     decided.commit(successor, epoch(3, attempt=3), [pre_commit(successor, epoch(3, attempt=3), rows(4))])
     assert same(harness.visible(), rows(1, 2, 3, 4))
+    assert harness.leftovers() == []
+
+
+@pytest.mark.parametrize(
+    ("harness", "step"),
+    [("delta", "T3.table.uploaded"), ("iceberg", "T3.iceberg.uploaded")],
+    indirect=["harness"],
+)
+def test_files_of_a_task_that_dies_after_their_upload_are_never_visible(harness: SinkHarness, step: str) -> None:
+    decided, crashed = DecidedEpochs(), []
+    first = harness.make()
+    first.check(SCHEMA)
+    first.recover(epoch(0, parent=0))
+
+    def crash(point: FaultPoint, _epoch: int | None) -> None:
+        if point.name == step and not crashed:
+            crashed.append(point)
+            raise Crash
+
+    with injected(crash), pytest.raises(Crash):
+        pre_commit(first, epoch(1), rows(1, 2))
+    assert len(harness.leftovers()) == 1
+    again = pre_commit(first, epoch(1), rows(1, 2))
+    decided.commit(first, epoch(1), [again])
+    first.sweep(epoch(1), [again])
+    assert same(harness.visible(), rows(1, 2))
     assert harness.leftovers() == []
