@@ -1,8 +1,8 @@
 """Entries of data files: written by tasks with the library, returned in handles, committed by the driver.
 
-The library has no public way to write files without committing them, and none to commit several requirements itself.
-This module and :mod:`epochal.backends.iceberg.table` are the only ones that use its private parts; the version of the
-library is pinned, and ``test_private_parts_of_the_library`` checks them.
+The library has no public way to write files without committing them. This module and
+:mod:`epochal.backends.iceberg.append` use its private parts; the version of the library is pinned, and
+``test_private_parts_of_the_library`` checks them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ have no such requirement, so there is none: an epoch that is given up gets an em
 
 ``Transaction.commit_transaction`` of the library is never called. With retries it commits an epoch again on top of a
 commit whose answer was lost. Without retries it deletes the manifests of a commit that has landed and was answered with
-409. Here the staged changes are passed to the catalog directly, once, and no file is deleted after any answer.
+409. Here the changes that :mod:`epochal.backends.iceberg.append` stages are passed to the catalog directly, once, and
+no file is deleted after any answer.
 
 This module translates the library's errors.
 """
@@ -32,11 +33,11 @@ from pyiceberg.exceptions import (
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as LibraryTable
-from pyiceberg.table import Transaction
-from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetPropertiesUpdate
+from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 from sqlalchemy.exc import SQLAlchemyError
 
 from epochal.backends.iceberg.address import IcebergAddress
+from epochal.backends.iceberg.append import staged_append
 from epochal.backends.iceberg.data_file import decoded, entries_of, schemas_of
 from epochal.backends.iceberg.schema import check_evolved, check_supported, new_partitions, new_schema
 from epochal.backends.tables.commit_protocol import HeadMoved, Table, TableHead
@@ -47,6 +48,8 @@ from epochal.errors import EpochalError, OutcomeUnknown, SinkError, SinkUnavaila
 
 MARKER: Final = "epochal.epoch"
 """Beginning of the property with the marker, and of the members of a snapshot's summary, for people."""
+_PAUSE_AFTER_FAILURE: Final = 100
+"""Number of commits before manifests that could not be merged are read again."""
 _REFUSED: Final = (BadRequestError, UnauthorizedError, ForbiddenError, PermissionError)
 
 
@@ -56,6 +59,7 @@ class IcebergTable(Table):
     def __init__(self, sink: str, address: IcebergAddress) -> None:
         self.sink = sink
         self._address = address
+        self._commits_without_merges = 0
 
     @property
     def subject(self) -> str:
@@ -88,6 +92,17 @@ class IcebergTable(Table):
                 raise SinkError(
                     f"{self.subject}: the catalog has no namespace {namespace!r}. Create it, and start again."
                 ) from None
+
+    def may_merge(self) -> bool:
+        """Whether the commit that is being prepared may merge small manifests."""
+        if self._commits_without_merges:
+            self._commits_without_merges -= 1
+            return False
+        return True
+
+    def pause_merges(self, commits: int) -> None:
+        """Merge no manifests in the next commits."""
+        self._commits_without_merges = max(commits, self._commits_without_merges)
 
     @contextmanager
     def translated(self, what: str) -> Iterator[None]:
@@ -157,6 +172,7 @@ class IcebergHead(TableHead):
         try:
             self._table.catalog.commit_table(self._table, requirements, updates)
         except CommitFailedException as error:
+            self._place.pause_merges(1)  # the next attempt takes less time, so that it is less likely to conflict
             raise HeadMoved(first_line(error)) from error
         except (NoSuchTableError, *_REFUSED) as error:
             raise SinkError(f"{self._place.subject} cannot commit epoch {last}: {first_line(error)}.") from error
@@ -169,13 +185,12 @@ class IcebergHead(TableHead):
     def _staged(self, files: Sequence[DataFile], epochs: Sequence[DecidedEpoch]) -> tuple[Any, Any]:
         """Updates and requirements of the commit. Writes a manifest with the files, and the list of manifests."""
         shown = {f"{MARKER}.branch": self._branch, f"{MARKER}s": ",".join(str(each.epoch) for each in epochs)}
-        append = Transaction(self._table).update_snapshot(snapshot_properties=shown).fast_append()
-        for file in files:
-            append.append_data_file(file)
-        updates, requirements = append._commit()
-        assert any(isinstance(each, AssertRefSnapshotId) for each in requirements)
+        append = staged_append(self._table, files, shown, self._place.may_merge())
+        if append.merge_failed:
+            self._place.pause_merges(_PAUSE_AFTER_FAILURE)
         marker = SetPropertiesUpdate(updates={self._property: str(epochs[-1].epoch)})
-        return (*updates, marker), (*requirements, AssertTableUUID(uuid=self._table.metadata.table_uuid))
+        same_table = AssertTableUUID(uuid=self._table.metadata.table_uuid)
+        return (*append.updates, marker), (*append.requirements, same_table)
 
 
 def data_folder(subject: str, table: LibraryTable) -> ArrowFolder:

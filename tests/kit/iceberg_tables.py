@@ -6,8 +6,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriterV2,
+)
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _FastAppendFiles
+from pyiceberg.typedef import Record
 
 from epochal.backends.iceberg.address import IcebergAddress
 from epochal.backends.iceberg.sink import IcebergSink
@@ -64,3 +79,53 @@ def sqlite_catalog(folder: Path, **options: Any) -> IcebergCatalog:
     folder.mkdir(parents=True, exist_ok=True)
     properties = {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.sqlite'}", "warehouse": f"file://{folder}"}
     return IcebergCatalog(properties, **options)
+
+
+class _Deletes(ManifestWriterV2):
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+class _DeleteRows(_FastAppendFiles):
+    """A snapshot that adds a manifest of position deletes, which the library does not write."""
+
+    def __init__(self, table: Table, file: DataFile) -> None:
+        super().__init__(Operation.OVERWRITE, table.transaction(), table.io)
+        self._file = file
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        metadata = self._transaction.table_metadata
+        output = self.new_manifest_output()
+        with _Deletes(metadata.spec(), metadata.schema(), output, self._snapshot_id, "null") as writer:
+            added = ManifestEntry.from_args(
+                status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, data_file=self._file
+            )
+            writer.add_entry(added)
+        return [*manifests, writer.to_manifest_file()]
+
+
+def add_position_delete(table: Table, file: DataFile, position: int) -> None:
+    """Delete a row of an unpartitioned table by a file of deletes, as other engines do."""
+    ids = [{b"PARQUET:field_id": number} for number in (b"2147483546", b"2147483545")]
+    schema = pa.schema(
+        [
+            pa.field("file_path", pa.string(), nullable=False, metadata=ids[0]),
+            pa.field("pos", pa.int64(), nullable=False, metadata=ids[1]),
+        ]
+    )
+    path = Path(table.location().removeprefix("file://")) / "data" / f"deletes-{position}.parquet"
+    pq.write_table(pa.table({"file_path": [file.file_path], "pos": [position]}, schema), path)
+    deletes = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=f"file://{path}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=1,
+        file_size_in_bytes=path.stat().st_size,
+    )
+    updates, requirements = _DeleteRows(table, deletes)._commit()
+    table.catalog.commit_table(table, requirements, updates)

@@ -16,6 +16,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType, LongType, StringType
 
 from epochal.backends.iceberg.address import IcebergAddress
+from epochal.backends.iceberg.append import staged_append
 from epochal.backends.iceberg.schema import partition_of
 from epochal.backends.iceberg.sink import IcebergSink
 from epochal.contracts.backend import DecidedEpoch, SinkPlace
@@ -367,13 +368,13 @@ def test_private_parts_of_the_library(orders: IcebergCatalog) -> None:
     """Private functions of the library that the sink calls. A new version must be read before it is allowed."""
     from importlib.metadata import version
 
-    from pyiceberg.table import Transaction
     from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate
 
     assert version("pyiceberg").startswith("0.12.")
     started(orders)
-    updates, requirements = Transaction(opened(orders)).update_snapshot().fast_append()._commit()
-    assert [type(each) for each in updates] == [AddSnapshotUpdate, SetSnapshotRefUpdate]
-    assert [type(each) for each in requirements] == [AssertRefSnapshotId]
+    append = staged_append(opened(orders), [], {}, merge=True)
+    assert [type(each) for each in append.updates] == [AddSnapshotUpdate, SetSnapshotRefUpdate]
+    assert [type(each) for each in append.requirements] == [AssertRefSnapshotId]
+    assert not append.merge_failed
     assert opened(orders).schema().find_type("id") == LongType()
     assert opened(orders).schema().find_type("name") == StringType()
