@@ -20,7 +20,7 @@ from epochal.backends.delta_lake.schema import (
 from epochal.backends.delta_lake.table import DeltaLog
 from epochal.backends.delta_lake.transaction import FILE_BYTES, DeltaTransaction, RowShape, entries_of
 from epochal.backends.delta_lake.upsert import check_keys
-from epochal.backends.tables.folder import TableFolder, attempt_folder, merged_folder
+from epochal.backends.tables.folder import WritableFolder, attempt_folder, merged_folder
 from epochal.backends.tables.sink import Conforming, TableSink
 from epochal.contracts.backend import Buffering, SinkPlace
 from epochal.contracts.handle import Handle
@@ -62,7 +62,7 @@ class DeltaSink(TableSink):
     def table(self) -> DeltaLog:
         return self._log
 
-    def folder(self) -> TableFolder:
+    def folder(self) -> WritableFolder:
         return self._log.folder()
 
     @property

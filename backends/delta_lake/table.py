@@ -26,7 +26,7 @@ from epochal.backends.delta_lake.schema import check_features, check_replaceable
 from epochal.backends.delta_lake.transaction import LogEntry, columns_written, entries_of
 from epochal.backends.delta_lake.upsert import latest_rows, merge
 from epochal.backends.tables.commit_protocol import HeadMoved, Table, TableHead
-from epochal.backends.tables.folder import LocalFolder, ObjectFolder, TableFolder, check_staged, first_line
+from epochal.backends.tables.folder import LocalFolder, ObjectFolder, WritableFolder, check_staged, first_line
 from epochal.backends.write_ahead_log import WriteAheadLog, has_log
 from epochal.contracts.backend import DecidedEpoch, SinkPlace
 from epochal.errors import EpochalError, OutcomeUnknown, SinkError, SinkUnavailable
@@ -72,7 +72,7 @@ class DeltaLog(Table):
                 storage_options=self._address.storage_options(),
             )
 
-    def folder(self) -> TableFolder:
+    def folder(self) -> WritableFolder:
         """The folder of the table, in this process."""
         # Not with the library's file system, whose requests stop all threads of the process until they are answered.
         if self._address.place is None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, BinaryIO, Final, cast
+from itertools import count
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from epochal.backends.delta_lake.statistics import statistics_of
-from epochal.backends.file_formats import ParquetWriter, temporary_file_error
-from epochal.backends.tables.folder import StagedFile, TableFolder, unique_name
+from epochal.backends.file_formats import ParquetWriter
+from epochal.backends.tables.folder import NewFile, StagedFile, WritableFolder, unique_name
 from epochal.backends.text_columns import check_utf8
 from epochal.contracts.backend import SinkTransaction
 from epochal.contracts.handle import Handle
@@ -30,7 +30,6 @@ _OPEN_FILES: Final = 32
 """Maximum number of partitions that a task writes at the same time; with more, it begins further files."""
 _HELD_BYTES: Final = 256 * 1024 * 1024
 """Maximum size of the rows that the open files of several partitions hold in memory."""
-_IN_MEMORY_BYTES: Final = 4 * 1024 * 1024
 
 Partition = tuple[str | None, ...]
 """Values of the partition columns, as the log has them."""
@@ -107,9 +106,10 @@ class RowShape:
 
 @dataclass
 class _OpenFile:
-    """A file of one partition that is being written. Closed when it is uploaded."""
+    """A file of one partition that is being written."""
 
-    file: BinaryIO
+    path: str
+    new: NewFile
     writer: ParquetWriter
     rows: int
     with_nan: set[str]
@@ -121,7 +121,7 @@ class DeltaTransaction(SinkTransaction):
 
     def __init__(
         self,
-        folder: TableFolder,
+        folder: WritableFolder,
         place: str,
         shape: RowShape,
         task: TaskScope,
@@ -135,6 +135,7 @@ class DeltaTransaction(SinkTransaction):
         self._name = unique_name(task)
         self._open: dict[Partition, _OpenFile] = {}
         self._held_bytes = 0
+        self._numbers = count()
         self._sent: list[str] = []
         self._entries: list[LogEntry] = []
 
@@ -162,8 +163,7 @@ class DeltaTransaction(SinkTransaction):
         for part in self._open.values():
             with suppress(OSError, ValueError, pa.ArrowException):
                 part.writer.finish()
-            with suppress(OSError):
-                part.file.close()
+            part.new.discard()
         self._open.clear()
         for path in self._sent:
             with suppress(SinkError):  # the sweep finds a file that cannot be removed now
@@ -196,37 +196,33 @@ class DeltaTransaction(SinkTransaction):
                 self._upload(each)
             self._held_bytes = 0
         self._held_bytes += rows.nbytes
-        try:
-            if partition not in self._open:
-                file = cast(BinaryIO, tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES))  # noqa: SIM115  closed later
-                self._open[partition] = _OpenFile(file, ParquetWriter(file, self._shape.stored), 0, set())
-            part = self._open[partition]
+        if partition not in self._open:
+            path = f"{self._place}/{self._name}-{next(self._numbers):05}.parquet"
+            new = self._folder.create(path)
+            self._open[partition] = _OpenFile(path, new, ParquetWriter(new.file, self._shape.stored), 0, set())
+        part = self._open[partition]
+        with part.new.errors():
             part.writer.write(rows)
-            full = part.file.tell() >= self._file_bytes
-        except OSError as error:
-            raise temporary_file_error(self._shape.subject, error) from error
+            full = part.new.file.tell() >= self._file_bytes
         part.rows += rows.num_rows
         part.with_nan |= _with_nan(rows)
         if full:
             self._upload(partition)
 
     def _upload(self, partition: Partition) -> None:
-        part = self._open.pop(partition)
-        with part.file:
-            try:
-                part.writer.finish()
-                size = part.file.tell()
-                part.file.seek(0)
-                footer = pq.read_metadata(part.file)
-            except OSError as error:
-                raise temporary_file_error(self._shape.subject, error) from error
-            path = f"{self._place}/{self._name}-{len(self._sent):05}.parquet"
-            self._sent.append(path)
-            self._folder.write(path, part.file)
+        part = self._open[partition]
+        with part.new.errors():
+            part.writer.finish()
+            size = part.new.file.tell()
+            part.new.file.seek(0)
+            footer = pq.read_metadata(part.new.file)
+        del self._open[partition]
+        self._sent.append(part.path)
+        part.new.finish()
         UPLOADED.hit(self._task.epoch.epoch)
         values = dict(zip(self._shape.partition_by, partition, strict=True))
         text = statistics_of(footer, self._shape.stored, part.with_nan)
-        self._entries.append(LogEntry(path, size, part.rows, values, text))
+        self._entries.append(LogEntry(part.path, size, part.rows, values, text))
 
 
 def _with_nan(rows: pa.RecordBatch) -> set[str]:

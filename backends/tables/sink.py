@@ -8,8 +8,8 @@ table names them, so that no reader sees them. The commit adds them to the table
 step   what
 =====  ======================================================================================
 T1     nothing
-T2     rows go to temporary files of the task, one for each partition of the table
-T3     the files are uploaded under unique names; handle: their entries in the table
+T2     rows go to files of the task, one for each partition of the table: local ones in their place, others temporary
+T3     the files are complete and durable under unique names; handle: their entries in the table
 E5     1 load the table, read the marker, choose the epochs to commit
        2 check that the table can still take the files, and that each is there with its size
        3 commit one version with the files and the marker, if the table has not changed since
