@@ -8,7 +8,9 @@ from tests.mutants.mutant import change, mutant
 
 SIMULATION = "tests/simulation/test_table_commits.py"
 CONTRACT = "tests/spark/contract/test_table_sinks.py"
+DELTA_FILES = "tests/unit/backends/test_delta_files.py"
 DELTA = f"tests/unit/backends/test_delta_sink.py tests/unit/backends/test_delta_values.py {CONTRACT} -k delta"
+MANIFESTS = "tests/unit/backends/test_iceberg_manifests.py"
 ICEBERG = f"tests/unit/backends/test_iceberg_sink.py {CONTRACT} -k iceberg"
 BOTH = f"tests/unit/backends {CONTRACT}"
 
@@ -145,6 +147,13 @@ def _bounds_with_nan() -> None:
     change(transaction, "_with_nan", lambda _: lambda rows: set())
 
 
+@mutant("delta: a local file can be lost in a power failure after it is named", DELTA_FILES)
+def _not_durable() -> None:
+    from epochal.backends.tables import folder
+
+    change(folder._LocalFile, "finish", lambda _: lambda self: self.file.close())
+
+
 def _by_the_library(retries: int) -> None:
     """Commit with the library's own transaction."""
     from epochal.backends.iceberg.table import IcebergHead
@@ -198,3 +207,37 @@ def _property_only() -> None:
         return wrong
 
     change(IcebergHead, "_staged", alone)
+
+
+@mutant("iceberg: the entries of a merged manifest count as added by the merge", MANIFESTS)
+def _merged_are_added() -> None:
+    from pyiceberg.manifest import ManifestWriter
+
+    change(ManifestWriter, "existing", lambda _: ManifestWriter.add)
+
+
+@mutant("iceberg: manifests of deletes and of other partitions are merged too", MANIFESTS)
+def _all_manifests_merged() -> None:
+    from epochal.backends.iceberg import append
+
+    def greedy(_: Any) -> Any:
+        def wrong(manifests: Any, spec: int, limits: Any) -> Any:
+            return list(manifests) if len(manifests) >= limits.count else []
+
+        return wrong
+
+    change(append, "small_manifests", greedy)
+
+
+@mutant("iceberg: manifests are merged in each commit", MANIFESTS)
+def _always_merged() -> None:
+    from epochal.backends.iceberg import append
+
+    def eager(small_manifests: Any) -> Any:
+        def wrong(manifests: Any, spec: int, limits: Any) -> Any:
+            data = [each for each in manifests if each.partition_spec_id == spec and each.content == 0]
+            return data if len(data) >= limits.count else []
+
+        return wrong
+
+    change(append, "small_manifests", eager)
