@@ -99,7 +99,7 @@ BENCH = (
     Baseline(
         "tables",
         "Parquet by the same writer and one commit by the library (Delta: a write transaction; Iceberg: `add_files`), "
-        "without marker; for rows by keys, the library's `merge` of the same number of rows",
+        "without marker and without fsync; for rows by keys, the library's `merge` of the same number of rows",
     ),
 )
 NEXMARK = (Baseline("all queries", f"{STRUCTURED_STREAMING}. Both write Parquet files", CHANGELOG),)

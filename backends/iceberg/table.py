@@ -94,7 +94,7 @@ class IcebergTable(Table):
                 ) from None
 
     def may_merge(self) -> bool:
-        """Whether the commit that is being prepared may merge small manifests."""
+        """Return whether the commit that is being prepared may merge small manifests."""
         if self._commits_without_merges:
             self._commits_without_merges -= 1
             return False

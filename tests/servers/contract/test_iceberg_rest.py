@@ -113,6 +113,26 @@ def test_the_catalog_is_away_during_a_commit(
     assert same(orders.visible(), rows(1))
 
 
+def test_manifests_are_merged_on_an_object_store(
+    s3_server: SeaweedServer, tmp_path: Path, decided: DecidedEpochs
+) -> None:
+    orders = RestCatalog(s3_server, tmp_path)
+    orders.catalog.create_table(
+        orders.address.table, SCHEMA, properties={"commit.manifest.min-count-to-merge": "3", "format-version": "2"}
+    )
+    sink = orders.make()
+    sink.check(SCHEMA)
+    sink.recover(epoch(0))
+    for number in range(1, 13):
+        decided.commit(sink, epoch(number), [pre_commit(sink, epoch(number), rows(number))])
+    table = orders.table()
+    assert table is not None
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert len(snapshot.manifests(table.io)) <= 2 + 2 + 2
+    assert same(orders.visible(), rows(*range(1, 13)))
+
+
 def test_a_catalog_that_does_not_answer_is_not_waited_for_forever(
     s3_server: SeaweedServer, catalog_proxy: TcpProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""The Iceberg sink merges small manifests: every reader finds the same files as without, whoever else writes."""
+"""The Iceberg sink merges small manifests: every reader finds the same files as without, also beside other writers."""
 
 from __future__ import annotations
 
@@ -105,6 +105,20 @@ def test_merged_manifests_have_the_same_entries(tmp_path: Path, version: int, pa
     for manifest, entry in merging.entries(merging.manifests):
         is_new = manifest.added_snapshot_id == entry.snapshot_id
         assert (entry.status == ManifestEntryStatus.ADDED) == is_new
+
+
+def test_a_table_that_was_upgraded(tmp_path: Path) -> None:
+    """Entries of version 1 have no sequence numbers."""
+    merging = Merging(tmp_path, version=1)
+    merging.commit(4)
+    with merging.table.transaction() as transaction:
+        transaction.upgrade_table_version(2)
+    merging.sink = merging.started(4, attempt=2)
+    merging.commit(8)
+    assert len(merging.manifests) <= 2 + 2 + 2
+    numbers = {entry.data_file.file_path: entry.sequence_number for _, entry in merging.entries(merging.manifests)}
+    assert sorted(number or 0 for number in numbers.values()) == [0, 0, 0, 0, *range(1, 9)]
+    assert same(merging.orders.visible(), rows(*range(1, 13)))
 
 
 def test_staging_neither_changes_nor_copies_the_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
