@@ -152,6 +152,10 @@ class Life:
                 return
         raise AssertionError(f"work is still due after {most} epochs")
 
+    def commit_due(self) -> None:
+        """Make every commit that is due at the current time."""
+        self._running.commit_due()
+
     def finish(self) -> None:
         """Commit every decided epoch and end the attempt."""
         self._running.finish()

@@ -241,3 +241,10 @@ def _always_merged() -> None:
         return wrong
 
     change(append, "small_manifests", eager)
+
+
+@mutant("tables: a sink that collects commits each epoch", "tests/unit/backends/test_collected_hour.py")
+def _each_epoch_is_committed() -> None:
+    from epochal.engine.commits import CommitQueue
+
+    change(CommitQueue, "_is_due", lambda _: lambda self, backend, sink, epochs: True)

@@ -18,6 +18,7 @@ from epochal.engine.commits import CommitQueue, until_available
 from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.job import Participants
+from epochal.engine.meter import Meter
 from epochal.engine.position import PendingBases
 from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.recovery import Recovery
@@ -45,7 +46,7 @@ class LocalAttempt:
         catalog.begin_attempt()
         for name, sink in program.participants.sinks.items():
             until_available(name, partial(sink.check, program.plan.sinks[name]), time.sleep, lambda waiting: None)
-        self._queue = CommitQueue(catalog, current)
+        self._queue = CommitQueue(catalog, current, meter=Meter(clock=lambda: now().timestamp()))
         position = Recovery(program, catalog, store, self._queue, time.sleep, lambda waiting: None).run()
         bases = PendingBases()
         self.coordinator = Coordinator(current, catalog, store, self._queue, position, bases, now=now)
@@ -70,8 +71,14 @@ class LocalAttempt:
         if not self._queue.step():
             time.sleep(_PAUSE_SECONDS)
 
+    def commit_due(self) -> None:
+        """Make every commit that is due now."""
+        while self._queue.step():
+            pass
+
     def commit_all(self) -> None:
         """Commit all decided epochs."""
+        self._queue.flush()
         while not self._queue.empty:
             self.commit()
 
