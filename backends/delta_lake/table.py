@@ -5,7 +5,7 @@ commit exclusive is that the entry of a version is created only if it does not e
 top of other versions by default, without reading the marker again, so it gets no retries here: a table that is not at
 its latest version is always a conflict.
 
-This module is the only one that calls the library's table and translates its errors.
+This module translates the library's errors.
 """
 
 from __future__ import annotations

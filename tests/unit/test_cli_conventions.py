@@ -248,6 +248,7 @@ REST = {
     "tokens rotate": ["POST /v1/tokens/{id}/rotate"],
     **{f"transaction {verb}": [f"POST {APPLICATION}/transactions/{{sink}}/{{epoch}}/{{action}}"] for verb in RESOLVING},
     "transaction list": [f"GET {APPLICATION}/transactions"],
+    "sink optimize": [f"POST {APPLICATION}/sinks/{{sink}}/optimize"],
     "unpin": [f"DELETE {SNAPSHOT}/pin"],
     "untag": [f"DELETE {SNAPSHOT}/tags/{{tag}}"],
     "upgrade": ["POST /v1/artifacts", f"POST {APPLICATION}/versions"],
