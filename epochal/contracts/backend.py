@@ -31,13 +31,13 @@ epoch in ``start`` to ``pre_commit``, and is retried later in ``commit``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import pyarrow as pa
 
-from epochal.contracts.catalog import Succession
+from epochal.contracts.catalog import EpochRange, RestorePoint, Succession
 from epochal.contracts.configuration import Delivery
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
@@ -219,6 +219,14 @@ class SinkBackend(Backend[SinkTransaction]):
         ``None``: the target does not record epochs. Called after a catalog was restored from a backup, in any process,
         with the branch's latest decided epoch. Read-only: it fences no attempt and creates nothing. Raises
         ``SinkError``.
+        """
+        return None
+
+    def restore_point(self, left: Mapping[str, EpochRange]) -> RestorePoint | None:
+        """The version of the target to which a user can restore it after a rollback. ``left``: by branch, the epochs
+        that the rollback leaves behind.
+
+        ``None``: the target is not a table of versions. Called in any process. Read-only. Raises ``SinkError``.
         """
         return None
 

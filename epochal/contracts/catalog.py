@@ -226,6 +226,17 @@ class Succession(_Record):
         return any(epoch in numbers for numbers in self.left_behind)
 
 
+class RestorePoint(_Record):
+    """The latest version of a table without epochs that a rollback leaves behind.
+
+    ``version``: a version of a Delta table, or the id of a snapshot of an Iceberg table; ``None``: no such version
+    exists, or, if ``unknown``, it could not be determined. ``reason``: why, as a part of a sentence."""
+
+    version: str | None = None
+    reason: str | None = None
+    unknown: bool = False
+
+
 class RecoveryPoint(_Record):
     """Start of an attempt (R1, R2): the branch's head and the unfinished epochs of earlier attempts."""
 

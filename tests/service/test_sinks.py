@@ -76,9 +76,11 @@ def test_progress_after_the_end_changes_nothing(plane: Plane, driver: Driver) ->
 def test_an_error_of_the_driver_ends_the_operation(plane: Plane, driver: Driver) -> None:
     begun = optimized(plane).json()
     (directive,) = driver.running()
-    driver.catalog.complete(directive.id, None, Failure(type="sink-error", message="Sink 'orders': the table is gone."))
+    driver.catalog.complete(
+        directive.id, None, Failure(type="sink-error", message="Sink 'orders': the table was deleted.")
+    )
     failed = operation(plane, begun["id"])
-    assert failed["state"] == "failed" and "the table is gone" in failed["error"]["detail"]
+    assert failed["state"] == "failed" and "the table was deleted" in failed["error"]["detail"]
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,19 @@ def test_a_table_is_compacted_while_epochs_are_committed_to_it(tmp_path: Path) -
         assert ids == list(range(len(ids))) and len(ids) >= 1000
         written = sum(epoch.rows_in or 0 for epoch in application.epochs.list(limit=None, state="committed"))
         assert len(ids) == written
+        check_restore_point(application, table)
         operations = [entry["operation"] for entry in DeltaTable(str(table)).history()]
         assert operations.count("OPTIMIZE") >= 3 and operations.count("WRITE") > 18
+
+
+def check_restore_point(application: ApplicationHandle, table: Path) -> None:
+    """The plan of a rollback names the version with the rows of exactly the epochs that stay."""
+    target = head(application) - 2
+    (sink,) = application.rollback.plan(epoch=target).sinks
+    assert sink.restore_to is not None and f"version {sink.restore_to} " in str(sink.restore)
+    kept = sum(epoch.rows_in or 0 for epoch in application.epochs.list(limit=None) if epoch.epoch <= target)
+    restored = DeltaTable(str(table), version=int(sink.restore_to)).to_pyarrow_table(columns=["id"])
+    assert sorted(restored.column("id").to_pylist()) == list(range(kept))
 
 
 def epochs(application: ApplicationHandle, more: int) -> None:
