@@ -17,6 +17,7 @@ from epochal.backends.delta_lake.schema import (
     columns_of,
     physical_schema,
     required_columns,
+    retention_warning,
 )
 from epochal.backends.delta_lake.table import DeltaLog
 from epochal.backends.delta_lake.transaction import FILE_BYTES, DeltaTransaction, RowShape, entries_of
@@ -86,6 +87,11 @@ class DeltaSink(TableSink):
         table = self._log.opened()
         if table is not None:
             self._check_existing(table, physical_schema(self._log.subject, schema))
+
+    def warnings(self) -> list[str]:
+        table = self._log.opened()
+        warning = None if table is None else retention_warning(self._log.subject, table)
+        return [] if warning is None else [warning]
 
     def prepare(self) -> None:
         self._log.check_conditional()

@@ -244,6 +244,11 @@ class SinkBackend(Backend[SinkTransaction]):
         """Check, at submission and start, that rows of this schema can be written. Raises ``SinkError`` or
         ``SchemaError``."""
 
+    def warnings(self) -> Sequence[str]:
+        """Settings of the target that can stop the sink later, each with the fix. Called after :meth:`check`, at
+        submission. Raises ``SinkError``."""
+        return ()
+
     def check_types(self, schema: pa.Schema) -> None:
         """Part of :meth:`check` that contacts no server, for tests. A sink whose ``check`` contacts its target
         overrides it. Raises ``SinkError`` or ``SchemaError``."""

@@ -52,9 +52,9 @@ from tests.service.listening import listening
 class StandInBuilder:
     """Reads the description of a pipeline as JSON from a comment in the artifact's first line.
 
-    Its fields: ``sinks``, whose targets may use parameters; ``wrong``, the error to raise; ``loops``, ``entries`` and
-    ``nodes``; ``tables``, the state tables, which only an analysis returns, as in a real builder; ``tables_of``, the
-    state tables for each value of the parameter ``tables``."""
+    Its fields: ``sinks``, whose targets may use parameters; ``wrong``, the error to raise; ``warnings``, ``loops``,
+    ``entries`` and ``nodes``; ``tables``, the state tables, which only an analysis returns, as in a real builder;
+    ``tables_of``, the state tables for each value of the parameter ``tables``."""
 
     @property
     def spares(self) -> SpareFigures:
@@ -80,7 +80,9 @@ class StandInBuilder:
             described = {"kind": "entries", "entries": content["entries"]}
             nodes.append(NodeDescription(id=len(nodes), name="entries", type="source", description=described))
         nodes += [NodeDescription.model_validate(node) for node in content.get("nodes", ())]
-        return GraphDescription(name="flights", nodes=tuple(nodes), sinks=sinks)
+        return GraphDescription(
+            name="flights", nodes=tuple(nodes), sinks=sinks, warnings=tuple(content.get("warnings", ()))
+        )
 
     def analyse(
         self, project: str, artifact: Path, parameters: Mapping[str, Any], configuration: object

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -201,6 +203,21 @@ def test_the_command_names_what_was_replaced(plane: Plane, driver: Driver) -> No
     )
     nothing = RESULT.model_copy(update={"files_removed": 0, "files_added": 0, "version": None}).model_dump()
     assert "no small files" in said("orders", done.model_copy(update={"result": nothing}))
+
+
+def test_submit_prints_the_warnings_of_the_analysis(
+    plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in plane.environment.items():
+        monkeypatch.setenv(name, value)
+    warning = "Sink 'orders': the retention of the table is 'interval 1 hour'."
+    (tmp_path / "flights.py").write_text("# " + json.dumps({"sinks": SINKS, "warnings": [warning]}))
+    with pytest.raises(SystemExit) as ended:
+        main(["submit", str(tmp_path / "flights.py"), "--name", "flights", "--no-start", "--json"])
+    assert not ended.value.code
+    printed = capsys.readouterr()
+    assert f"warning: {warning}" in " ".join(printed.err.split())
+    assert json.loads(printed.out)["name"] == "flights"
 
 
 def command(*arguments: str) -> str:

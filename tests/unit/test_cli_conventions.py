@@ -240,7 +240,7 @@ REST = {
     "show": [f"GET {APPLICATION}", f"GET {APPLICATION}/load", f"GET {APPLICATION}/placement"],
     "start": [f"POST {APPLICATION}/start"],
     "stop": [f"POST {APPLICATION}/stop"],
-    "submit": ["POST /v1/artifacts", "POST /v1/applications"],
+    "submit": ["POST /v1/artifacts", "POST /v1/applications", f"GET {APPLICATION}/versions"],
     "tag": [f"POST {SNAPSHOT}/tags", f"GET {APPLICATION}/tags"],
     "tokens create": ["POST /v1/tokens"],
     "tokens delete": ["DELETE /v1/tokens/{id}"],
