@@ -171,7 +171,7 @@ def test_a_group_of_epochs_on_both_sides_has_no_version(table: DeltaFolder | Ice
     assert (found := sink.restore_point(after(1))) is not None and found.version is not None
 
 
-def test_branches_are_told_apart(table: DeltaFolder | IcebergCatalog, decided: DecidedEpochs) -> None:
+def test_epochs_of_other_branches_do_not_count(table: DeltaFolder | IcebergCatalog, decided: DecidedEpochs) -> None:
     sink = started(table)
     decided.commit(sink, epoch(1), [pre_commit(sink, epoch(1), rows(1))])
     other = EpochScope("application", EpochKey("other", 2), 1, None)
