@@ -29,6 +29,11 @@ _EACH_EPOCH = (
     "expire snapshots often."
 )
 
+_OFTEN = (
+    "adds a snapshot to the table more often than once a minute. Set commit_every='60 s', or expire snapshots often."
+)
+_MINUTE = 60.0
+
 
 def source(
     table: str,
@@ -110,9 +115,10 @@ def sink(
 
     for each in partitions:
         partition_of(what, each)
+    buffering = buffering_of(what, commit_every)
     return SinkDefinition(
         kind="iceberg",
-        make=partial(_backend, address, partitions, buffering_of(what, commit_every)),
+        make=partial(_backend, address, partitions, buffering),
         description={
             "table": table,
             "catalog": address.catalog.described,
@@ -122,8 +128,14 @@ def sink(
             **described(mode),
         },
         takes=taken_by_folder(what, mode),
-        note=None if commit_every else _EACH_EPOCH,
+        note=_note(buffering),
     )
+
+
+def _note(buffering: Buffering | None) -> str | None:
+    if buffering is None:
+        return _EACH_EPOCH
+    return _OFTEN if buffering.seconds < _MINUTE else None
 
 
 def _source(address: IcebergAddress, start: Start | int, max_files: int | None, bounded: bool) -> Source:

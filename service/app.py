@@ -82,6 +82,7 @@ ROUTERS = (
     calls.router,
     snapshots.savepoint_router,
     executions.transaction_router,
+    executions.sink_router,
     standing_queries.router,
     snapshots.router,
     snapshots.lineage_router,

@@ -33,6 +33,7 @@ from epochal.service.commands.preflight import PreflightService
 from epochal.service.commands.proposals import Proposals
 from epochal.service.commands.rekey import RekeyService
 from epochal.service.commands.rollback import RollbackService
+from epochal.service.commands.sinks import SinkService
 from epochal.service.commands.snapshots import AnnotationService, SavepointService
 from epochal.service.commands.standing_queries import QueryService
 from epochal.service.commands.transactions import TransactionService
@@ -178,6 +179,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         epochs=EpochService(database, store),
         savepoints=SavepointService(database, lifecycle),
         transactions=TransactionService(database, lifecycle, store),
+        sinks=SinkService(database, lifecycle),
         queries=QueryService(database, lifecycle, in_force),
         standing_queries=StandingQueryDirectory(in_force),
         manifests=SnapshotService(database, directory, store),

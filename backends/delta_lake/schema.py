@@ -9,11 +9,20 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
-from epochal.backends.tables.folder import first_line
+from epochal.backends.tables.folder import LEAST_RETENTION_SECONDS, first_line
 from epochal.errors import SchemaError, SinkError
 
 _PARTITION_TYPES: Final = ("string", "byte", "short", "integer", "long", "boolean", "date")
 """Types whose values have one text in the log, which every reader reads alike."""
+_UNIT_SECONDS: Final = {
+    "microsecond": 1e-6,
+    "millisecond": 1e-3,
+    "second": 1.0,
+    "minute": 60.0,
+    "hour": 3600.0,
+    "day": 86400.0,
+    "week": 604800.0,
+}
 _WRITTEN_FEATURES: Final = frozenset(
     {
         "appendOnly",
@@ -70,6 +79,31 @@ def check_rows(subject: str, table: DeltaTable, rows: Columns) -> None:
             f"{subject} cannot append these rows to the table: {'; '.join(found)}. Change the columns with select or "
             "with_columns, or change the table."
         )
+
+
+def retention_warning(subject: str, table: DeltaTable) -> str | None:
+    """A warning if ``VACUUM`` may delete staged files before their commit."""
+    name = "delta.deletedFileRetentionDuration"
+    found = table.metadata().configuration.get(name)
+    seconds = None if found is None else _seconds(found)
+    if seconds is None or seconds >= LEAST_RETENTION_SECONDS:
+        return None
+    return (
+        f"{subject}: {name} of the table is {found!r}. VACUUM then deletes files of epochs that wait longer than this "
+        "for their commit, and the sink stops. Set it to at least 'interval 24 hours'."
+    )
+
+
+def _seconds(interval: str) -> float | None:
+    """The length of an interval such as ``interval 12 hours``; ``None`` if it has another form."""
+    words = interval.lower().removeprefix("interval").split()
+    numbers, units = words[::2], [word.rstrip("s") for word in words[1::2]]
+    if not words or len(words) % 2 or any(unit not in _UNIT_SECONDS for unit in units):
+        return None
+    try:
+        return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in zip(numbers, units, strict=True))
+    except ValueError:
+        return None
 
 
 def required_columns(table: DeltaTable) -> frozenset[str]:

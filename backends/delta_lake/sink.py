@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from epochal.backends.delta_lake.address import DeltaAddress
+from epochal.backends.delta_lake.compaction import compact
 from epochal.backends.delta_lake.schema import (
     check_features,
     check_partitions,
@@ -16,13 +17,14 @@ from epochal.backends.delta_lake.schema import (
     columns_of,
     physical_schema,
     required_columns,
+    retention_warning,
 )
 from epochal.backends.delta_lake.table import DeltaLog
 from epochal.backends.delta_lake.transaction import FILE_BYTES, DeltaTransaction, RowShape, entries_of
 from epochal.backends.delta_lake.upsert import check_keys
 from epochal.backends.tables.folder import WritableFolder, attempt_folder, merged_folder
 from epochal.backends.tables.sink import Conforming, TableSink
-from epochal.contracts.backend import Buffering, SinkPlace
+from epochal.contracts.backend import Buffering, SinkPlace, TableCompaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import TaskScope
 from epochal.errors import SchemaError, SinkError
@@ -30,7 +32,8 @@ from epochal.errors import SchemaError, SinkError
 
 class DeltaSink(TableSink):
     """Sink backend of ``delta.sink``. ``partition_by``: columns by which a missing table is created; an existing one
-    has its own. ``file_bytes``: size at which another file begins. ``keys``: columns by which rows replace others."""
+    has its own. ``file_bytes``: size at which another file begins, and below which
+    files are compacted. ``keys``: columns by which rows replace others."""
 
     def __init__(
         self,
@@ -85,6 +88,11 @@ class DeltaSink(TableSink):
         if table is not None:
             self._check_existing(table, physical_schema(self._log.subject, schema))
 
+    def warnings(self) -> list[str]:
+        table = self._log.opened()
+        warning = None if table is None else retention_warning(self._log.subject, table)
+        return [] if warning is None else [warning]
+
     def prepare(self) -> None:
         self._log.check_conditional()
         schema, table = self._schema, self._log.opened()
@@ -117,6 +125,9 @@ class DeltaSink(TableSink):
         self._check_existing(table, rows)
         folder, place = self._log.folder(), merged_folder(task.epoch)
         return DeltaTransaction(folder, place, self._shape_of(table, rows), task, self._file_bytes)
+
+    def optimize(self, note: Callable[[str], None]) -> TableCompaction:
+        return compact(self._log, self._file_bytes, note)
 
     def staged(self, handles: Iterable[Handle]) -> list[str]:
         return [entry.path for entry in entries_of(handles)]

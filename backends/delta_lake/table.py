@@ -5,7 +5,7 @@ commit exclusive is that the entry of a version is created only if it does not e
 top of other versions by default, without reading the marker again, so it gets no retries here: a table that is not at
 its latest version is always a conflict.
 
-This module is the only one that calls the library's table and translates its errors.
+This module translates the library's errors.
 """
 
 from __future__ import annotations
@@ -27,12 +27,16 @@ from epochal.backends.delta_lake.transaction import LogEntry, columns_written, e
 from epochal.backends.delta_lake.upsert import latest_rows, merge
 from epochal.backends.tables.commit_protocol import HeadMoved, Table, TableHead
 from epochal.backends.tables.folder import LocalFolder, ObjectFolder, WritableFolder, check_staged, first_line
+from epochal.backends.tables.restore_points import TableVersion
 from epochal.backends.write_ahead_log import WriteAheadLog, has_log
 from epochal.contracts.backend import DecidedEpoch, SinkPlace
 from epochal.errors import EpochalError, OutcomeUnknown, SinkError, SinkUnavailable
 
 MARKED: Final = "epochal"
 """Member of the information about a commit, for people: branch, sink and epochs."""
+
+_HISTORY: Final = (100, 1_000, 10_000)
+"""Numbers of latest versions that are read from the log, one after the other."""
 
 
 class DeltaLog(Table):
@@ -60,6 +64,17 @@ class DeltaLog(Table):
                 return DeltaTable(self._address.url, storage_options=self._address.storage_options())
             except TableNotFoundError:
                 return None
+
+    def history(self) -> Iterator[Sequence[TableVersion]]:
+        table = self.opened()
+        if table is None:
+            return
+        for most in _HISTORY:
+            with self.translated("read the history of the table"):
+                entries = table.history(most)
+            yield [_version(entry) for entry in entries]
+            if len(entries) < most:
+                return
 
     def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         """Create the table, unless another process has created it meanwhile."""
@@ -106,6 +121,15 @@ class DeltaLog(Table):
                 f"{self.subject} could not {what}: {first_line(error)}. Check that the store can be reached, and that "
                 "the credentials may read and write the table."
             ) from error
+
+
+def _version(entry: Mapping[str, Any]) -> TableVersion:
+    """A version by the information about its commit."""
+    number, marked = int(entry["version"]), entry.get(MARKED)
+    before = number - 1 if number else None
+    if not isinstance(marked, dict) or "epochs" not in marked:
+        return TableVersion(number, before)
+    return TableVersion(number, before, marked["branch"], tuple(marked["epochs"]))
 
 
 class DeltaVersion(TableHead):

@@ -22,6 +22,7 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 
+from epochal.backends.tables.folder import LEAST_RETENTION_SECONDS
 from epochal.contracts.backend import DecidedEpoch
 from epochal.errors import OptionError, SchemaError, SinkError
 
@@ -49,6 +50,23 @@ def check_supported(subject: str, metadata: TableMetadata) -> None:
     format = metadata.properties.get("write.format.default", "parquet")
     if format.lower() != "parquet":
         raise SinkError(f"{subject}: write.format.default is {format}, and the sink writes Parquet. Set it to parquet.")
+
+
+def retention_warning(subject: str, metadata: TableMetadata) -> str | None:
+    """A warning if snapshots may expire within a day. The format has no setting for the age of orphaned files."""
+    name = "history.expire.max-snapshot-age-ms"
+    found = metadata.properties.get(name, "")
+    if not found.isdigit() or int(found) >= LEAST_RETENTION_SECONDS * 1000 or not _expires(metadata):
+        return None
+    return (
+        f"{subject}: {name} of the table is {found}, less than 24 hours. After expire_snapshots, an application that "
+        "reads the table and was stopped for longer cannot continue, and the table cannot be restored after a "
+        f"rollback. Set it to at least {int(LEAST_RETENTION_SECONDS * 1000)}."
+    )
+
+
+def _expires(metadata: TableMetadata) -> bool:
+    return metadata.properties.get("gc.enabled", "true").lower() != "false"
 
 
 def check_rows(subject: str, metadata: TableMetadata, rows: pa.Schema) -> pa.Schema:

@@ -9,7 +9,14 @@ from pyiceberg.table import Table as LibraryTable
 
 from epochal.backends.iceberg.address import IcebergAddress
 from epochal.backends.iceberg.data_file import entries_of
-from epochal.backends.iceberg.schema import check_rows, check_supported, new_partitions, new_schema, partition_of
+from epochal.backends.iceberg.schema import (
+    check_rows,
+    check_supported,
+    new_partitions,
+    new_schema,
+    partition_of,
+    retention_warning,
+)
 from epochal.backends.iceberg.table import IcebergTable, data_folder, data_location, files_below
 from epochal.backends.iceberg.transaction import IcebergTransaction, TaskTable
 from epochal.backends.tables.folder import ROOT, TableFolder, attempt_folder, merged_folder
@@ -64,6 +71,11 @@ class IcebergSink(TableSink):
         table = self._table.opened()
         if table is not None:
             self._check_existing(table, schema)
+
+    def warnings(self) -> list[str]:
+        table = self._table.opened()
+        warning = None if table is None else retention_warning(self._table.subject, table.metadata)
+        return [] if warning is None else [warning]
 
     def prepare(self) -> None:
         schema = self._schema

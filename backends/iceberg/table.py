@@ -14,7 +14,7 @@ This module translates the library's errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as LibraryTable
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -42,6 +43,7 @@ from epochal.backends.iceberg.data_file import decoded, entries_of, schemas_of
 from epochal.backends.iceberg.schema import check_evolved, check_supported, new_partitions, new_schema
 from epochal.backends.tables.commit_protocol import HeadMoved, Table, TableHead
 from epochal.backends.tables.folder import ArrowFolder, StagedFile, check_staged, first_line
+from epochal.backends.tables.restore_points import TableVersion
 from epochal.contracts.backend import DecidedEpoch
 from epochal.contracts.handle import Handle
 from epochal.errors import EpochalError, OutcomeUnknown, SinkError, SinkUnavailable
@@ -76,6 +78,11 @@ class IcebergTable(Table):
                 return self._address.catalog.connect().load_table(self._address.table)
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
+
+    def history(self) -> Iterator[Sequence[TableVersion]]:
+        table = self.opened()
+        if table is not None and (latest := table.current_snapshot()) is not None:
+            yield [_version(snapshot) for snapshot in ancestors_of(latest, table.metadata)]
 
     def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         """Create the table, unless another process has created it meanwhile."""
@@ -123,6 +130,18 @@ class IcebergTable(Table):
             ) from error
         except Exception as error:  # the library raises ValueError and others for metadata that it cannot read
             raise SinkError(f"{self.subject} could not {what}: {first_line(error)}.") from error
+
+
+def _version(snapshot: Snapshot) -> TableVersion:
+    """A snapshot by its summary."""
+    summary: Mapping[str, str] = snapshot.summary or {}
+    epochs = summary.get(f"{MARKER}s") or ""
+    return TableVersion(
+        snapshot.snapshot_id,
+        snapshot.parent_snapshot_id,
+        summary.get(f"{MARKER}.branch") or "",
+        tuple(int(number) for number in epochs.split(",") if number.isdigit()),
+    )
 
 
 class IcebergHead(TableHead):

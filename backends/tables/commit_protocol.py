@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from epochal.backends.tables.restore_points import TableVersion
 from epochal.contracts.backend import DecidedEpoch
 from epochal.errors import OutcomeUnknown, SinkError, SinkUnavailable
 from epochal.faults import declare
@@ -72,6 +73,11 @@ class Table(ABC):
     def find(self, branch: str) -> TableHead | None:
         """The latest version, with the marker of a branch; ``None`` if there is no table. Raises ``SinkError`` for a
         table that cannot be read, and ``SinkUnavailable``."""
+
+    @abstractmethod
+    def history(self) -> Iterator[Sequence[TableVersion]]:
+        """The latest versions, newest first, in longer and longer sequences. No sequence if there is no table. Raises
+        ``SinkError`` and ``SinkUnavailable``."""
 
     def load(self, branch: str) -> TableHead:
         """Like :meth:`find`, for a table that must exist. Raises ``SinkError`` if it does not."""

@@ -30,6 +30,10 @@ ROOT = "epochal"
 """Folder of all staged files, in the folder of the table."""
 
 
+LEAST_RETENTION_SECONDS: Final = 24 * 3600.0
+"""Shortest retention of a table without a warning: files of epochs may wait for their commit during an outage."""
+
+
 def staged_folder(key: EpochKey) -> str:
     """Folder of the files of an epoch. Branches may have long names, so the folder has the beginning of a hash."""
     return f"{_branch_folder(key)}/{key.epoch:010}"

@@ -28,7 +28,7 @@ may name it. The table's own removal of orphaned files (``VACUUM``, ``remove_orp
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -36,9 +36,10 @@ import pyarrow as pa
 
 from epochal.backends.tables.commit_protocol import Table, commit_decided
 from epochal.backends.tables.folder import TableFolder, attempt_of, staged_folder
+from epochal.backends.tables.restore_points import restore_point
 from epochal.backends.write_ahead_log import LogWriter, WriteAheadLog, has_log
 from epochal.contracts.backend import Buffering, DecidedEpoch, SinkBackend, SinkPlace, SinkTransaction
-from epochal.contracts.catalog import Succession
+from epochal.contracts.catalog import EpochRange, RestorePoint, Succession
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
 from epochal.errors import SinkAhead
@@ -123,6 +124,16 @@ class TableSink(SinkBackend):
     def shown(self, epoch: EpochScope) -> int | None:
         head = self.table.find(epoch.branch)
         return 0 if head is None else head.marker or 0
+
+    def restore_point(self, left: Mapping[str, EpochRange]) -> RestorePoint | None:
+        searched = 0
+        for history in self.table.history():
+            if (found := restore_point(history, left)) is not None:
+                return found
+            searched = len(history)
+        if not searched:
+            return RestorePoint(reason="the table does not exist, or has no rows", unknown=True)
+        return RestorePoint(reason=f"the latest {searched} versions of the table do not show it", unknown=True)
 
     def commit(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         """Like :meth:`commit_decided` with the first epoch of a branch that has rows."""

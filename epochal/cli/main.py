@@ -31,6 +31,7 @@ from epochal.cli import (
     rollback,
     run,
     sdg,
+    sinks,
     snapshots,
     standing_queries,
     state,
@@ -102,6 +103,7 @@ app.add_typer(administration.tokens_app, name="tokens")
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(standing_queries.app, name="query")
 app.add_typer(transactions.app, name="transaction")
+app.add_typer(sinks.app, name="sink")
 
 
 def _print_version(requested: bool) -> None:

@@ -104,4 +104,5 @@ def plan_view(plan: RollbackPlan) -> RenderableType:
         epochs = shown if sink.epochs is None else str(sink.epochs)
         table.add(sink.sink, sink.target, epochs, "?" if sink.rows is None else str(sink.rows), sink.rule)
     said = dict.fromkeys((sink.kind, sink.explanation) for sink in plan.sinks)
-    return Group(*lines, table, *(Text(f"{kind}: {text}") for kind, text in said))
+    restored = [Text(f"{sink.sink}: {sink.restore}") for sink in plan.sinks if sink.restore is not None]
+    return Group(*lines, table, *(Text(f"{kind}: {text}") for kind, text in said), *restored)

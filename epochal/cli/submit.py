@@ -88,6 +88,9 @@ def submit(
                 available_now=available_now,
                 drain=drain,
             )
+            graph = session.client.application(name).versions.list(1)[0].graph
+        for warning in () if graph is None else graph.warnings:
+            session.output.warn(warning)
         origin = f"from {file.name}"
         if available_now and wait:
             application = session.wait_until_processed(name)

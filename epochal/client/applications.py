@@ -17,6 +17,7 @@ from epochal.client.snapshots import (
     Epochs,
     Executions,
     Savepoints,
+    Sinks,
     Snapshots,
     Transactions,
     draw_lineage,
@@ -44,6 +45,7 @@ class ApplicationHandle:
         self.entries = Entries(transport, name)
         self.snapshots = Snapshots(transport, name)
         self.transactions = Transactions(transport, name)
+        self.sinks = Sinks(transport, name)
         self.queries = Queries(transport, name)
         self.rollback = Rollback(transport, name)
         self.exports = Exports(transport, name)

@@ -1,4 +1,4 @@
-"""Epochs, executions, savepoints, snapshots, their annotations and lineage, and open transactions."""
+"""Epochs, executions, savepoints, snapshots, their annotations and lineage, sinks and their open transactions."""
 
 from __future__ import annotations
 
@@ -196,6 +196,23 @@ class Transactions:
     ) -> Operation:
         target = path("applications", self._application, "transactions", sink, epoch, action)
         return read(Operation, self._transport.post(target, {"message": message}))
+
+
+class Sinks:
+    """``client.application(name).sinks``"""
+
+    def __init__(self, transport: Transport, application: str) -> None:
+        self._transport = transport
+        self._application = application
+
+    def optimize(self, sink: str) -> Operation:
+        """Compact the small files of the Delta table that a sink of a running application writes.
+
+        Result: ``{sink, files_removed, files_added, bytes_removed, bytes_added, version}``. Raises ``NotFound``,
+        ``InvalidInput`` for a sink that does not write a Delta table, ``Conflict`` if the application does not run."""
+        return read(
+            Operation, self._transport.post(path("applications", self._application, "sinks", sink, "optimize"), {})
+        )
 
 
 def read_lineage(

@@ -31,16 +31,17 @@ epoch in ``start`` to ``pre_commit``, and is retried later in ``commit``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import pyarrow as pa
 
-from epochal.contracts.catalog import Succession
+from epochal.contracts.catalog import EpochRange, RestorePoint, Succession
 from epochal.contracts.configuration import Delivery
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochScope, TaskScope
+from epochal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from epochal.snapshots.store import SnapshotStore
@@ -91,6 +92,19 @@ class Buffering:
     seconds: float
     most_epochs: int = 10_000
     most_bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class TableCompaction:
+    """Result of a compaction of a table: files that it replaced, files that replace them, and their sizes in bytes.
+
+    ``version``: the version of the table that shows it; ``None`` if nothing was compacted."""
+
+    files_removed: int
+    files_added: int
+    bytes_removed: int
+    bytes_added: int
+    version: int | None
 
 
 def names_place(target: str) -> bool:
@@ -208,10 +222,32 @@ class SinkBackend(Backend[SinkTransaction]):
         """
         return None
 
+    def restore_point(self, left: Mapping[str, EpochRange]) -> RestorePoint | None:
+        """The version of the target to which a user can restore it after a rollback. ``left``: by branch, the epochs
+        that the rollback leaves behind.
+
+        ``None``: the target is not a table of versions. Called in any process. Read-only. Raises ``SinkError``.
+        """
+        return None
+
+    def optimize(self, note: Callable[[str], None]) -> TableCompaction:
+        """Replace small files of the table that the sink writes by larger ones, with the same rows.
+
+        Called in a thread of the driver, beside commits of the same sink, which must not fail or wait for long because
+        of it. It can be repeated at any time. ``note``: reports progress, for display. Raises ``SinkError``, and
+        ``InvalidInput`` for a sink whose target has no files that it can compact, as by default.
+        """
+        raise InvalidInput(f"{self.target} is not a Delta table: its files cannot be compacted.")
+
     @abstractmethod
     def check(self, schema: pa.Schema) -> None:
         """Check, at submission and start, that rows of this schema can be written. Raises ``SinkError`` or
         ``SchemaError``."""
+
+    def warnings(self) -> Sequence[str]:
+        """Settings of the target that can stop the sink later, each with the fix. Called after :meth:`check`, at
+        submission. Raises ``SinkError``."""
+        return ()
 
     def check_types(self, schema: pa.Schema) -> None:
         """Part of :meth:`check` that contacts no server, for tests. A sink whose ``check`` contacts its target

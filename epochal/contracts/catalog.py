@@ -226,6 +226,17 @@ class Succession(_Record):
         return any(epoch in numbers for numbers in self.left_behind)
 
 
+class RestorePoint(_Record):
+    """The latest version of a table without epochs that a rollback leaves behind.
+
+    ``version``: a version of a Delta table, or the id of a snapshot of an Iceberg table; ``None``: no such version
+    exists, or, if ``unknown``, it could not be determined. ``reason``: why, as a part of a sentence."""
+
+    version: str | None = None
+    reason: str | None = None
+    unknown: bool = False
+
+
 class RecoveryPoint(_Record):
     """Start of an attempt (R1, R2): the branch's head and the unfinished epochs of earlier attempts."""
 
@@ -258,10 +269,11 @@ class Directive(_Record):
     head. ``stop``: finish and commit the running epoch, answer with the head, exit. ``transaction``: its arguments are
     a :class:`TransactionOrder`. ``reconfigure``: continue with another version at an epoch boundary, see
     :class:`VersionOrder`. ``query``: change the standing queries from the next epoch on, see :class:`QueryCommand`.
+    ``optimize``: compact the table of a sink beside the epochs, see :class:`OptimizeOrder`.
     """
 
     id: str
-    kind: Literal["savepoint", "stop", "transaction", "reconfigure", "query"]
+    kind: Literal["savepoint", "stop", "transaction", "reconfigure", "query", "optimize"]
     arguments: dict[str, Any] = {}
 
 
@@ -280,6 +292,24 @@ class TransactionOrder(_Record):
     action: TransactionAction
     by: str
     message: str | None = None
+
+
+class OptimizeOrder(_Record):
+    """Order to compact the small files of the table that a sink writes. Its result is an :class:`OptimizeResult`."""
+
+    sink: str
+
+
+class OptimizeResult(_Record):
+    """Files and bytes that a compaction replaced and wrote; ``version``: the version of the table that shows it, null
+    if nothing was compacted."""
+
+    sink: str
+    files_removed: int
+    files_added: int
+    bytes_removed: int
+    bytes_added: int
+    version: int | None
 
 
 class VersionOrder(_Record):
@@ -381,8 +411,21 @@ class Catalog(ABC):
         """
 
     @abstractmethod
-    def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
-        """Answer a directive: it has been carried out, or ``failure`` is the reason why not. Idempotent."""
+    def complete(
+        self,
+        directive: str,
+        head: ManifestReference | None,
+        failure: Failure | None = None,
+        result: OptimizeResult | None = None,
+    ) -> None:
+        """Answer a directive: it has been carried out, with ``result`` for ``optimize``, or ``failure`` is the reason
+        why not. Idempotent."""
+
+    def note_progress(self, directive: str, progress: str) -> None:  # noqa: B027 a catalog may drop it
+        """Report the progress of a directive, for display. Called from any thread. A note may be lost.
+
+        Raises ``Fenced``, ``CatalogUnavailable``, and ``NotFound`` at a control plane without this call.
+        """
 
     @abstractmethod
     def finish(self, failure: Failure | None) -> None:

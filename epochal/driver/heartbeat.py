@@ -17,6 +17,7 @@ from epochal.contracts.catalog import (
     EpochTerms,
     Failure,
     ManifestReference,
+    OptimizeResult,
     RecoveryPoint,
 )
 from epochal.contracts.identity import EpochKey
@@ -189,12 +190,22 @@ class HeartbeatingCatalog(Catalog):
         self._check()
         self._catalog.report(report)
 
-    def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
+    def complete(
+        self,
+        directive: str,
+        head: ManifestReference | None,
+        failure: Failure | None = None,
+        result: OptimizeResult | None = None,
+    ) -> None:
         self._check()
-        self._catalog.complete(directive, head, failure)
+        self._catalog.complete(directive, head, failure, result)
         with self._lock:
             self._answered.add(directive)
             self._directives.pop(directive, None)
+
+    def note_progress(self, directive: str, progress: str) -> None:
+        self._check()
+        self._catalog.note_progress(directive, progress)
 
     def begin_attempt(self) -> RecoveryPoint:
         self._check()

@@ -8,6 +8,7 @@ work is lost.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import random
 import threading
@@ -29,6 +30,7 @@ from epochal.contracts.catalog import (
     EpochTerms,
     Failure,
     ManifestReference,
+    OptimizeResult,
     RecoveryPoint,
 )
 from epochal.contracts.identity import EpochKey
@@ -44,9 +46,11 @@ from epochal.wire.internal_api import (
     LISTEN_SECONDS,
     PROTOCOL,
     PROTOCOL_HEADER,
+    RESULT_HEADER,
     VERSION_HEADER,
     AbortEpoch,
     CompleteDirective,
+    DirectiveProgress,
     FetchOrders,
     FinishAttempt,
     NewestDirective,
@@ -230,17 +234,32 @@ class HttpCatalog(Catalog):
 
     def report(self, report: DriverReport) -> None:
         """Send the report once, without repetition: the next report supersedes it."""
+        self._send("report", report)
+
+    def _send(self, path: str, body: BaseModel) -> None:
+        """Make one call that may be lost."""
         headers = {"Content-Type": "application/json"}
         try:
-            content = report.model_dump_json().encode()
-            answer = self._calls.once("POST", f"{self._path}report", content=content, headers=headers, timeout=5.0)
+            content = body.model_dump_json().encode()
+            answer = self._calls.once("POST", f"{self._path}{path}", content=content, headers=headers, timeout=5.0)
         except httpx.TransportError as error:
-            raise CatalogUnavailable(f"The control plane took no report: {type(error).__name__}: {error}") from error
+            raise CatalogUnavailable(f"The control plane took no {path}: {type(error).__name__}: {error}") from error
         if not answer.is_success:
             raise error_by_name(answer)
 
-    def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
-        self._call("POST", f"directives/{directive}", CompleteDirective(head=head, failure=failure))
+    def complete(
+        self,
+        directive: str,
+        head: ManifestReference | None,
+        failure: Failure | None = None,
+        result: OptimizeResult | None = None,
+    ) -> None:
+        body = CompleteDirective(head=head, failure=failure)
+        self._call("POST", f"directives/{directive}", body, headers=_with_result(result))
+
+    def note_progress(self, directive: str, progress: str) -> None:
+        """Send the note once, without repetition."""
+        self._send(f"directives/{directive}/progress", DirectiveProgress(progress=progress))
 
     def finish(self, failure: Failure | None) -> None:
         self._call("POST", "finish", FinishAttempt(failure=failure))
@@ -322,6 +341,11 @@ class _Repeating:
 def _beside(terms: EpochTerms) -> Mapping[str, str]:
     """Terms in headers, which an older control plane can ignore."""
     return {} if terms.calls_through is None else {CALLS_HEADER: str(terms.calls_through)}
+
+
+def _with_result(result: OptimizeResult | None) -> Mapping[str, str]:
+    """The result of a directive in a header, which an older control plane can ignore."""
+    return {} if result is None else {RESULT_HEADER: json.dumps(result.model_dump())}
 
 
 def _read(model: type[Model], response: httpx.Response) -> Model:

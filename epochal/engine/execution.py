@@ -29,6 +29,7 @@ from epochal.engine.executor_wait import ExecutorWait
 from epochal.engine.failures import failure_of
 from epochal.engine.loop import EpochLoop, TransactionOrders
 from epochal.engine.meter import Meter
+from epochal.engine.optimization import Optimizations
 from epochal.engine.position import PendingBases, Position
 from epochal.engine.program import CurrentProgram, Program, changes_since, going_on
 from epochal.engine.reconfiguration import Reconfigurations
@@ -220,6 +221,7 @@ class _Attempt:
             note = partial(self._note_sinks, begun.transactions)
             take_over(program.participants, scope, begun.recovery.succession, time.sleep, note)
 
+        optimizations = Optimizations(catalog, current)
         commits = BackgroundCommits(queue)
         commits.start()
         try:
@@ -229,6 +231,7 @@ class _Attempt:
                 catalog=catalog,
                 transactions=begun.transactions,
                 reconfigurations=Reconfigurations(coordinator, queue, retention, catalog, other_version, taken_over),
+                optimizations=optimizations,
                 epochs_limit=hooks.epochs_limit,
                 on_epoch=hooks.on_epoch,
                 stop_requested=hooks.stop_requested,
@@ -237,6 +240,7 @@ class _Attempt:
                 executors=ExecutorWait.of(self.spark, orders.configuration.master),
             ).run()
         finally:
+            optimizations.stop()
             commits.stop()
         retention.finish()
         compaction.finish()

@@ -21,6 +21,7 @@ from epochal.engine.coordinator import Coordinator
 from epochal.engine.epoch_input import Pace
 from epochal.engine.executor_wait import ExecutorWait
 from epochal.engine.failures import failure_of
+from epochal.engine.optimization import Optimizations
 from epochal.engine.program import Program
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.store_wait import StoreWait
@@ -40,6 +41,7 @@ class EpochLoop:
     catalog: Catalog
     transactions: TransactionOrders
     reconfigurations: Reconfigurations
+    optimizations: Optimizations
     pace: Pace = field(default_factory=Pace)
     epochs_limit: int | None = None
     on_epoch: Callable[[Manifest], None] = lambda manifest: None
@@ -203,6 +205,9 @@ class EpochLoop:
     def _answer(self, directive: Directive) -> bool:
         if directive.kind == "reconfigure":
             self.reconfigurations.take(directive)
+            return False
+        if directive.kind == "optimize":
+            self.optimizations.carry_out(directive)
             return False
         log.info("directive %s: %s", directive.kind, directive.id)
         if directive.kind == "stop":

@@ -58,7 +58,7 @@ class Analysis:
     """The result for a valid pipeline. ``columns``: the output of each used node, name -> Spark type.
 
     ``plans``: the plans of the operators, by node; ``sinks``: the columns of each sink; ``calls_epoch_time``: whether
-    ``epoch_time()`` must be defined before the frames of an epoch are created.
+    ``epoch_time()`` must be defined before the frames of an epoch are created; ``warnings``: those of the sinks.
     """
 
     graph: Graph
@@ -67,6 +67,7 @@ class Analysis:
     plans: dict[NodeId, OperatorPlan]
     sinks: dict[str, pa.Schema]
     calls_epoch_time: bool
+    warnings: tuple[str, ...] = ()
 
     @property
     def description(self) -> GraphDescription:
@@ -74,7 +75,8 @@ class Analysis:
         plain = describe(self.graph)
         shown = {id: columns for id, columns in self.columns.items() if not _has_internal_rows(self.graph.node(id))}
         nodes = tuple(node.model_copy(update={"columns": shown.get(node.id)}) for node in plain.nodes)
-        return plain.model_copy(update={"nodes": nodes, "tables": self.tables})
+        warnings = (*plain.warnings, *self.warnings)
+        return plain.model_copy(update={"nodes": nodes, "tables": self.tables, "warnings": warnings})
 
 
 def analyse(
@@ -141,11 +143,12 @@ def analyse(
         check_declared_once(graph, frames)
         _check_inputs(graph, frames)
         check_row_wise(graph, frames)
-        sinks = {node.name: _checked_sink(node, frames[node.id], connected) for node in graph.sinks}
+        warnings = list[str]()
+        sinks = {node.name: _checked_sink(node, frames[node.id], connected, warnings) for node in graph.sinks}
     tables = with_definitions(graph, frames, plans)
     check_cached_state(tables, configuration.state_backend)
     columns = {id: dict(frame.dtypes) for id, frame in frames.items()}
-    return Analysis(graph, columns, tables, plans, sinks, calls)
+    return Analysis(graph, columns, tables, plans, sinks, calls, tuple(warnings))
 
 
 def check_graph(graph: Graph) -> None:
@@ -221,12 +224,17 @@ def _check_targets(graph: Graph) -> None:
         owners[target] = node.name
 
 
-def _checked_sink(node: SinkNode, frame: DataFrame, connected: bool) -> pa.Schema:
+def _checked_sink(node: SinkNode, frame: DataFrame, connected: bool, warnings: list[str]) -> pa.Schema:
+    """The columns of the sink. Adds the warnings of its backend, if ``connected``."""
     with at(f"Sink {node.name!r}"):
         names = [name.casefold() for name in frame.columns]
         for name in names:
             if names.count(name) > 1:
                 raise PipelineError(f"its input has two columns named {name!r}. Rename or drop one.")
         backend, schema = node.backend(), carried_schema(frame.schema)
-        backend.check(schema) if connected else backend.check_types(schema)
+        if connected:
+            backend.check(schema)
+            warnings += backend.warnings()
+        else:
+            backend.check_types(schema)
         return schema

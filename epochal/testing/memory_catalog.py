@@ -19,6 +19,7 @@ from epochal.contracts.catalog import (
     EpochTerms,
     Failure,
     ManifestReference,
+    OptimizeResult,
     RecoveryPoint,
 )
 from epochal.contracts.identity import EpochKey
@@ -152,7 +153,13 @@ class MemoryCatalog(Catalog):
         self.state.status = status
         return list(self.state.directives.values())
 
-    def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
+    def complete(
+        self,
+        directive: str,
+        head: ManifestReference | None,
+        failure: Failure | None = None,
+        result: OptimizeResult | None = None,
+    ) -> None:
         self._guard()
         self.state.directives.pop(directive, None)
         self.state.completed[directive] = head

@@ -17,6 +17,7 @@ call                                  body                       answer
 ``GET  calls?after=&through=``        none                       200 :class:`InboxPage`
 ``GET  calls?after=&seconds=``        none                       200 :class:`InboxPage`
 ``POST directives/{d}``               :class:`CompleteDirective` 204
+``POST directives/{d}/progress``      :class:`DirectiveProgress` 204
 ``POST report``                       :class:`DriverReport`      204
 ``POST finish``                       :class:`FinishAttempt`     204
 ====================================  =========================  ==================================================
@@ -113,6 +114,14 @@ class AbortEpoch(_Body):
 class CompleteDirective(_Body):
     head: ManifestReference | None
     failure: Failure | None = None
+
+
+RESULT_HEADER = "Epochal-Directive-Result"
+"""Header of the completion of a directive ``optimize``: its ``OptimizeResult`` as JSON."""
+
+
+class DirectiveProgress(_Body):
+    progress: Annotated[str, Field(max_length=500)]
 
 
 class FinishAttempt(_Body):

@@ -22,6 +22,7 @@ OperationKind = Literal[
     "import",
     "trial",
     "rekey",
+    "optimize",
     "collect",
     "verify",
     "backup",

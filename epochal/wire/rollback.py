@@ -57,6 +57,14 @@ class SinkPlan(Answer):
     )
     rule: Open[SinkRule]
     explanation: str
+    restore_to: str | None = Field(
+        default=None,
+        description="Of a table: the latest version (Delta) or snapshot id (Iceberg) without the discarded epochs. "
+        "Null for other sinks, if no such version exists, and if it could not be determined.",
+    )
+    restore: str | None = Field(
+        default=None, description="Of a table: how to restore it, or why it cannot be restored; null for other sinks."
+    )
 
 
 class RollbackPlan(Answer):

@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # query nodes load neither commands nor what commands build w
     from epochal.service.commands.preflight import PreflightService
     from epochal.service.commands.rekey import RekeyService
     from epochal.service.commands.rollback import RollbackService
+    from epochal.service.commands.sinks import SinkService
     from epochal.service.commands.snapshots import AnnotationService, SavepointService
     from epochal.service.commands.standing_queries import QueryService
     from epochal.service.commands.transactions import TransactionService
@@ -121,6 +122,7 @@ class ControlPlane(QueryNode):
     cancellation: CancelService
     savepoints: SavepointService
     transactions: TransactionService
+    sinks: SinkService
     queries: QueryService
     annotations: AnnotationService
     collections: CollectionService

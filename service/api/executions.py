@@ -1,4 +1,4 @@
-"""Executions of an application, its epochs, and open transactions of its sinks."""
+"""Executions of an application, its epochs, its sinks and their open transactions."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from epochal.wire.tokens import Role
 router = APIRouter(prefix="/v1/applications/{name}/executions", tags=["executions"])
 epoch_router = APIRouter(prefix="/v1/applications/{name}/epochs", tags=["epochs"])
 transaction_router = APIRouter(prefix="/v1/applications/{name}/transactions", tags=["transactions"])
+
+sink_router = APIRouter(prefix="/v1/applications/{name}/sinks", tags=["sinks"])
 
 
 @router.get("")
@@ -76,3 +78,13 @@ def decide_transaction(
     applied manually, `abort` that they are discarded. Both leave only this sink without the rows that Epochal would
     have written; the audit log and the lineage show the decision."""
     return control.transactions.decide(name, sink, epoch, action, decision, caller.name)
+
+
+@sink_router.post("/{sink}/optimize", status_code=status.HTTP_202_ACCEPTED)
+@requires(Role.OPERATOR)
+def optimize_sink(name: str, sink: str, control: Control, caller: Caller) -> OperationAnswer:
+    """Compact the small files of the Delta table that a sink writes, up to its `target_file_size`. The driver does it
+    beside the epochs, which continue. The operation's result has the number of files and bytes that were replaced and
+    written, and the version of the table; null if there was nothing to compact. 422 for a sink that does not write a
+    Delta table, 409 if the application does not run."""
+    return control.sinks.optimize(name, sink, caller.name)

@@ -15,14 +15,22 @@ from dataclasses import dataclass
 from typing import Annotated, TypeVar, TypeVarTuple
 
 from fastapi import APIRouter, Depends, Header, Path, Query, status
+from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 from starlette.responses import FileResponse, Response
 
-from epochal.contracts.catalog import DriverStatus, EpochRecord, RecoveryPoint
+from epochal.contracts.catalog import DriverStatus, EpochRecord, OptimizeResult, RecoveryPoint
 from epochal.contracts.measurements import DriverReport
 from epochal.driver.orders import DriverOrders
-from epochal.errors import ArtifactError, EnvironmentProblem, LauncherUnavailable, NotFound, SnapshotError
+from epochal.errors import (
+    ArtifactError,
+    EnvironmentProblem,
+    InvalidInput,
+    LauncherUnavailable,
+    NotFound,
+    SnapshotError,
+)
 from epochal.service.api.access import fenced_within, for_drivers, for_pods, public
 from epochal.service.api.gate import drivers_of
 from epochal.service.api.openapi import STORE, answers
@@ -35,9 +43,11 @@ from epochal.wire.internal_api import (
     LISTEN_SECONDS,
     PROTOCOL,
     PROTOCOL_HEADER,
+    RESULT_HEADER,
     VERSION_HEADER,
     AbortEpoch,
     CompleteDirective,
+    DirectiveProgress,
     Directives,
     FetchOrders,
     FinishAttempt,
@@ -60,6 +70,16 @@ AttemptNumber = Annotated[int, Path(ge=1, le=2**31 - 1)]
 SpokenProtocol = Annotated[int, Header(alias=PROTOCOL_HEADER, ge=0)]
 CallsThrough = Annotated[int | None, Header(alias=CALLS_HEADER, ge=0, le=2**63 - 1)]
 SoftwareVersion = Annotated[str, Header(alias=VERSION_HEADER, max_length=64)]
+
+
+DirectiveResult = Annotated[str | None, Header(alias=RESULT_HEADER, max_length=4096)]
+
+
+def _result(text: str) -> OptimizeResult:
+    try:
+        return OptimizeResult.model_validate_json(text)
+    except ValidationError:
+        raise InvalidInput(f"The header {RESULT_HEADER} is not the result of a directive.") from None
 
 
 @dataclass(frozen=True)
@@ -216,8 +236,19 @@ async def report(body: DriverReport, call: Guarded) -> None:
 @router.post("/directives/{directive}", status_code=status.HTTP_204_NO_CONTENT)
 @for_drivers
 @fenced_within
-async def complete_directive(directive: str, body: CompleteDirective, call: Guarded) -> None:
-    await call.run(call.catalog.complete, directive, body.head, body.failure)
+async def complete_directive(
+    directive: str, body: CompleteDirective, call: Guarded, result: DirectiveResult = None
+) -> None:
+    found = None if result is None else _result(result)
+    await call.run(call.catalog.complete, directive, body.head, body.failure, found)
+
+
+@router.post("/directives/{directive}/progress", status_code=status.HTTP_204_NO_CONTENT)
+@for_drivers
+@fenced_within
+async def note_progress(directive: str, body: DirectiveProgress, call: Guarded) -> None:
+    """Progress of a directive, for display. Sent once; a note may be lost."""
+    await call.run(call.catalog.note_progress, directive, body.progress)
 
 
 @router.post("/finish", status_code=status.HTTP_204_NO_CONTENT)

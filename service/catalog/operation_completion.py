@@ -8,7 +8,7 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from epochal.contracts.catalog import Failure, ManifestReference
+from epochal.contracts.catalog import Failure, ManifestReference, OptimizeResult
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict, EpochalError, NameTaken
 from epochal.service.catalog.events import announce_execution, announce_operation, announce_savepoint
@@ -36,7 +36,7 @@ from epochal.wire.problems import Problem, problem_of, problem_of_failure
 RECONFIGURATIONS = ("upgrade", "rescale")
 """Operations that change the version; their argument ``version`` is its number."""
 
-_ANSWERED_BY_DRIVER = ("savepoint", "transaction", "reconfigure", "query")
+_ANSWERED_BY_DRIVER = ("savepoint", "transaction", "reconfigure", "query", "optimize")
 """Directives whose completion ends their operation. A stop ends with the execution."""
 
 
@@ -74,6 +74,7 @@ def directive_done(
     directive: Directive,
     head: ManifestReference | None,
     failure: Failure | None,
+    result: OptimizeResult | None = None,
 ) -> None:
     """Store the completion of a directive. A savepoint is created immediately; a stop ends with the execution."""
     application = session.get_one(Application, execution.application)
@@ -88,10 +89,21 @@ def directive_done(
         fail(session, application, operation, problem_of_failure(failure))
     elif directive.kind == "transaction":
         succeed(session, application, operation, dict(operation.arguments))
+    elif directive.kind == "optimize":
+        found = {} if result is None else result.model_dump(mode="json")
+        succeed(session, application, operation, {**operation.arguments, **found})
     elif directive.kind in ("reconfigure", "query"):
         succeed(session, application, operation, {**operation.arguments, "epoch": head.epoch if head else None})
     else:
         _savepoint(session, application, operation, head.key if head else None)
+
+
+def directive_progressed(session: Session, application: str, directive: Directive, progress: str) -> None:
+    """Show the progress of a directive in its operation, while both are under way."""
+    operation = session.get(Operation, directive.operation) if directive.operation else None
+    if directive.completed_at is None and operation is not None and operation.state == "running":
+        operation.progress = progress
+        announce_operation(session, application, operation)
 
 
 def reconfigurations_lost(session: Session, execution: Execution, attempt: int) -> None:

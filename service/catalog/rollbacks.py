@@ -54,6 +54,14 @@ class LeftBehind:
     last: int | None
     stretches: Sequence[Stretch]
 
+    @property
+    def spans(self) -> Mapping[str, EpochRange]:
+        """Numbers of the epochs, by branch."""
+        return {
+            each.branch: EpochRange(first=each.after + 1, last=2**63 - 1 if each.until is None else each.until)
+            for each in self.stretches
+        }
+
 
 class RollbackRepository:
     def __init__(self, session: Session) -> None:

@@ -19,6 +19,7 @@ from epochal.contracts.catalog import (
     EpochTerms,
     Failure,
     ManifestReference,
+    OptimizeResult,
     RecoveryPoint,
 )
 from epochal.contracts.identity import EpochKey
@@ -148,14 +149,29 @@ class SqlCatalog(Catalog):
         with self._database.writing() as session:
             keep_report(session, self._execution, self._attempt, report)
 
-    def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
+    def complete(
+        self,
+        directive: str,
+        head: ManifestReference | None,
+        failure: Failure | None = None,
+        result: OptimizeResult | None = None,
+    ) -> None:
         with self._writing(writes.COMPLETE_DIRECTIVE) as session:
             self._writer(session).own()
             row = session.get(models.Directive, directive)
             if row is None or row.execution != self._execution:
                 raise NotFound(f"Execution {self._execution} has no directive {directive!r}.")
             if row.completed_at is None:
-                operation_completion.directive_done(session, self._row(session), row, head, failure)
+                operation_completion.directive_done(session, self._row(session), row, head, failure, result)
+
+    def note_progress(self, directive: str, progress: str) -> None:
+        application = self._application
+        with self._database.writing() as session:
+            self._writer(session).own()
+            row = session.get(models.Directive, directive)
+            if row is None or row.execution != self._execution:
+                raise NotFound(f"Execution {self._execution} has no directive {directive!r}.")
+            operation_completion.directive_progressed(session, application, row, progress)
 
     def finish(self, failure: Failure | None) -> None:
         with self._writing(writes.FINISH_ATTEMPT) as session:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.catalog import EpochRange, ManifestReference, RestorePoint
 from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.inbox import CallBatch
@@ -18,7 +18,7 @@ from epochal.service.catalog.models import Application, Artifact, Version
 from epochal.service.catalog.records import manifest_of
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
-from epochal.service.domain.building import Producer, ShownOf, TrialOf
+from epochal.service.domain.building import Producer, RestorePointsOf, ShownOf, TrialOf
 from epochal.service.domain.comparison import compared
 from epochal.service.domain.ports import Builder, Meanwhile
 from epochal.service.domain.settings import Settings
@@ -182,6 +182,16 @@ class Proposals:
         branch = ShownOf(application=application, at=at, attempt=attempt, store=self._settings.store_url)
         project = project_of(application)
         return self._builder.shown(project, producer.artifact, producer.parameters, branch, producer.configuration)
+
+    def restore_points(
+        self, application: str, producer: Producer, sinks: Iterable[str], left: Mapping[str, EpochRange]
+    ) -> Mapping[str, RestorePoint]:
+        """See ``Builder.restore_points``."""
+        tables = RestorePointsOf(store=self._settings.store_url, sinks=tuple(sinks), left=dict(left))
+        project = project_of(application)
+        return self._builder.restore_points(
+            project, producer.artifact, producer.parameters, tables, producer.configuration
+        )
 
     def trial(
         self,

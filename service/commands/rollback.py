@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from epochal.contracts.backend import names_place
-from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.catalog import ManifestReference, RestorePoint
 from epochal.contracts.identity import EpochKey
-from epochal.errors import Conflict, OptionError, SnapshotError
+from epochal.errors import Conflict, EpochalError, OptionError, SnapshotError
 from epochal.faults import declare
 from epochal.service.catalog.applications import ApplicationRepository, Revisions
 from epochal.service.catalog.database import Database, Session
@@ -26,7 +26,7 @@ from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.catalog.versions import VersionRepository
 from epochal.service.commands.applications import Lifecycle, announce_begun
 from epochal.service.commands.proposals import Proposals, check_goes_on
-from epochal.service.domain.rollback_rules import explanation, refusal_to_move_aside, rule_of
+from epochal.service.domain.rollback_rules import TABLES, explanation, refusal_to_move_aside, restoring, rule_of
 from epochal.snapshots.manifest import Manifest
 from epochal.snapshots.references import References
 from epochal.snapshots.row_groups import concurrently
@@ -97,6 +97,7 @@ class RollbackService:
         uncounted = plan.epochs - counted
         sinks = _sinks(rows, targets if uncounted else (), beyond, request.move_aside)
         _check_move_aside(sinks, request)
+        sinks = self._with_restore_points(name, sinks, left, plan.restarts)
         return plan.model_copy(update={"sinks": sinks, "uncounted": uncounted})
 
     def _written(self, references: Sequence[ManifestReference]) -> tuple[int, _Written]:
@@ -113,6 +114,33 @@ class RollbackService:
                 if written:
                     rows[(sink, part.kind, part.target)].append(written)
         return counted, rows
+
+    def _with_restore_points(
+        self, name: str, sinks: Sequence[SinkPlan], left: LeftBehind, restarts: bool
+    ) -> list[SinkPlan]:
+        """Tables with their versions before the epochs left behind, which a process with the sinks of the latest
+        version reads. A plan without them is not refused."""
+        if not any(plan.kind in TABLES for plan in sinks):
+            return list(sinks)
+        with self._database.reading() as session:
+            application = ApplicationRepository(session).named(name)
+            version = VersionRepository(session).latest(application)
+            targets = {} if version.graph is None else version.graph["sinks"]
+            as_it_was = self._proposals.as_it_was(session, application.project, version)
+        reason, found = f"version {version.number} has no such sink", dict[str, RestorePoint]()
+        known = [plan.sink for plan in sinks if plan.kind in TABLES and targets.get(plan.sink) == plan.target]
+        try:
+            if known:
+                producer = self._proposals.producer(as_it_was)
+                found.update(self._proposals.restore_points(name, producer, known, left.spans))
+        except EpochalError as error:
+            reason = error.message.rstrip(".")
+        missing = RestorePoint(reason=reason, unknown=True)
+        points = {(sink, targets[sink]): point for sink, point in found.items()}
+        return [
+            restoring(plan, points.get((plan.sink, plan.target), missing), restarts) if plan.kind in TABLES else plan
+            for plan in sinks
+        ]
 
     def _read(self, reference: ManifestReference) -> Manifest | None:
         try:

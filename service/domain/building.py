@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.catalog import EpochRange, ManifestReference, RestorePoint
 from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Configuration, Parameters
 from epochal.contracts.identity import EpochKey
 from epochal.contracts.inbox import CallBatch
@@ -87,7 +87,18 @@ class ShownOf(BaseModel):
     store: str
 
 
-Work = Describe | Analyse | TrialOf | RekeyOf | ShownOf
+class RestorePointsOf(BaseModel):
+    """Find the versions of the tables of ``sinks`` before the epochs that a rollback leaves behind, by branch."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["restore-points"] = "restore-points"
+    store: str
+    sinks: tuple[str, ...]
+    left: dict[str, EpochRange]
+
+
+Work = Describe | Analyse | TrialOf | RekeyOf | ShownOf | RestorePointsOf
 
 
 class BuildRequest(BaseModel):
@@ -149,6 +160,7 @@ class BuildAnswer(BaseModel):
     trial: TrialReport | None = None
     snapshot: ManifestReference | None = None
     shown: dict[str, int | None] | None = None
+    restore_points: dict[str, RestorePoint] | None = None
     error: BuildError | None = None
 
 

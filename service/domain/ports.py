@@ -24,14 +24,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.catalog import ManifestReference, RestorePoint
 from epochal.contracts.configuration import Parameters
 from epochal.wire.configuration import ApplicationConfiguration
 
 if TYPE_CHECKING:  # the internal process does not load the engine
     from epochal.engine.trial_report import TrialReport
     from epochal.pipeline.description import GraphDescription
-    from epochal.service.domain.building import RekeyOf, ShownOf, TrialOf
+    from epochal.service.domain.building import RekeyOf, RestorePointsOf, ShownOf, TrialOf
 
 
 class Component(Protocol):
@@ -127,6 +127,17 @@ class Builder(Component, Protocol):
     ) -> Mapping[str, int | None]:
         """The latest epoch of a branch that each sink shows, 0 for none; ``None`` if the sink does not report it.
         Queries the sinks' servers (seconds) and changes nothing. Also raises ``SinkError``."""
+
+    def restore_points(
+        self,
+        project: str,
+        artifact: Path,
+        parameters: Parameters,
+        tables: RestorePointsOf,
+        configuration: ApplicationConfiguration,
+    ) -> Mapping[str, RestorePoint]:
+        """By sink whose target is a table of versions, the version before the epochs that a rollback leaves behind, or
+        why there is none, also if the table cannot be read. Reads the tables (seconds)."""
 
 
 # Leadership.

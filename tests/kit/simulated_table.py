@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from epochal.backends.tables.commit_protocol import HeadMoved, Table, TableHead
+from epochal.backends.tables.restore_points import TableVersion
 from epochal.contracts.backend import DecidedEpoch
 from epochal.errors import OutcomeUnknown, SinkUnavailable
 
@@ -49,6 +50,17 @@ class SimulatedTable(Table):
         if self.seed.random() < self.faults / 4:
             raise SinkUnavailable("The table cannot be read.")
         return SimulatedHead(self, len(self.versions), branch, self.versions[-1].markers.get(branch))
+
+    def history(self) -> Iterator[Sequence[TableVersion]]:
+        yield [
+            TableVersion(
+                number,
+                number - 1 if number else None,
+                next((branch for branch, _ in version.rows), ""),
+                tuple(epoch for _, epoch in version.rows),
+            )
+            for number, version in reversed(list(enumerate(self.versions)))
+        ]
 
     def land(self, request: Request) -> bool:
         """The compare-and-set."""

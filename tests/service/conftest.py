@@ -16,7 +16,15 @@ from fastapi import FastAPI
 from sqlalchemy import func, select
 
 from epochal.backends.files import FilesBackend
-from epochal.contracts.catalog import Change, DriverStatus, EpochCounts, EpochTerms, ManifestReference, RecoveryPoint
+from epochal.contracts.catalog import (
+    Change,
+    DriverStatus,
+    EpochCounts,
+    EpochTerms,
+    ManifestReference,
+    RecoveryPoint,
+    RestorePoint,
+)
 from epochal.contracts.conditions import Clock, EpochConditions, Trigger
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
@@ -27,7 +35,7 @@ from epochal.service.api.context import ControlPlane
 from epochal.service.app import create_app
 from epochal.service.catalog.metrics import CountRepository
 from epochal.service.catalog.models import Epoch
-from epochal.service.domain.building import ShownOf
+from epochal.service.domain.building import RestorePointsOf, ShownOf
 from epochal.service.domain.events import ControlEvent
 from epochal.service.domain.ports import SpareFigures
 from epochal.service.domain.settings import Settings
@@ -44,9 +52,9 @@ from tests.service.listening import listening
 class StandInBuilder:
     """Reads the description of a pipeline as JSON from a comment in the artifact's first line.
 
-    Its fields: ``sinks``, whose targets may use parameters; ``wrong``, the error to raise; ``loops``, ``entries`` and
-    ``nodes``; ``tables``, the state tables, which only an analysis returns, as in a real builder; ``tables_of``, the
-    state tables for each value of the parameter ``tables``."""
+    Its fields: ``sinks``, whose targets may use parameters; ``wrong``, the error to raise; ``warnings``, ``loops``,
+    ``entries`` and ``nodes``; ``tables``, the state tables, which only an analysis returns, as in a real builder;
+    ``tables_of``, the state tables for each value of the parameter ``tables``."""
 
     @property
     def spares(self) -> SpareFigures:
@@ -72,7 +80,9 @@ class StandInBuilder:
             described = {"kind": "entries", "entries": content["entries"]}
             nodes.append(NodeDescription(id=len(nodes), name="entries", type="source", description=described))
         nodes += [NodeDescription.model_validate(node) for node in content.get("nodes", ())]
-        return GraphDescription(name="flights", nodes=tuple(nodes), sinks=sinks)
+        return GraphDescription(
+            name="flights", nodes=tuple(nodes), sinks=sinks, warnings=tuple(content.get("warnings", ()))
+        )
 
     def analyse(
         self, project: str, artifact: Path, parameters: Mapping[str, Any], configuration: object
@@ -91,6 +101,23 @@ class StandInBuilder:
             name: FilesBackend(target.removeprefix("files:")).shown(scope) if target.startswith("files:") else None
             for name, target in targets.items()
         }
+
+    def restore_points(
+        self,
+        project: str,
+        artifact: Path,
+        parameters: Mapping[str, Any],
+        tables: RestorePointsOf,
+        configuration: object = None,
+    ) -> dict[str, RestorePoint]:
+        """The first epoch left behind, as a version; an error in the artifact's field ``unreadable``."""
+        content = json.loads(artifact.read_text().splitlines()[0].removeprefix("# "))
+        if "unreadable" in content:
+            raise PipelineError(content["unreadable"])
+        ((_, span),) = tables.left.items()
+        if "shared" in content:
+            return {sink: RestorePoint(reason=content["shared"]) for sink in tables.sinks}
+        return {sink: RestorePoint(version=str(span.first)) for sink in tables.sinks}
 
 
 @dataclass

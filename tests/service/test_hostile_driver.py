@@ -50,6 +50,7 @@ def all_calls(driver: Driver, client: httpx.Client, beginnings: tuple[str, ...] 
         "heartbeat": {"phase": "running"},
         "report": {"number": 1},
         f"directives/{'0' * 32}": {"head": None, "failure": None},
+        f"directives/{'0' * 32}/progress": {"progress": "forged"},
         "finish": {"failure": {"type": "x", "message": "forged"}},
         "epochs/1": None,
         f"epochs/{driver._next}": None,

@@ -273,16 +273,83 @@ def test_incompatible_version_is_refused_before_the_stop(plane: Plane) -> None:
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_rows_in_tables_stay_and_cannot_be_moved_aside(plane: Plane, kind: str) -> None:
-    plane.application()
-    driver = plane.driver()
-    driver.sink_kind = kind
-    driver.running()
-    for _ in range(3):
-        driver.epoch(sinks={"out": 10})
-    stop(plane, driver)
+    driver = writing_tables(plane, kind, sinks={"out": f"{kind}:/out"})
     (sink,) = plan(plane, epoch=1)["sinks"]
     assert (sink["kind"], sink["rule"], sink["epochs"], sink["rows"]) == (kind, "new-marker", 2, 20)
     assert "rows of these epochs stay in the table" in sink["explanation"]
     refused = plane.client.post(ROLLBACK, json={"epoch": 1, "move_aside": True, "dry_run": True})
     assert problem(refused) == (422, "invalid-option")
     assert f"Sink 'out' ({kind}) cannot move epochs aside" in refused.json()["detail"]
+    assert driver.head is not None and driver.head.epoch == 3
+
+
+def writing_tables(plane: Plane, kind: str, **content: Any) -> Driver:
+    """An application whose sink ``out`` has written three epochs, and which is stopped."""
+    plane.application(artifact=plane.artifact(**content), parameters={})
+    driver = plane.driver()
+    driver.sink_kind = kind
+    driver.running()
+    for _ in range(3):
+        driver.epoch(sinks={"out": 10})
+    stop(plane, driver)
+    return driver
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("delta", "version 2 (`RESTORE TABLE delta.`/out` TO VERSION AS OF 2`) before the application starts again"),
+        ("iceberg", "snapshot 2 (`CALL catalog.system.rollback_to_snapshot('out', 2)`) before the application starts"),
+    ],
+)
+def test_the_plan_names_the_version_before_the_discarded_epochs(plane: Plane, kind: str, said: str) -> None:
+    writing_tables(plane, kind, sinks={"out": f"{kind}:/out"})
+    (sink,) = plan(plane, epoch=1)["sinks"]
+    assert sink["restore_to"] == "2"
+    assert said in sink["restore"] and "roll the application back, and restore" in sink["restore"]
+
+
+def test_a_running_application_has_to_stop_before_its_table_is_restored(plane: Plane) -> None:
+    plane.application(artifact=plane.artifact(sinks={"out": "delta:/out"}), parameters={})
+    driver = plane.driver()
+    driver.sink_kind = "delta"
+    driver.running()
+    for _ in range(2):
+        driver.epoch(sinks={"out": 10})
+    assert "stop the application, roll it back, and restore" in plan(plane, epoch=1)["sinks"][0]["restore"]
+
+
+def test_the_plan_says_that_one_commit_has_epochs_of_both_sides(plane: Plane) -> None:
+    reason = "no version of the table has epoch 1 without epoch 2: version 7 commits both"
+    writing_tables(plane, "delta", sinks={"out": "delta:/out"}, shared=reason)
+    (sink,) = plan(plane, epoch=1)["sinks"]
+    assert sink["restore_to"] is None
+    assert sink["restore"] == f"The table cannot be restored to a version before these epochs: {reason}."
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (
+            {"sinks": {"out": "delta:/out"}, "unreadable": "the store refuses the credentials."},
+            "refuses the credentials",
+        ),
+        ({"sinks": {"other": "delta:/other"}}, "version 1 has no such sink"),
+        ({"sinks": {"out": "delta:/elsewhere"}}, "version 1 has no such sink"),
+    ],
+)
+def test_a_table_that_cannot_be_read_does_not_prevent_the_plan(
+    plane: Plane, content: dict[str, Any], reason: str
+) -> None:
+    writing_tables(plane, "delta", **content)
+    (sink,) = plan(plane, epoch=1)["sinks"]
+    assert sink["restore_to"] is None
+    assert f"could not be determined: {reason}" in sink["restore"].replace("the store ", "")
+    assert "`DESCRIBE HISTORY` shows the versions" in sink["restore"]
+
+
+def test_other_sinks_have_no_version(plane: Plane) -> None:
+    driver = running(plane, epochs=2)
+    driver.epoch(sinks={"out": 3})
+    (sink,) = plan(plane, epoch=2)["sinks"]
+    assert (sink["restore_to"], sink["restore"]) == (None, None)

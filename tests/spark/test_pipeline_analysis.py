@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyspark.sql.functions as SF
 import pytest
+from deltalake import DeltaTable, Schema
 from pyspark.sql import SparkSession
 
 from epochal import KeyedProcess, ListState, MapState, Pipeline, StaticTable, Stream, ValueState
 from epochal import functions as F
-from epochal.connectors import console, files, generator
+from epochal.connectors import console, delta, files, generator
 from epochal.errors import EpochalError, PipelineError
 from epochal.pipeline.analysis import Analysis, analyse
 from epochal.pipeline.definitions import TableDefinition
@@ -175,3 +177,18 @@ def test_sinks_check_their_columns_and_must_not_share_a_target(spark: SparkSessi
         with pytest.raises(EpochalError) as caught:
             analyse(made(build).graph(), spark)
         assert part in caught.value.message
+
+
+def test_warnings_about_the_table_of_a_sink_are_shown(spark: SparkSession, tmp_path: Path) -> None:
+    """A sink that is not connected has none, since it reads nothing."""
+    table = str(tmp_path / "orders")
+    DeltaTable.create(
+        table,
+        Schema.from_arrow(pa.schema([pa.field("n", pa.int64())])),
+        configuration={"delta.deletedFileRetentionDuration": "interval 1 hour"},
+    )
+    pipeline = Pipeline("p")
+    pipeline.read("rows", generator.source({"n": "id"})).write("out", delta.sink(table))
+    (warning,) = analyse(pipeline.graph(), spark).description.warnings
+    assert warning.startswith("Sink 'out' (delta:") and "'interval 1 hour'" in warning
+    assert analyse(pipeline.graph(), spark, connected=False).description.warnings == ()

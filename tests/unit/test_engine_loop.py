@@ -24,6 +24,7 @@ from epochal.engine.executor_wait import ExecutorWait
 from epochal.engine.failures import failure_of
 from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants
 from epochal.engine.loop import EpochLoop, TransactionOrders
+from epochal.engine.optimization import Optimizations
 from epochal.engine.position import PendingBases, Position
 from epochal.engine.program import CurrentProgram, Program
 from epochal.engine.reconfiguration import Reconfigurations
@@ -81,6 +82,7 @@ def loop_of(
         catalog=catalog,
         transactions=TransactionOrders(catalog, queue, []),
         reconfigurations=Reconfigurations(coordinator, queue, retention, catalog, no_other_version, lambda _: None),
+        optimizations=Optimizations(catalog, current),
         **options,
     )
 

@@ -11,7 +11,15 @@ import pyarrow as pa
 import pytest
 
 from epochal.backends.files import FilesBackend
-from epochal.contracts.catalog import Change, Directive, DriverStatus, Failure, ManifestReference, VersionOrder
+from epochal.contracts.catalog import (
+    Change,
+    Directive,
+    DriverStatus,
+    Failure,
+    ManifestReference,
+    OptimizeResult,
+    VersionOrder,
+)
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
 from epochal.engine.commits import BackgroundCommits, CommitQueue
@@ -19,6 +27,7 @@ from epochal.engine.compaction import Compaction
 from epochal.engine.coordinator import Coordinator
 from epochal.engine.job import Participants
 from epochal.engine.loop import EpochLoop, TransactionOrders
+from epochal.engine.optimization import Optimizations
 from epochal.engine.position import PendingBases, Position
 from epochal.engine.reconfiguration import Reconfigurations
 from epochal.engine.retention import Retention
@@ -46,7 +55,13 @@ class RecordingCatalog(MemoryCatalog):
         self.reported = status
         return tuple(item for item in self.pending if item.id not in self.answers)
 
-    def complete(self, directive: str, head: ManifestReference | None, failure: Failure | None = None) -> None:
+    def complete(
+        self,
+        directive: str,
+        head: ManifestReference | None,
+        failure: Failure | None = None,
+        result: OptimizeResult | None = None,
+    ) -> None:
         self.answers[directive] = failure
 
 
@@ -212,7 +227,14 @@ def test_savepoints_and_upgrades_are_refused_while_a_sink_is_stopped(
         coordinator, queue, retention, engine.catalog, lambda order: program, lambda program: None
     )
     commits = BackgroundCommits(queue)
-    loop = EpochLoop(coordinator, commits, engine.catalog, engine.orders, reconfigurations)
+    loop = EpochLoop(
+        coordinator,
+        commits,
+        engine.catalog,
+        engine.orders,
+        reconfigurations,
+        Optimizations(engine.catalog, engine.queue.current),
+    )
     order = VersionOrder(version=2, artifact="a" * 64, filename="", configuration={}, by="ann")
     reconfigurations.take(Directive(id="version", kind="reconfigure", arguments=order.model_dump(mode="json")))
     eventually(lambda: reconfigurations.ready)

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
-from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.catalog import ManifestReference, RestorePoint
 from epochal.contracts.configuration import Configuration, Parameters
 from epochal.engine.trial_report import TrialReport
 from epochal.errors import (
@@ -33,6 +33,7 @@ from epochal.service.domain.building import (
     BuildRequest,
     Describe,
     RekeyOf,
+    RestorePointsOf,
     ShownOf,
     TrialOf,
     Work,
@@ -110,6 +111,17 @@ class AskingBuilder(ABC):
         configuration: Configuration = _USUAL,
     ) -> Mapping[str, int | None]:
         return _there(self._answer(project, _request(artifact, parameters, configuration, branch, SHOWN_SECONDS)).shown)
+
+    def restore_points(
+        self,
+        project: str,
+        artifact: Path,
+        parameters: Parameters,
+        tables: RestorePointsOf,
+        configuration: Configuration = _USUAL,
+    ) -> Mapping[str, RestorePoint]:
+        request = _request(artifact, parameters, configuration, tables, SHOWN_SECONDS)
+        return _there(self._answer(project, request).restore_points)
 
     @abstractmethod
     def exchange(self, project: str, request: BuildRequest, meanwhile: Meanwhile) -> bytes:

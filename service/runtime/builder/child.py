@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.catalog import ManifestReference, RestorePoint
 from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.identity import EpochScope
 from epochal.contracts.inbox import GivenCalls
@@ -33,6 +33,7 @@ from epochal.service.domain.building import (
     BuildRequest,
     Describe,
     RekeyOf,
+    RestorePointsOf,
     ShownOf,
     TrialOf,
 )
@@ -61,6 +62,8 @@ def answer(request: BuildRequest) -> BuildAnswer:
                 return BuildAnswer(snapshot=_rekey(request, target))
             case ShownOf() as branch:
                 return BuildAnswer(shown=_shown(request, branch))
+            case RestorePointsOf() as tables:
+                return BuildAnswer(restore_points=_restore_points(request, tables))
     except EpochalError as error:
         return BuildAnswer(error=BuildError(slug=error.slug, message=error.message))
     except MemoryError:
@@ -94,6 +97,20 @@ def _shown(request: BuildRequest, branch: ShownOf) -> dict[str, int | None]:
     scope = EpochScope(branch.application, branch.at, branch.attempt, None)
     guarantee = request.configuration.guarantee
     return {node.name: node.backend(store, guarantee).shown(scope) for node in graph.sinks}
+
+
+def _restore_points(request: BuildRequest, tables: RestorePointsOf) -> dict[str, RestorePoint]:
+    graph, store = load_graph(request.artifact, request.parameters), SnapshotStore(tables.store)
+    found = {}
+    for node in graph.sinks:
+        if node.name in tables.sinks:
+            try:
+                point = node.backend(store, request.configuration.guarantee).restore_point(tables.left)
+            except EpochalError as error:
+                point = RestorePoint(reason=error.message.rstrip("."), unknown=True)
+            if point is not None:
+                found[node.name] = point
+    return found
 
 
 def _rekey(request: BuildRequest, target: RekeyOf) -> ManifestReference:

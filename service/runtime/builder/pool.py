@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from epochal.contracts.catalog import ManifestReference
+from epochal.contracts.catalog import ManifestReference, RestorePoint
 from epochal.contracts.configuration import Parameters
 from epochal.engine.trial_report import TrialReport
 from epochal.errors import TooManyRequests
 from epochal.pipeline.description import GraphDescription
-from epochal.service.domain.building import Builds, RekeyOf, ShownOf, TrialOf
+from epochal.service.domain.building import Builds, RekeyOf, RestorePointsOf, ShownOf, TrialOf
 from epochal.service.domain.ports import Builder, Meanwhile, SpareFigures
 from epochal.wire.configuration import ApplicationConfiguration
 
@@ -97,6 +97,17 @@ class BoundedBuilder:
     ) -> Mapping[str, int | None]:
         with self._place():
             return self._builder.shown(project, artifact, parameters, branch, configuration)
+
+    def restore_points(
+        self,
+        project: str,
+        artifact: Path,
+        parameters: Parameters,
+        tables: RestorePointsOf,
+        configuration: ApplicationConfiguration,
+    ) -> Mapping[str, RestorePoint]:
+        with self._place():
+            return self._builder.restore_points(project, artifact, parameters, tables, configuration)
 
     @contextmanager
     def _place(self) -> Iterator[None]:

@@ -8,7 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, Schema
 
 from epochal.client import Client
 from epochal.errors import Conflict, InvalidKey, NotFound
@@ -175,3 +177,24 @@ def test_a_wrong_pipeline_is_refused_with_its_operator(epochal: CommandLine, tmp
     assert "'counts'" in answer.stderr
     assert "missing" in answer.stderr
     assert epochal("show", "wrong").code == 3
+
+
+def test_submit_warns_of_a_table_with_a_short_retention(epochal: CommandLine, tmp_path: Path) -> None:
+    table, file = tmp_path / "orders", tmp_path / "orders.py"
+    DeltaTable.create(
+        str(table),
+        Schema.from_arrow(pa.schema([pa.field("n", pa.int64())])),
+        configuration={"delta.deletedFileRetentionDuration": "interval 1 hour"},
+    )
+    file.write_text(
+        "from epochal import Pipeline\n"
+        "from epochal.connectors import delta, generator\n"
+        "pipeline = Pipeline('orders')\n"
+        f"pipeline.read('rows', generator.source({{'n': 'id'}})).write('out', delta.sink({str(table)!r}))\n"
+    )
+    answer = epochal("submit", file, "--name", "orders", "--no-start")
+    assert answer.code == 0
+    assert "warning: " in answer.stderr and "'interval 1 hour'" in answer.stderr
+    refused = epochal("sink", "optimize", "orders", "out")
+    assert refused.code == 4 and "`epochal start orders`" in refused.stderr
+    assert epochal("delete", "orders", "--yes").code == 0

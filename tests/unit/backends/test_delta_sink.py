@@ -14,6 +14,7 @@ from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from epochal.backends.delta_lake.address import UNSAFE, DeltaAddress
+from epochal.backends.delta_lake.schema import _seconds
 from epochal.backends.delta_lake.sink import DeltaSink
 from epochal.contracts.backend import DecidedEpoch, SinkPlace
 from epochal.errors import EpochalError, RowRejected, SchemaError, SinkAhead, SinkError
@@ -290,3 +291,36 @@ def test_a_handle_without_rows_names_no_files(folder: DeltaFolder) -> None:
     version = opened(folder).version()
     started(folder).commit_decided([replace(DecidedEpoch(epoch(1), (handle,)))])
     assert opened(folder).version() == version
+
+
+@pytest.mark.parametrize(
+    ("retention", "warned"),
+    [
+        ("interval 6 hours", True),
+        ("interval 1 day", False),
+        ("interval 23 hours 59 minutes", True),
+        ("interval 0 days 24 hours", False),
+        ("interval 1 week", False),
+        (None, False),
+    ],
+)
+def test_a_short_retention_of_deleted_files_is_a_warning(
+    folder: DeltaFolder, retention: str | None, warned: bool
+) -> None:
+    started(folder)
+    if retention is not None:
+        opened(folder).alter.set_table_properties({"delta.deletedFileRetentionDuration": retention})
+    warnings = folder.make().warnings()
+    assert len(warnings) == warned
+    for warning in warnings:
+        assert f"delta.deletedFileRetentionDuration of the table is '{retention}'" in warning
+        assert "Set it to at least 'interval 24 hours'." in warning
+
+
+def test_a_missing_table_has_no_warnings(folder: DeltaFolder) -> None:
+    assert folder.make().warnings() == []
+
+
+@pytest.mark.parametrize("interval", ["", "interval", "interval soon", "interval 1 month", "interval 3", "1"])
+def test_an_interval_of_another_form_has_no_length(interval: str) -> None:
+    assert _seconds(interval) is None

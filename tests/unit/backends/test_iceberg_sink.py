@@ -19,6 +19,7 @@ from epochal.backends.iceberg.address import IcebergAddress
 from epochal.backends.iceberg.append import staged_append
 from epochal.backends.iceberg.schema import partition_of
 from epochal.backends.iceberg.sink import IcebergSink
+from epochal.connectors import iceberg
 from epochal.contracts.backend import DecidedEpoch, SinkPlace
 from epochal.errors import OptionError, OutcomeUnknown, RowRejected, SchemaError, SinkAhead, SinkError, SinkUnavailable
 from epochal.faults import FaultPoint, injected
@@ -362,6 +363,43 @@ def test_a_missing_namespace_is_named(tmp_path: Path) -> None:
     sink.check(SCHEMA)
     with pytest.raises(SinkError, match=r"the catalog has no namespace 'sales'\. Create it"):
         sink.recover(epoch(0))
+
+
+@pytest.mark.parametrize(
+    ("properties", "warned"),
+    [
+        ({"history.expire.max-snapshot-age-ms": "3600000"}, True),
+        ({"history.expire.max-snapshot-age-ms": "3600000", "gc.enabled": "false"}, False),
+        ({"history.expire.max-snapshot-age-ms": "86400000"}, False),
+        ({}, False),
+    ],
+)
+def test_snapshots_that_expire_within_a_day_are_a_warning(
+    orders: IcebergCatalog, properties: dict[str, str], warned: bool
+) -> None:
+    started(orders)
+    if properties:
+        with opened(orders).transaction() as transaction:
+            transaction.set_properties(properties)
+    warnings = orders.make().warnings()
+    assert len(warnings) == warned
+    for warning in warnings:
+        assert "history.expire.max-snapshot-age-ms of the table is 3600000" in warning
+        assert "Set it to at least 86400000." in warning
+
+
+def test_a_missing_table_has_no_warnings(orders: IcebergCatalog) -> None:
+    assert orders.make().warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("commit_every", "note"),
+    [(None, "for each epoch"), ("5 s", "more often than once a minute"), ("59 s", "more often"), ("1 min", None)],
+)
+def test_frequent_snapshots_are_noted(commit_every: str | None, note: str | None) -> None:
+    found = iceberg.sink("a.b", catalog={"type": "sql", "uri": "sqlite:///c.sqlite"}, commit_every=commit_every).note
+    assert (found is None) == (note is None)
+    assert note is None or note in str(found)
 
 
 def test_private_parts_of_the_library(orders: IcebergCatalog) -> None:
