@@ -96,7 +96,7 @@ def application_page(
         parts += [Text(), _event_time(head)]
     if head is not None:
         rejects = {place: rows for place, rows in head.rejected_rows.items() if place.startswith(SINK)}
-        parts += [Text(f"{place}: {rows:,} rejected rows in epoch {head.epoch}") for place, rows in rejects.items()]
+        parts += [Text(f"{place}: rows rejected in epoch {head.epoch}: {rows:,}") for place, rows in rejects.items()]
     if tables:
         parts += [Text(), _state(tables)]
     if savepoints:
