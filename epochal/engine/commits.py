@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -150,9 +151,11 @@ class CommitQueue:
     @property
     def has_room(self) -> bool:
         """False while the maximum number of epochs is prepared and uncommitted; then no further epoch may open."""
-        held = [epoch for epoch in list(self.epochs) if not self._is_held_back(epoch)]
+        epochs = list(self.epochs)
+        held = [epoch for epoch in epochs if not self._is_held_back(epoch)]
         ahead = self.current.program.configuration.epochs_ahead_of_commits
-        return len(held) < ahead and len(self.epochs) < self._most_epochs + ahead
+        behind = Counter(sink for epoch in epochs for sink in tuple(epoch.open_sinks))
+        return len(held) < ahead and all(number < self._most_epochs(sink) + ahead for sink, number in behind.items())
 
     @property
     def settled(self) -> bool:
@@ -165,13 +168,12 @@ class CommitQueue:
             if waiting.refused is not None:
                 raise RowRefused(f"Sink {waiting.sink!r} is stopped: {waiting.error}") from waiting.refused
 
-    @property
-    def _most_epochs(self) -> int:
-        """Maximum number of epochs that wait for stopped and collecting sinks only."""
-        collected = [
-            backend.buffering.most_epochs for backend in self._participants.sinks.values() if backend.buffering
-        ]
-        return max(collected, default=EPOCHS_BEHIND_A_STOPPED_SINK)
+    def _most_epochs(self, sink: str) -> int:
+        """Maximum number of epochs that wait for a sink while it is stopped, or collects them."""
+        buffering = self._participants.sinks[sink].buffering
+        if self._is_refused(sink) or buffering is None:
+            return EPOCHS_BEHIND_A_STOPPED_SINK
+        return buffering.most_epochs
 
     def _is_held_back(self, epoch: PreparedEpoch) -> bool:
         """True if the epoch waits only for stopped sinks, and for sinks that collect it."""

@@ -13,6 +13,7 @@ from epochal.contracts.catalog import ManifestReference
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice
+from epochal.engine import commits
 from epochal.engine.commits import CommitQueue, drain
 from epochal.engine.job import Participants
 from epochal.engine.meter import Meter
@@ -114,6 +115,23 @@ def test_a_refused_row_stops_only_its_sink() -> None:
     queue.check_refused()
 
 
+def test_a_stopped_sink_beside_one_that_collects_has_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "EPOCHS_BEHIND_A_STOPPED_SINK", 5)
+    world = Collecting(Buffering(3600.0, most_epochs=50), refusing=RefusingSink(1))
+    for _ in range(5 + world.ahead):
+        assert world.queue.has_room
+        world.prepare()
+    assert not world.queue.has_room
+
+
+def test_a_sink_that_is_slow_to_commit_what_it_collected_has_a_limit() -> None:
+    world = Collecting(Buffering(3600.0, most_epochs=5))
+    for _ in range(5 + world.ahead):
+        assert world.queue.has_room
+        world.prepare(steps=False)
+    assert not world.queue.has_room
+
+
 class CollectingSink:
     """Commits epochs in groups, and records them."""
 
@@ -140,25 +158,31 @@ class CollectingSink:
 class Collecting:
     """A queue with a collecting sink, and a clock."""
 
-    def __init__(self, limits: Buffering) -> None:
+    def __init__(self, limits: Buffering, refusing: RefusingSink | None = None) -> None:
         self.now = 0.0
         self.catalog = MemoryCatalog(MemoryCatalogState(), 1)
         self.branch = self.catalog.begin_attempt().branch
         self.sink = CollectingSink(limits)
-        program = current_program(participants=Participants({}, sinks={"out": self.sink}))  # type: ignore[dict-item]
+        sinks = {"out": self.sink} | ({} if refusing is None else {"refusing": refusing})
+        program = current_program(participants=Participants({}, sinks=sinks))  # type: ignore[arg-type]
+        self.ahead = program.program.configuration.epochs_ahead_of_commits
         self.queue = CommitQueue(self.catalog, program, meter=Meter(clock=lambda: self.now))
         self.most = program.program.configuration.max_uncommitted_epochs
         self._number = 0
         self._before: Manifest | None = None
 
-    def prepare(self, rows: int = 1, bytes: int = 1) -> int:
+    def prepare(self, rows: int = 1, bytes: int = 1, steps: bool = True) -> int:
         self._number += 1
         number = self._number
         handle = Handle(owner="out", subtask=0, rows=rows, bytes=bytes, payload={})
+        refused = SinkHandles(kind="dbms", target="t", handles=(handle,))
         manifest = plain_manifest(
             number,
             branch=self.branch,
-            sinks={"out": SinkHandles(kind="delta", target=self.sink.target, handles=(handle,))},
+            sinks={
+                "out": SinkHandles(kind="delta", target=self.sink.target, handles=(handle,)),
+                "refusing": refused,
+            },
             extras=previous_extras(self.branch, self._before, [self.sink.target]),
         )
         self._before = manifest
@@ -167,7 +191,8 @@ class Collecting:
         self.catalog.open_epoch(number, parent)
         self.catalog.prepare_epoch(number, parent, reference, manifest.counts)
         self.queue.submit(EpochScope("orders", EpochKey(self.branch, number), 1, parent), manifest)
-        self.queue.step()
+        if steps:
+            self.queue.step()
         return number
 
 
