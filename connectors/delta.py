@@ -31,7 +31,7 @@ from epochal.pipeline.definitions import (
     check_positive,
 )
 
-_OWN: Final = ("mode", "delivery", "partition_by", "keys", "commit_every", "target_file_size")
+_OWN: Final = ("mode", "delivery", "partition_by", "keys", "commit_every", "target_file_size", "add_columns")
 
 
 def source(
@@ -81,6 +81,7 @@ def sink(
     keys: str | Sequence[str] = (),
     commit_every: str | None = None,
     target_file_size: int = FILE_BYTES,
+    add_columns: bool = False,
     mode: Mode = "append",
     delivery: Delivery | None = None,
     **options: Any,
@@ -97,6 +98,7 @@ def sink(
     - ``commit_every``: interval such as ``"60 s"`` in which epochs are collected and committed together, in few files.
       An epoch is committed, and visible to look-ups, when it is in the table.
     - ``target_file_size``: size in bytes at which another file begins.
+    - ``add_columns``: add columns that an existing table lacks, when the application starts. They may be null.
     - ``mode``: ``append`` accepts append-only streams; ``updates`` also accepts streams whose rows replace earlier rows
       (such as the result of ``aggregate``), and appends the rows that changed.
     - ``delivery``: only ``exactly_once``.
@@ -112,15 +114,17 @@ def sink(
     key_columns = different_names(what, "keys", keys)
     check_installed(what, "deltalake", "delta")
     check_positive(what, "target_file_size", target_file_size, whole=True)
+    check_flag(what, "add_columns", add_columns)
     buffering = buffering_of(what, commit_every)
     return SinkDefinition(
         kind="delta",
-        make=partial(_backend, address, columns, buffering, target_file_size, key_columns),
+        make=partial(_backend, address, columns, buffering, target_file_size, key_columns, add_columns),
         description={
             "path": path,
             **({"partition_by": list(columns)} if columns else {}),
             **({"keys": list(key_columns)} if key_columns else {}),
             **({"commit_every": commit_every} if commit_every else {}),
+            **({"add_columns": True} if add_columns else {}),
             **described(mode),
             **address.described,
         },
@@ -141,8 +145,9 @@ def _backend(
     buffering: Buffering | None,
     file_bytes: int,
     keys: Sequence[str],
+    add_columns: bool,
     place: SinkPlace,
 ) -> SinkBackend:
     from epochal.backends.delta_lake.sink import DeltaSink
 
-    return DeltaSink(place, address, partition_by, buffering, file_bytes, keys)
+    return DeltaSink(place, address, partition_by, buffering, file_bytes, keys, add_columns)

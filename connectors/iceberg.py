@@ -84,6 +84,7 @@ def sink(
     catalog_name: str = "default",
     partition_by: str | Sequence[str] = (),
     commit_every: str | None = None,
+    add_columns: bool = False,
     mode: Mode = "append",
     delivery: Delivery | None = None,
 ) -> SinkDefinition:
@@ -100,6 +101,7 @@ def sink(
       ``truncate(4, name)``.
     - ``commit_every``: interval such as ``"60 s"`` in which epochs are collected and committed together, in few files.
       An epoch is committed, and visible to look-ups, when it is in the table.
+    - ``add_columns``: add columns that an existing table lacks, when the application starts. They are optional.
     - ``mode``: ``append`` accepts append-only streams; ``updates`` also accepts streams whose rows replace earlier rows
       (such as the result of ``aggregate``), and appends the rows that changed.
     - ``delivery``: only ``exactly_once``.
@@ -115,16 +117,18 @@ def sink(
 
     for each in partitions:
         partition_of(what, each)
+    check_flag(what, "add_columns", add_columns)
     buffering = buffering_of(what, commit_every)
     return SinkDefinition(
         kind="iceberg",
-        make=partial(_backend, address, partitions, buffering),
+        make=partial(_backend, address, partitions, buffering, add_columns),
         description={
             "table": table,
             "catalog": address.catalog.described,
             "catalog_name": catalog_name,
             **({"partition_by": list(partitions)} if partitions else {}),
             **({"commit_every": commit_every} if commit_every else {}),
+            **({"add_columns": True} if add_columns else {}),
             **described(mode),
         },
         takes=taken_by_folder(what, mode),
@@ -146,8 +150,12 @@ def _source(address: IcebergAddress, start: Start | int, max_files: int | None, 
 
 
 def _backend(
-    address: IcebergAddress, partition_by: Sequence[str], buffering: Buffering | None, place: SinkPlace
+    address: IcebergAddress,
+    partition_by: Sequence[str],
+    buffering: Buffering | None,
+    add_columns: bool,
+    place: SinkPlace,
 ) -> SinkBackend:
     from epochal.backends.iceberg.sink import IcebergSink
 
-    return IcebergSink(place, address, partition_by, buffering)
+    return IcebergSink(place, address, partition_by, buffering, add_columns)

@@ -62,9 +62,9 @@ def columns_of(schema: pa.Schema | Schema) -> dict[str, Any]:
     return {field["name"]: field["type"] for field in json.loads(delta.to_json())["fields"]}
 
 
-def check_rows(subject: str, table: DeltaTable, rows: Columns) -> None:
-    """Check that rows with these columns can be appended. Raises ``SchemaError``, naming all columns that do not
-    fit."""
+def check_rows(subject: str, table: DeltaTable, rows: Columns, otherwise: str = "") -> None:
+    """Check that rows with these columns can be appended. ``otherwise``: end of the message. Raises ``SchemaError``,
+    naming all columns that do not fit."""
     fields = {field["name"]: field for field in json.loads(table.schema().to_json())["fields"]}
     wrong = [_mismatch(name, type, fields.get(name)) for name, type in rows.items()]
     partitions = table.metadata().partition_columns
@@ -77,7 +77,7 @@ def check_rows(subject: str, table: DeltaTable, rows: Columns) -> None:
     if found:
         raise SchemaError(
             f"{subject} cannot append these rows to the table: {'; '.join(found)}. Change the columns with select or "
-            "with_columns, or change the table."
+            f"with_columns, or change the table.{otherwise}"
         )
 
 
@@ -121,8 +121,8 @@ def check_partitions(subject: str, columns: Columns, partition_by: Iterable[str]
             )
         if columns[name] not in _PARTITION_TYPES:
             raise SchemaError(
-                f"{subject} cannot be partitioned by {name!r}, whose type is {_shown(columns[name])}. Partition by a "
-                "string, an integer, a boolean or a date, such as with_columns(day='to_date(time)')."
+                f"{subject} cannot be partitioned by {name!r}, whose type is {shown_type(columns[name])}. Partition by "
+                "a string, an integer, a boolean or a date, such as with_columns(day='to_date(time)')."
             )
 
 
@@ -188,7 +188,7 @@ def _mismatch(name: str, type: Any, field: Mapping[str, Any] | None) -> str | No
     if field is None:
         return f"the table has no column {name!r}"
     if _comparable(type) != _comparable(field["type"]):
-        return f"column {name!r} is {_shown(type)}, and in the table {_shown(field['type'])}"
+        return f"column {name!r} is {shown_type(type)}, and in the table {shown_type(field['type'])}"
     return None
 
 
@@ -204,5 +204,6 @@ def _comparable(type: Any) -> Any:
     }
 
 
-def _shown(type: Any) -> str:
+def shown_type(type: Any) -> str:
+    """The type in messages."""
     return type if isinstance(type, str) else json.dumps(_comparable(type))

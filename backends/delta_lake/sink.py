@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from epochal.backends.delta_lake.added_columns import column_addition, missing_columns
 from epochal.backends.delta_lake.address import DeltaAddress
 from epochal.backends.delta_lake.compaction import compact
 from epochal.backends.delta_lake.schema import (
@@ -19,9 +20,10 @@ from epochal.backends.delta_lake.schema import (
     required_columns,
     retention_warning,
 )
-from epochal.backends.delta_lake.table import DeltaLog
+from epochal.backends.delta_lake.table import MARKED, DeltaLog
 from epochal.backends.delta_lake.transaction import FILE_BYTES, DeltaTransaction, RowShape, entries_of
 from epochal.backends.delta_lake.upsert import check_keys
+from epochal.backends.tables.added_columns import ColumnAddition, add_missing_columns, hint, note
 from epochal.backends.tables.folder import WritableFolder, attempt_folder, merged_folder
 from epochal.backends.tables.sink import Conforming, TableSink
 from epochal.contracts.backend import Buffering, SinkPlace, TableCompaction
@@ -43,8 +45,10 @@ class DeltaSink(TableSink):
         buffering: Buffering | None = None,
         file_bytes: int = FILE_BYTES,
         keys: Sequence[str] = (),
+        add_columns: bool = False,
     ) -> None:
         super().__init__(sink, buffering)
+        self._add_columns = add_columns
         self._keys = tuple(keys)
         self._file_bytes = file_bytes
         self._address = address
@@ -84,25 +88,30 @@ class DeltaSink(TableSink):
 
     def check_table(self, schema: pa.Schema) -> None:
         self._log.check_conditional()
-        table = self._log.opened()
-        if table is not None:
-            self._check_existing(table, physical_schema(self._log.subject, schema))
+        table, rows = self._log.opened(), physical_schema(self._log.subject, schema)
+        if table is not None and self._addition(table, rows) is None:
+            self._check_existing(table, rows)
 
     def warnings(self) -> list[str]:
-        table = self._log.opened()
-        warning = None if table is None else retention_warning(self._log.subject, table)
-        return [] if warning is None else [warning]
+        table, schema = self._log.opened(), self._schema
+        if table is None:
+            return []
+        addition = None if schema is None else self._addition(table, schema)
+        added = None if addition is None else note(self._log.subject, addition)
+        return [each for each in (retention_warning(self._log.subject, table), added) if each is not None]
 
     def prepare(self) -> None:
         self._log.check_conditional()
-        schema, table = self._schema, self._log.opened()
+        schema = self._schema
         if schema is None:
             return  # this process commits what others have staged
+        table = self._log.opened()
         if table is None:
             self._log.create(schema, self._partition_by)
-            table = self._log.opened()
-            if table is None:
-                raise SinkError(f"{self._log.subject}: the table was deleted as soon as it was created.")
+            table = self._existing()
+        if self._add_columns:
+            add_missing_columns(self._log.subject, lambda: self._addition(self._existing(), schema))
+            table = self._existing()
         self._check_existing(table, schema)
         self._shape = self._shape_of(table, schema)
 
@@ -118,10 +127,7 @@ class DeltaSink(TableSink):
         return self._shape.conforming
 
     def merged_files(self, task: TaskScope, schema: pa.Schema) -> DeltaTransaction:
-        table = self._log.opened()
-        rows = physical_schema(self._log.subject, schema)
-        if table is None:
-            raise SinkError(f"{self._log.subject}: the table does not exist any more. Restore it.")
+        table, rows = self._existing(), physical_schema(self._log.subject, schema)
         self._check_existing(table, rows)
         folder, place = self._log.folder(), merged_folder(task.epoch)
         return DeltaTransaction(folder, place, self._shape_of(table, rows), task, self._file_bytes)
@@ -132,10 +138,29 @@ class DeltaSink(TableSink):
     def staged(self, handles: Iterable[Handle]) -> list[str]:
         return [entry.path for entry in entries_of(handles)]
 
+    def _existing(self) -> DeltaTable:
+        table = self._log.opened()
+        if table is None:
+            raise SinkError(f"{self._log.subject}: the table does not exist any more. Restore it.")
+        return table
+
+    def _addition(self, table: DeltaTable, rows: pa.Schema) -> ColumnAddition | None:
+        """The columns that this sink adds to the table, whose other columns and properties are checked."""
+        if not self._add_columns:
+            return None
+        subject = self._log.subject
+        with self._log.translated("read the table"):
+            mark = {MARKED: {"sink": self._log.sink, "added_columns": missing_columns(table, rows)}}
+            addition = column_addition(subject, table, rows, self._keys, mark)
+        if addition is not None:
+            self._check_existing(table, pa.schema([field for field in rows if field.name not in addition.columns]))
+        return addition
+
     def _check_existing(self, table: DeltaTable, schema: pa.Schema) -> None:
         with self._log.translated("read the table"):
             check_features(self._log.subject, table)
-            check_rows(self._log.subject, table, columns_of(schema))
+            otherwise = hint(missing_columns(table, schema), self._add_columns)
+            check_rows(self._log.subject, table, columns_of(schema), otherwise)
             if self._keys:
                 check_replaceable(self._log.subject, table)
             partition_by = tuple(table.metadata().partition_columns)

@@ -17,11 +17,12 @@ from epochal.errors import SchemaError
 
 
 def latest_rows(batches: Iterable[pa.RecordBatch], keys: Sequence[str]) -> pa.Table | None:
-    """The last row of each key, in the order of the batches; ``None`` without rows."""
-    held = [batch for batch in batches if batch.num_rows]
+    """The last row of each key, in the order of the batches; ``None`` without rows. Rows of an earlier version of the
+    application, which lack a column, have null there."""
+    held = [pa.Table.from_batches([batch]) for batch in batches if batch.num_rows]
     if not held:
         return None
-    rows = pa.Table.from_batches(held)
+    rows = pa.concat_tables(held, promote_options="default")
     numbered = rows.select(list(keys)).append_column("", pa.array(np.arange(rows.num_rows)))
     last = numbered.group_by(list(keys)).aggregate([("", "max")]).column("_max")
     return rows.take(last.combine_chunks().sort())

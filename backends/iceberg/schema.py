@@ -21,6 +21,7 @@ from pyiceberg.transforms import (
     TruncateTransform,
     YearTransform,
 )
+from pyiceberg.typedef import TableVersion
 
 from epochal.backends.tables.folder import LEAST_RETENTION_SECONDS
 from epochal.contracts.backend import DecidedEpoch
@@ -69,17 +70,19 @@ def _expires(metadata: TableMetadata) -> bool:
     return metadata.properties.get("gc.enabled", "true").lower() != "false"
 
 
-def check_rows(subject: str, metadata: TableMetadata, rows: pa.Schema) -> pa.Schema:
-    """The columns as the table has them: those that it requires are not null. Raises ``SchemaError``."""
-    schema = metadata.schema()
+def check_rows(
+    subject: str, schema: Schema, format_version: TableVersion, rows: pa.Schema, otherwise: str = ""
+) -> pa.Schema:
+    """The columns as the table has them: those that it requires are not null. ``schema``: columns of the table;
+    ``otherwise``: end of the message. Raises ``SchemaError``."""
     required = {field.name for field in schema.fields if field.required}
     typed = pa.schema([field.with_nullable(field.name not in required) for field in rows])
     try:
-        _check_pyarrow_schema_compatible(schema, typed, format_version=metadata.format_version)
+        _check_pyarrow_schema_compatible(schema, typed, format_version=format_version)
     except Exception as error:  # the library raises several classes, among them the root class
         raise SchemaError(
             f"{subject} cannot append these rows to the table: {' '.join(str(error).split())}. Change the columns with "
-            "select or with_columns, or change the table."
+            f"select or with_columns, or change the table.{otherwise}"
         ) from error
     missing = sorted(required - set(rows.names))
     if missing:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import pyarrow as pa
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table as LibraryTable
 
+from epochal.backends.iceberg.added_columns import missing_columns, staged_columns
 from epochal.backends.iceberg.address import IcebergAddress
 from epochal.backends.iceberg.data_file import entries_of
 from epochal.backends.iceberg.schema import (
@@ -19,6 +22,7 @@ from epochal.backends.iceberg.schema import (
 )
 from epochal.backends.iceberg.table import IcebergTable, data_folder, data_location, files_below
 from epochal.backends.iceberg.transaction import IcebergTransaction, TaskTable
+from epochal.backends.tables.added_columns import ColumnAddition, add_missing_columns, hint, note
 from epochal.backends.tables.folder import ROOT, TableFolder, attempt_folder, merged_folder
 from epochal.backends.tables.sink import Conforming, TableSink
 from epochal.contracts.backend import Buffering, SinkPlace
@@ -29,7 +33,7 @@ from epochal.errors import SinkError
 
 class IcebergSink(TableSink):
     """Sink backend of ``iceberg.sink``. ``partition_by``: partitions with which a missing table is created; an existing
-    one has its own."""
+    one has its own. ``add_columns``: add columns that the table lacks."""
 
     def __init__(
         self,
@@ -37,8 +41,10 @@ class IcebergSink(TableSink):
         address: IcebergAddress,
         partition_by: Sequence[str] = (),
         buffering: Buffering | None = None,
+        add_columns: bool = False,
     ) -> None:
         super().__init__(sink, buffering)
+        self._add_columns = add_columns
         self._address = address
         self._partition_by = tuple(partition_by)
         self._table = IcebergTable(sink.sink, address)
@@ -69,13 +75,16 @@ class IcebergSink(TableSink):
 
     def check_table(self, schema: pa.Schema) -> None:
         table = self._table.opened()
-        if table is not None:
+        if table is not None and self._addition(table, schema) is None:
             self._check_existing(table, schema)
 
     def warnings(self) -> list[str]:
-        table = self._table.opened()
-        warning = None if table is None else retention_warning(self._table.subject, table.metadata)
-        return [] if warning is None else [warning]
+        table, schema = self._table.opened(), self._schema
+        if table is None:
+            return []
+        addition = None if schema is None else self._addition(table, schema)
+        added = None if addition is None else note(self._table.subject, addition)
+        return [each for each in (retention_warning(self._table.subject, table.metadata), added) if each is not None]
 
     def prepare(self) -> None:
         schema = self._schema
@@ -84,6 +93,9 @@ class IcebergSink(TableSink):
         table = self._table.opened()
         if table is None:
             self._table.create(schema, self._partition_by)
+            table = self._existing()
+        if self._add_columns:
+            add_missing_columns(self._table.subject, lambda: self._addition(self._existing(), schema))
             table = self._existing()
         self._task_table = self._shape(table, schema)
 
@@ -118,7 +130,22 @@ class IcebergSink(TableSink):
             raise SinkError(f"{self._table.subject}: the table does not exist.")
         return table
 
-    def _check_existing(self, table: LibraryTable, schema: pa.Schema) -> pa.Schema:
+    def _addition(self, table: LibraryTable, rows: pa.Schema) -> ColumnAddition | None:
+        """The columns that this sink adds to the table, whose other columns and properties are checked."""
+        if not self._add_columns:
+            return None
+        staged = staged_columns(self._table.subject, table, rows)
+        if staged is None:
+            return None
+        self._check_existing(table, rows, staged.schema)
+        names = ", ".join(staged.columns)
+        texts = (f"add the columns {names}", f"the columns {names} are added")
+        commit = partial(self._table.commit, table, staged.updates, staged.requirements, *texts)
+        return ColumnAddition(staged.columns, commit)
+
+    def _check_existing(self, table: LibraryTable, rows: pa.Schema, columns: Schema | None = None) -> pa.Schema:
+        """Check rows against the table, which is to have other ``columns`` then. Returns the columns of the rows as the
+        table has them."""
         subject = self._table.subject
         check_supported(subject, table.metadata)
         if self._partition_by:
@@ -131,4 +158,5 @@ class IcebergSink(TableSink):
                     f"{subject}: partition_by is {', '.join(self._partition_by)}, and the table has other partitions: "
                     f"{table.spec()}. Remove partition_by, or write to another table."
                 )
-        return check_rows(subject, table.metadata, schema)
+        otherwise = hint(missing_columns(table, rows), self._add_columns)
+        return check_rows(subject, columns or table.schema(), table.metadata.format_version, rows, otherwise)

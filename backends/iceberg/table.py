@@ -100,6 +100,24 @@ class IcebergTable(Table):
                     f"{self.subject}: the catalog has no namespace {namespace!r}. Create it, and start again."
                 ) from None
 
+    def commit(
+        self, table: LibraryTable, updates: Sequence[Any], requirements: Sequence[Any], action: str, outcome: str
+    ) -> None:
+        """Pass a commit to the catalog, once. ``action``, ``outcome``: for messages, as ``commit epoch 1`` and
+        ``epoch 1 is committed``. Raises ``HeadMoved``, ``OutcomeUnknown`` and ``SinkError``, the latter only if
+        nothing was committed."""
+        try:
+            table.catalog.commit_table(table, tuple(requirements), tuple(updates))
+        except CommitFailedException as error:
+            raise HeadMoved(first_line(error)) from error
+        except (NoSuchTableError, *_REFUSED) as error:
+            raise SinkError(f"{self.subject} cannot {action}: {first_line(error)}.") from error
+        except Exception as error:
+            raise OutcomeUnknown(
+                f"{self.subject}: whether {outcome} is not known yet: {first_line(error)}. The table is read again at "
+                "the next attempt, and decides."
+            ) from error
+
     def may_merge(self) -> bool:
         """Return whether the commit that is being prepared may merge small manifests."""
         if self._commits_without_merges:
@@ -189,17 +207,11 @@ class IcebergHead(TableHead):
         with self._place.translated(f"prepare the commit of epoch {last}"):
             updates, requirements = self._staged(files, epochs)
         try:
-            self._table.catalog.commit_table(self._table, requirements, updates)
-        except CommitFailedException as error:
+            commits, committed = f"commit epoch {last}", f"epoch {last} is committed"
+            self._place.commit(self._table, updates, requirements, commits, committed)
+        except HeadMoved:
             self._place.pause_merges(1)  # the next attempt takes less time, so that it is less likely to conflict
-            raise HeadMoved(first_line(error)) from error
-        except (NoSuchTableError, *_REFUSED) as error:
-            raise SinkError(f"{self._place.subject} cannot commit epoch {last}: {first_line(error)}.") from error
-        except Exception as error:
-            raise OutcomeUnknown(
-                f"{self._place.subject}: whether epoch {last} is committed is not known yet: {first_line(error)}. The "
-                "marker of the table decides at the next attempt."
-            ) from error
+            raise
 
     def _staged(self, files: Sequence[DataFile], epochs: Sequence[DecidedEpoch]) -> tuple[Any, Any]:
         """Updates and requirements of the commit. Writes a manifest with the files, and the list of manifests."""

@@ -14,7 +14,7 @@ E5     1 load the table, read the marker, choose the epochs to commit
        2 check that the table can still take the files, and that each is there with its size
        3 commit one version with the files and the marker, if the table has not changed since
 E7     remove files of the epoch that no handle names
-R1     create the table if it is missing; check it
+R1     create the table if it is missing; add columns that it lacks, with ``add_columns``; check it
 =====  ======================================================================================
 
 A sink with ``commit_every`` collects epochs: tasks write their rows to a write-ahead log in the snapshot store, and the
@@ -28,8 +28,9 @@ may name it. The table's own removal of orphaned files (``VACUUM``, ``remove_orp
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Final
 
 import pyarrow as pa
@@ -61,7 +62,7 @@ class TableSink(SinkBackend):
         self._place = place
         self._buffering = buffering
         self._write_ahead_log = WriteAheadLog(place)
-        self._merged: tuple[list[EpochScope], Handle] | None = None
+        self._merged: tuple[list[EpochScope], list[Handle]] | None = None
         """Epochs whose rows this process has merged, and their files."""
 
     @property
@@ -84,7 +85,8 @@ class TableSink(SinkBackend):
 
     @abstractmethod
     def prepare(self) -> None:
-        """R1: create the table if it is missing and may be created; check that this sink can write it."""
+        """R1: create the table if it is missing and may be created; add columns that it lacks, if this is allowed;
+        check that this sink can write it."""
 
     @abstractmethod
     def files(self, task: TaskScope) -> SinkTransaction:
@@ -162,21 +164,24 @@ class TableSink(SinkBackend):
             MERGED.hit(scopes[-1].epoch)
         merged = self._merged[1]
         kept = [[handle for handle in each.handles if not has_log(handle)] for each in epochs]
-        kept[-1].append(merged)
+        kept[-1] += merged
         return [replace(each, handles=tuple(handles)) for each, handles in zip(epochs, kept, strict=True)]
 
-    def _merge(self, epochs: Sequence[DecidedEpoch]) -> Handle:
+    def _merge(self, epochs: Sequence[DecidedEpoch]) -> list[Handle]:
+        """Files with the rows of the epochs. Rows of versions of the application with other columns have other files,
+        which lack the columns."""
         task = TaskScope(epochs[-1].scope, self._place.sink, 0)
-        transaction: SinkTransaction | None = None
-        for each in epochs:
-            logs = [handle for handle in each.handles if has_log(handle)]
-            for batch in self._write_ahead_log.read(each.scope, logs):
-                if transaction is None:
-                    transaction = self.merged_files(task, batch.schema)
+        handles = []
+        for schema, batches in groupby(self._logged(epochs), lambda batch: batch.schema):
+            transaction = self.merged_files(task, schema)
+            for batch in batches:
                 transaction.write(batch)
-        if transaction is None:
-            return Handle(owner=self._place.sink, subtask=0, rows=0, bytes=0, payload={})
-        return transaction.pre_commit()
+            handles.append(transaction.pre_commit())
+        return handles
+
+    def _logged(self, epochs: Sequence[DecidedEpoch]) -> Iterator[pa.RecordBatch]:
+        for each in epochs:
+            yield from self._write_ahead_log.read(each.scope, [handle for handle in each.handles if has_log(handle)])
 
     def _remove_logs(self, epoch: EpochScope, handles: Sequence[Handle]) -> None:
         logged = [handle for handle in handles if has_log(handle)]

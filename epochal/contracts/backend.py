@@ -245,8 +245,8 @@ class SinkBackend(Backend[SinkTransaction]):
         ``SchemaError``."""
 
     def warnings(self) -> Sequence[str]:
-        """Settings of the target that can stop the sink later, each with the fix. Called after :meth:`check`, at
-        submission. Raises ``SinkError``."""
+        """Settings of the target that can stop the sink later, each with the fix, and changes of the target that the
+        start makes. Called after :meth:`check`, at submission. Raises ``SinkError`` and ``SchemaError``."""
         return ()
 
     def check_types(self, schema: pa.Schema) -> None:

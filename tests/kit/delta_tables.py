@@ -17,16 +17,26 @@ from epochal.testing.sink_contract import SCHEMA, epoch
 
 
 class DeltaFolder(SinkHarness):
-    """``collects``: the sink has a write-ahead log, in a store beside the table."""
+    """``collects``: the sink has a write-ahead log, in a store beside the table. ``keys``, ``add_columns``: options of
+    the sink."""
 
-    def __init__(self, path: Path, partition_by: Sequence[str] = (), collects: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        partition_by: Sequence[str] = (),
+        collects: bool = False,
+        keys: Sequence[str] = (),
+        add_columns: bool = False,
+    ) -> None:
         self.path, self.partition_by = path, partition_by
+        self.keys, self.add_columns = keys, add_columns
         self.store = SnapshotStore(str(path.with_name("store"))) if collects else None
 
     def make(self) -> DeltaSink:
         buffering = None if self.store is None else Buffering(60.0)
         place = SinkPlace("out", self.store)
-        return DeltaSink(place, DeltaAddress(str(self.path)), self.partition_by, buffering)
+        address = DeltaAddress(str(self.path))
+        return DeltaSink(place, address, self.partition_by, buffering, keys=self.keys, add_columns=self.add_columns)
 
     def table(self) -> DeltaTable | None:
         return DeltaTable(str(self.path)) if (self.path / "_delta_log").exists() else None

@@ -34,7 +34,8 @@ NAME = "sales.orders"
 
 
 class IcebergCatalog(SinkHarness):
-    """``properties``: of the catalog. ``store``: of the sink's write-ahead log, if it collects epochs."""
+    """``properties``: of the catalog. ``store``: of the sink's write-ahead log, if it collects epochs.
+    ``add_columns``: option of the sink."""
 
     def __init__(
         self,
@@ -42,8 +43,9 @@ class IcebergCatalog(SinkHarness):
         name: str = NAME,
         partition_by: Sequence[str] = (),
         store: SnapshotStore | None = None,
+        add_columns: bool = False,
     ) -> None:
-        self.store = store
+        self.store, self.add_columns = store, add_columns
         self.address = IcebergAddress.checked("iceberg.sink", name, "default", properties)
         self.partition_by = partition_by
         self.catalog = self.address.catalog.connect()
@@ -51,7 +53,8 @@ class IcebergCatalog(SinkHarness):
 
     def make(self) -> IcebergSink:
         buffering = None if self.store is None else Buffering(60.0)
-        return IcebergSink(SinkPlace("out", self.store), self.address, self.partition_by, buffering)
+        place = SinkPlace("out", self.store)
+        return IcebergSink(place, self.address, self.partition_by, buffering, self.add_columns)
 
     def table(self) -> Table | None:
         try:

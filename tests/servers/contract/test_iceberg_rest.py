@@ -12,6 +12,7 @@ from pyarrow import fs
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from epochal.backends.iceberg import address
+from epochal.backends.tables.commit_protocol import HeadMoved
 from epochal.errors import SinkUnavailable
 from epochal.secrets import secret
 from epochal.testing.contract import DegradedSinkHarness, Losses, ProxyAnswers, SinkBackendContract, SinkHarness
@@ -19,6 +20,7 @@ from epochal.testing.servers.proxy import TcpProxy
 from epochal.testing.servers.proxy import proxy as new_proxy
 from epochal.testing.servers.s3 import WAREHOUSE, SeaweedServer
 from epochal.testing.sink_contract import SCHEMA, DecidedEpochs, epoch, pre_commit, rows, same
+from tests.kit.evolving_tables import MORE, amounts, begun, late_addition, put, sorted_rows
 from tests.kit.iceberg_tables import IcebergCatalog
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -131,6 +133,19 @@ def test_manifests_are_merged_on_an_object_store(
     assert snapshot is not None
     assert len(snapshot.manifests(table.io)) <= 2 + 2 + 2
     assert same(orders.visible(), rows(*range(1, 13)))
+
+
+def test_columns_are_added_once(s3_server: SeaweedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by a late request, which the catalog has to refuse by the requirements of the commit."""
+    orders = RestCatalog(s3_server, tmp_path)
+    orders.add_columns = True
+    put(begun(orders), 1, [{"id": 1, "name": "1"}], SCHEMA)
+    late = late_addition(orders, monkeypatch)
+    sink = begun(orders, MORE, attempt=2, at=1)
+    with pytest.raises(HeadMoved):
+        late.commit()
+    put(sink, 2, amounts((2, 1.5)), MORE)
+    assert sorted_rows(orders.visible()) == amounts((1, None), (2, 1.5))
 
 
 def test_a_catalog_that_does_not_answer_is_not_waited_for_forever(

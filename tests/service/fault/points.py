@@ -23,6 +23,7 @@ RECONFIGURATION = "tests/service/reconfiguration/test_killed.py"
 MOVING = "tests/service/fault/test_rollback_and_move_kills.py"
 ARTIFACTS = "tests/service/test_artifacts.py"
 DELIVERIES = "tests/unit/test_deliveries.py"
+ADDED_COLUMNS = "tests/unit/backends/test_added_columns.py"
 CONTROL_PLANE = "tests/service/fault/test_control_plane.py"
 
 TESTED_ELSEWHERE: Mapping[str, str] = {
@@ -48,6 +49,8 @@ TESTED_ELSEWHERE: Mapping[str, str] = {
     "R1.objects.moved-aside": SINKS_AFTER_ROLLBACK,
     "R1.objects.moved-back": SINKS_AFTER_ROLLBACK,
     "R1.postgresql.swept-branch": SINKS_AFTER_ROLLBACK,
+    "R1.table.columns-read": ADDED_COLUMNS,
+    "R1.table.columns-added": ADDED_COLUMNS,
     "T3.table.uploaded": SINKS_CRASH,
     "T3.iceberg.uploaded": SINKS_CRASH,
     "T3.dead-letters.pre-committed": "tests/unit/test_dead_letters.py",

@@ -8,6 +8,7 @@ import pytest
 
 from epochal.testing.sink_contract import DecidedEpochs
 from tests.kit.delta_tables import DeltaFolder
+from tests.kit.evolving_tables import TABLES, Harness, table_of
 
 
 @pytest.fixture
@@ -18,3 +19,8 @@ def folder(tmp_path: Path) -> DeltaFolder:
 @pytest.fixture
 def decided() -> DecidedEpochs:
     return DecidedEpochs()
+
+
+@pytest.fixture(params=TABLES)
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Harness:
+    return table_of(request.param, tmp_path)
