@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from tests.mutants.mutant import change, mutant
@@ -12,6 +13,7 @@ DELTA_FILES = "tests/unit/backends/test_delta_files.py"
 DELTA = f"tests/unit/backends/test_delta_sink.py tests/unit/backends/test_delta_values.py {CONTRACT} -k delta"
 MANIFESTS = "tests/unit/backends/test_iceberg_manifests.py"
 ICEBERG = f"tests/unit/backends/test_iceberg_sink.py {CONTRACT} -k iceberg"
+ADDED = " ".join(f"tests/unit/backends/test_added_columns{part}.py" for part in ("", "_refused", "_epochs"))
 BOTH = f"tests/unit/backends {CONTRACT}"
 
 
@@ -248,3 +250,108 @@ def _each_epoch_is_committed() -> None:
     from epochal.engine.commits import CommitQueue
 
     change(CommitQueue, "_is_due", lambda _: lambda self, backend, sink, epochs: True)
+
+
+@mutant("tables: columns are added at the first commit of rows, not before the first epoch", ADDED)
+def _added_after_the_data() -> None:
+    from epochal.backends.delta_lake import sink as delta_sink
+    from epochal.backends.iceberg import sink as iceberg_sink
+
+    for module in (delta_sink, iceberg_sink):
+        change(module, "add_missing_columns", lambda _: lambda subject, missing: missing())
+
+
+@mutant("tables: a conflict while columns are added counts as success", ADDED)
+def _columns_conflict_is_success() -> None:
+    from epochal.backends.tables import added_columns
+
+    def lenient(_: Any) -> Any:
+        def wrong(subject: str, missing: Any) -> None:
+            addition = missing()
+            if addition is not None:
+                added_columns.READ.hit()
+                try:
+                    addition.commit()
+                except added_columns.HeadMoved:
+                    return
+                added_columns.ADDED.hit()
+
+        return wrong
+
+    for module in ("delta_lake", "iceberg"):
+        change(import_module(f"epochal.backends.{module}.sink"), "add_missing_columns", lenient)
+
+
+@mutant("tables: an error while columns are added counts as a refusal", ADDED)
+def _columns_error_is_final() -> None:
+    from epochal.backends.tables import added_columns
+    from epochal.errors import SinkError
+
+    change(added_columns, "OutcomeUnknown", lambda _: SinkError)
+
+
+@mutant("tables: columns are added although another column has another type", ADDED)
+def _type_is_the_same() -> None:
+    from epochal.backends.delta_lake.sink import DeltaSink
+    from epochal.backends.iceberg.sink import IcebergSink
+
+    def unchecked(addition: Any) -> Any:
+        def wrong(self: Any, table: Any, rows: Any) -> Any:
+            check, self._check_existing = self._check_existing, lambda *arguments: None
+            try:
+                return addition(self, table, rows)
+            finally:
+                self._check_existing = check
+
+        return wrong
+
+    for sink in (DeltaSink, IcebergSink):
+        change(sink, "_addition", unchecked)
+
+
+@mutant("delta: the library adds columns again on top of other versions", ADDED)
+def _columns_with_retries() -> None:
+    from epochal.backends.delta_lake import added_columns
+
+    def patient(properties: Any) -> Any:
+        def wrong(**options: Any) -> Any:
+            return properties(**{**options, "max_commit_retries": 4})
+
+        return wrong
+
+    change(added_columns, "CommitProperties", patient)
+
+
+@mutant("iceberg: a late request gives a column the number of a dropped one", ADDED)
+def _reused_number() -> None:
+    from dataclasses import replace
+
+    from pyiceberg.table.update import AssertLastAssignedFieldId
+
+    from epochal.backends.iceberg import sink
+
+    def lenient(staged_columns: Any) -> Any:
+        def wrong(*arguments: Any) -> Any:
+            staged = staged_columns(*arguments)
+            if staged is None:
+                return None
+            kept = [each for each in staged.requirements if not isinstance(each, AssertLastAssignedFieldId)]
+            return replace(staged, requirements=tuple(kept))
+
+        return wrong
+
+    change(sink, "staged_columns", lenient)
+
+
+@mutant("tables: rows of an earlier version get the columns of the first batch", ADDED)
+def _first_columns_for_all() -> None:
+    from epochal.backends.tables import sink
+
+    def one_group(_: Any) -> Any:
+        def wrong(batches: Any, key: Any) -> Any:
+            held = list(batches)
+            return [(key(held[0]), [each.select(held[0].schema.names) for each in held])] if held else []
+
+        return wrong
+
+    change(sink, "groupby", one_group)
