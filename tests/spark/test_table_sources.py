@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
+from pyiceberg.types import DoubleType
 
 from epochal.backends.delta_lake.address import DeltaAddress
 from epochal.connectors.delta_versions import DeltaVersions
@@ -37,6 +39,10 @@ class Followed:
     def write(self, rows: pa.Table) -> None:
         raise NotImplementedError
 
+    def add_column(self) -> None:
+        """Add the column ``more``, in a version without rows."""
+        raise NotImplementedError
+
     def compact(self) -> None:
         raise NotImplementedError
 
@@ -57,7 +63,10 @@ class FollowedDelta(Followed):
         self.path = str(folder / "orders")
 
     def write(self, rows: pa.Table) -> None:
-        write_deltalake(self.path, rows, mode="append")
+        write_deltalake(self.path, rows, mode="append", schema_mode="merge")
+
+    def add_column(self) -> None:
+        DeltaTable(self.path).alter.add_columns([Field("more", PrimitiveType("double"))])
 
     def compact(self) -> None:
         DeltaTable(self.path).optimize.compact()
@@ -81,6 +90,12 @@ class FollowedIceberg(Followed):
     def write(self, rows: pa.Table) -> None:
         table = self.orders.table() or self.orders.catalog.create_table(self.orders.address.table, rows.schema)
         table.append(rows)
+
+    def add_column(self) -> None:
+        table = self.orders.table()
+        assert table is not None
+        with table.update_schema() as update:
+            update.add_column("more", DoubleType())
 
     def compact(self) -> None:
         """Rewrite all files, as other engines do; the library has no compaction."""
@@ -260,25 +275,33 @@ def test_a_missing_table_is_named(followed: Followed) -> None:
         followed.source().plan(NO_LIMIT)
 
 
-def test_columns_that_are_added_later_are_left_out(tmp_path: Path, spark: SparkSession) -> None:
-    table = FollowedDelta(tmp_path)
-    table.append(1)
-    source = table.source()
+def test_columns_that_are_added_later_are_read_from_the_next_start_on(followed: Followed, spark: SparkSession) -> None:
+    """Also by a slice that was planned before, of files with and without the column."""
+    followed.append(1)
+    source = followed.source(max_files=1)
     source.schema(spark)
     slices = list(taken(source))
-    rows = pa.table({"id": [2], "name": ["b"], "more": [1.5]})
-    write_deltalake(table.path, rows, mode="append", schema_mode="merge")
-    slices += taken(source)
-    assert [row.asDict() for slice in slices for row in source.read(spark, slice).collect()] == [
-        {"id": 1, "name": "row 1"},
-        {"id": 2, "name": "b"},
-    ]
-    later = table.source()
+    followed.append(2)
+    planned = source.plan(NO_LIMIT)
+    assert planned is not None
+    followed.add_column()
+    followed.append(3)
+    followed.write(pa.table({"id": [4], "name": ["row 4"], "more": [1.5]}))
+    source.accept(planned)
+    slices += [planned, *taken(source)]
+    assert read(source, spark, slices) == [{"id": id, "name": f"row {id}"} for id in (1, 2, 3, 4)]
+    later = followed.source()
     later.restore(None, slices[:1])
     assert later.schema(spark).names == ["id", "name", "more"]
-    assert [row.asDict() for row in later.read(spark, slices[0]).collect()] == [
-        {"id": 1, "name": "row 1", "more": None}
-    ]
+    more = {1: None, 2: None, 3: None, 4: 1.5}
+    expected = [{"id": id, "name": f"row {id}", "more": value} for id, value in more.items()]
+    assert read(later, spark, slices) == expected
+    assert read(later, spark, [slices[0], *taken(later)]) == expected
+
+
+def read(source: TableSource, spark: SparkSession, slices: list[Slice]) -> list[dict[str, Any]]:
+    found = [row.asDict() for slice in slices for row in source.read(spark, slice).collect()]
+    return sorted(found, key=lambda row: int(row["id"]))
 
 
 def test_a_log_that_was_cleaned_up_is_named(tmp_path: Path) -> None:
