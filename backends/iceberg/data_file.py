@@ -23,7 +23,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType
 
+from epochal.backends.iceberg.projection import keep_nulls
 from epochal.contracts.handle import Handle
+
+keep_nulls()
 
 _COUNTS: Final = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUNDS: Final = ("lower_bounds", "upper_bounds")

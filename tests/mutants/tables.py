@@ -355,3 +355,10 @@ def _first_columns_for_all() -> None:
         return wrong
 
     change(sink, "groupby", one_group)
+
+
+@mutant("iceberg: lists of structs are projected without their nulls", "tests/unit/backends/test_nested_values.py")
+def _without_nulls() -> None:
+    from epochal.backends.iceberg import projection
+
+    change(projection, "_with_nulls_of", lambda _: lambda values, projected: projected)
