@@ -30,6 +30,7 @@ from epochal.service.api import (
     openapi,
     operations,
     problems,
+    sessions,
     snapshots,
     standing_queries,
     state,
@@ -92,6 +93,8 @@ ROUTERS = (
     administration.token_router,
     administration.webhook_router,
     administration.audit_router,
+    sessions.router,
+    sessions.list_router,
 )
 
 

@@ -33,6 +33,7 @@ from epochal.service.commands.preflight import PreflightService
 from epochal.service.commands.proposals import Proposals
 from epochal.service.commands.rekey import RekeyService
 from epochal.service.commands.rollback import RollbackService
+from epochal.service.commands.sessions import SessionService
 from epochal.service.commands.sinks import SinkService
 from epochal.service.commands.snapshots import AnnotationService, SavepointService
 from epochal.service.commands.standing_queries import QueryService
@@ -51,6 +52,7 @@ from epochal.service.queries.lineage.service import LineageService
 from epochal.service.queries.logs import LogService
 from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.operations import OperationService
+from epochal.service.queries.sessions import SessionQueries
 from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
 from epochal.service.queries.standing_queries import StandingQueryDirectory
 from epochal.service.queries.state.lookups import Lookups
@@ -93,7 +95,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
     store = LineageStore(settings.store_url, CatalogLineages(database))
     files = StoredFiles(database, store)
     code = ArtifactCache(settings.artifact_cache_directory, files)
-    authenticator = Authenticator(database, settings.authentication, settings.oidc)
+    authenticator = Authenticator(database, settings.authentication, settings.oidc, settings.sessions)
     isolation = isolation_of(settings)
     events = EventHub(database, hints_of(settings.database_url, settings.data.absolute()))
     for writer in (database, supervision):
@@ -105,10 +107,11 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
     replicas = Replicas(settings.replicas_directory, store, directory, events, most_bytes=settings.replica_bytes)
     leadership = leadership_of(settings)
     housekeeping = Housekeeping(leadership)
-    expiry = CatalogExpiry(database, settings.kept)
+    expiry = CatalogExpiry(database, settings.kept, settings.sessions)
     housekeeping.register("expiry of events", EXPIRY_SECONDS, expiry.expire_events)
     housekeeping.register("expiry of calls", EXPIRY_SECONDS, expiry.expire_calls)
     housekeeping.register("expiry of the audit log", EXPIRY_SECONDS, expiry.expire_audit)
+    housekeeping.register("expiry of sessions", EXPIRY_SECONDS, expiry.expire_sessions)
     supervisor = make_supervisor(settings, isolation.user, ledger, leadership)
     events.listen_to_others(lambda topics: supervisor.wake() if topics & {EXECUTION, OPERATION} else None)
     lifecycle = Lifecycle(database, supervisor)
@@ -190,6 +193,8 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         projects=ProjectService(database, authenticator),
         known_projects=ProjectQueries(database),
         tokens=TokenService(database, authenticator, AdminTokenFile(settings.admin_token_file)),
+        sessions=SessionService(database, authenticator.sessions, settings.sessions),
+        listed_sessions=SessionQueries(database, settings.sessions),
         registered=ApplicationQueries(database),
         administration=AdministrationQueries(database),
         driver_logs=LogService(settings, database, files, executions, supervisor.bring_log),

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from epochal.errors import EpochalError
-from epochal.service.api.access import changes_something
+from epochal.service.api.access import is_audited
 from epochal.service.api.gate import OVER_RATE
 from epochal.service.api.project_paths import audited_project, called_path
 from epochal.service.catalog.audit import AuditedCall, AuditRepository, CallDetails, Caller, auditing
@@ -33,7 +33,7 @@ class Audit:
             await self._app(scope, receive, send)
             return
         call = AuditedCall()
-        if changes_something(scope.get("endpoint")):
+        if is_audited(scope.get("endpoint")):
             # The gate has admitted the caller: from here on, every commit of the call includes the audit entry.
             call.details = _details(scope)
 
@@ -54,7 +54,7 @@ class RefusedCalls:
         self._database = database
 
     async def __call__(self, scope: Scope, outcome: int) -> None:
-        if changes_something(scope.get("endpoint")) and not scope["state"].get(OVER_RATE, False):
+        if is_audited(scope.get("endpoint")) and not scope["state"].get(OVER_RATE, False):
             await _note(self._database, AuditedCall(), scope, outcome)
 
 

@@ -58,6 +58,11 @@ class OidcSettings(BaseModel):
         return self
 
     @property
+    def audiences(self) -> tuple[str, ...]:
+        """Accepted audiences of tokens."""
+        return (self.audience,)
+
+    @property
     def provider(self) -> str:
         return self.name or urlsplit(self.issuer).hostname or ""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from epochal.errors import IssuerUnavailable
 from epochal.service.domain.identity import OidcSettings, person_of
+from epochal.service.domain.logins import VerifiedLogin, stored_claims
 from epochal.service.domain.permissions import Principal
 from epochal.service.runtime.issuer_documents import IssuerDocuments
 from epochal.service.runtime.signed_tokens import Keys, SignedTokens
@@ -31,7 +32,13 @@ class PersonTokens:
         """The principal, and the expiry of the token. Raises ``Unauthenticated``; ``IssuerUnavailable`` while the
         provider does not return its keys."""
         claims = self._tokens.claims(token)
-        return person_of(claims, self._settings), datetime.fromtimestamp(min(int(claims["exp"]), _LAST), UTC)
+        return person_of(claims, self._settings), _expiry(claims)
+
+    def login(self, token: str) -> VerifiedLogin:
+        """Like :meth:`identity`, for a session."""
+        claims = self._tokens.claims(token)
+        stored = stored_claims(claims, self._settings.audience, self._settings)
+        return VerifiedLogin(person_of(claims, self._settings), None, stored, _expiry(claims))
 
     def _published(self) -> Keys:
         issuer = self._settings.issuer
@@ -43,6 +50,10 @@ class PersonTokens:
                 f"Tokens of people cannot be verified now: the keys of the identity provider {issuer} cannot be read "
                 f"({error}). The provider must be reachable from the control plane."
             ) from error
+
+
+def _expiry(claims: Mapping[str, Any]) -> datetime:
+    return datetime.fromtimestamp(min(int(claims["exp"]), _LAST), UTC)
 
 
 def _discovered(issuer: str, document: Callable[[str], dict[str, Any]]) -> str:
