@@ -21,6 +21,7 @@ from epochal.service.api import (
     artifacts,
     bundles,
     calls,
+    console,
     events,
     executions,
     internal,
@@ -95,6 +96,7 @@ ROUTERS = (
     administration.audit_router,
     sessions.router,
     sessions.list_router,
+    console.router,
 )
 
 
