@@ -26,6 +26,7 @@ from epochal.service.api import (
     executions,
     internal,
     internal_pods,
+    login,
     logs,
     nodes,
     openapi,
@@ -95,6 +96,7 @@ ROUTERS = (
     administration.webhook_router,
     administration.audit_router,
     sessions.router,
+    login.router,
     sessions.list_router,
     console.router,
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from epochal.contracts.registry import LAUNCHERS, find
 from epochal.service.api.context import ControlPlane
@@ -81,6 +82,9 @@ from epochal.service.runtime.supervision.supervisor import ThreadedSupervisor
 from epochal.service.runtime.webhooks import WebhookDeliveries
 from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.store_variables import variables_for_store
+
+if TYPE_CHECKING:
+    from epochal.service.runtime.code_login import CodeLogin
 
 MakeBuilder = Callable[[Settings, ProcessUser | None], Builder]
 """The user runs authors' code; ``None``: the control plane's own user."""
@@ -195,6 +199,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         tokens=TokenService(database, authenticator, AdminTokenFile(settings.admin_token_file)),
         sessions=SessionService(database, authenticator.sessions, settings.sessions),
         listed_sessions=SessionQueries(database, settings.sessions),
+        code_login=_code_login(settings),
         registered=ApplicationQueries(database),
         administration=AdministrationQueries(database),
         driver_logs=LogService(settings, database, files, executions, supervisor.bring_log),
@@ -203,6 +208,16 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         webhooks=WebhookService(settings, database),
         deliveries=WebhookDeliveries(database, events, settings.webhooks_local),
     )
+
+
+def _code_login(settings: Settings) -> CodeLogin | None:
+    oidc = settings.oidc
+    if oidc is None or oidc.client is None or not settings.authentication:
+        return None
+    # Load the signature library only where it is needed.
+    from epochal.service.runtime.code_login import CodeLogin
+
+    return CodeLogin(oidc, oidc.client, f"{settings.public_url.rstrip('/')}/v1/session/callback")
 
 
 def subprocess_builder(settings: Settings, user: ProcessUser | None) -> SubprocessBuilder:

@@ -32,6 +32,13 @@ class SessionAnswer(Answer):
     idle_seconds: float | None = Field(default=None, description="The session ends if it is not used for this time.")
 
 
+class LoginMethods(Answer):
+    """Ways to log in."""
+
+    authentication: bool = Field(description="False: requests need neither a token nor a session.")
+    provider: str | None = Field(description="Name of the identity provider of GET /v1/session/login; null: none.")
+
+
 class ListedSession(Answer):
     """A session that has not ended. ``last_used_at`` is stored once a minute."""
 

@@ -35,7 +35,7 @@ class Audit:
         call = AuditedCall()
         if is_audited(scope.get("endpoint")):
             # The gate has admitted the caller: from here on, every commit of the call includes the audit entry.
-            call.details = _details(scope)
+            call.details = details_of(scope)
 
         async def send_and_note(message: Message) -> None:
             if message["type"] == "http.response.start" and call.details is not None:
@@ -59,7 +59,7 @@ class RefusedCalls:
 
 
 async def _note(database: Database, call: AuditedCall, scope: Scope, outcome: int) -> None:
-    details = call.details = call.details or _details(scope)
+    details = call.details = call.details or details_of(scope)
     if call.landed is None or outcome != details.expected:
         with making(None):  # recording a call is not an effect of the call
             await run_in_threadpool(_write, database, call, details, outcome)
@@ -77,7 +77,8 @@ def _write(database: Database, call: AuditedCall, details: CallDetails, outcome:
         )
 
 
-def _details(scope: Scope) -> CallDetails:
+def details_of(scope: Scope) -> CallDetails:
+    """The entry of a call, by the caller that is authenticated now."""
     route: Any = scope.get("route")
     principal = scope["state"].get("principal")
     known = isinstance(principal, Principal)

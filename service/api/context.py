@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # query nodes load neither commands nor what commands build w
     from epochal.service.queries.logs import LogService
     from epochal.service.queries.operations import OperationService
     from epochal.service.queries.sessions import SessionQueries
+    from epochal.service.runtime.code_login import CodeLogin
     from epochal.service.runtime.drivers import DriverService
     from epochal.service.runtime.events.hub import EventHub
     from epochal.service.runtime.housekeeping import Housekeeping
@@ -134,6 +135,8 @@ class ControlPlane(QueryNode):
     tokens: TokenService
     sessions: SessionService
     listed_sessions: SessionQueries
+    code_login: CodeLogin | None
+    """``None``: no identity provider with a client for browsers is configured."""
     administration: AdministrationQueries
     driver_logs: LogService
     log_rotator: LogRotator

@@ -145,9 +145,9 @@ async def _authenticated(request: Request, authenticator: Authenticator) -> Prin
     if cookie is None:
         principal = await authenticator.user(authorization)
     else:
-        session = await authenticator.sessions.user(cookie)
-        set_session(request, session)
-        principal = session.principal
+        known = await authenticator.sessions.user(cookie)
+        set_session(request, known)
+        principal = known.principal
     request.state.principal = principal
     return principal
 

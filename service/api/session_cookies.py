@@ -43,7 +43,12 @@ def cookie_name(request: Request, name: str = _NAME) -> str:
 
 def cookie_in(request: Request) -> str | None:
     """The session's secret that the browser has sent."""
-    return request.cookies.get(cookie_name(request))
+    return cookie_of(request, _NAME)
+
+
+def cookie_of(request: Request, name: str) -> str | None:
+    """The value of a cookie that :func:`set_cookie` has set."""
+    return request.cookies.get(cookie_name(request, name))
 
 
 def set_cookie(request: Request, response: Response, value: str, seconds: float, name: str = _NAME) -> None:
@@ -64,22 +69,22 @@ def delete_cookie(request: Request, response: Response, name: str = _NAME) -> No
     set_cookie(request, response, "", 0, name)
 
 
-def set_session(request: Request, session: KnownSession) -> None:
-    request.state.session = session
+def set_session(request: Request, known: KnownSession) -> None:
+    request.state.session = known
 
 
 def session_of(request: Request) -> KnownSession | None:
     """The session of this request; ``None`` if it was authenticated in another way."""
-    session: KnownSession | None = getattr(request.state, "session", None)
-    return session
+    known: KnownSession | None = getattr(request.state, "session", None)
+    return known
 
 
 def check_csrf(request: Request) -> None:
     """Raise ``Forbidden`` unless a request with a session only reads, or has the session's CSRF token."""
-    session = session_of(request)
-    if session is None or request.method in _SAFE_METHODS:
+    known = session_of(request)
+    if known is None or request.method in _SAFE_METHODS:
         return
-    if not same(request.headers.get(CSRF_HEADER, ""), session.csrf_token):
+    if not same(request.headers.get(CSRF_HEADER, ""), known.csrf_token):
         raise Forbidden(
             f"A request with a session's cookie requires the header {CSRF_HEADER} with the session's `csrf_token`, "
             "which GET /v1/session returns."
