@@ -18,7 +18,7 @@ def is_console_path(path: str) -> bool:
 
 @dataclass(frozen=True)
 class LoginAttempt:
-    """What the browser keeps, in a cookie, while the person logs in at the provider."""
+    """State of a login that the browser keeps in a cookie while the person logs in at the provider."""
 
     state: str
     nonce: str

@@ -1,4 +1,4 @@
-"""What a session of a browser is created from, and how long it lasts."""
+"""Verified tokens that sessions of browsers are created from, and the duration of these sessions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ISSUER, _AUDIENCE = "iss", "aud"
 
 @dataclass(frozen=True, slots=True)
 class VerifiedLogin:
-    """A token that was verified now. ``token``: id of a token of the catalog; ``None`` for a person, who has
+    """A token that was verified now. ``token``: id of a token of the catalog; ``None`` for a person, with
     ``claims`` instead. ``expires_at``: end of the token."""
 
     principal: Principal

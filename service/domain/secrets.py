@@ -49,8 +49,8 @@ class SessionSecret:
 
     @property
     def csrf_token(self) -> str:
-        """Known only to whoever knows the secret, and to pages that may read answers; it does not reveal the
-        secret."""
+        """Token that pages send with requests that change something. It is derived from the secret, and does not
+        reveal it."""
         return hmac.digest(self.text.encode(), b"csrf", hashlib.sha256).hex()
 
     @classmethod

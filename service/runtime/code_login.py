@@ -32,8 +32,8 @@ class CodeLogin:
         self._people = PersonTokens(settings)
 
     def begin(self, return_to: str) -> tuple[str, LoginAttempt]:
-        """The provider's URL for the browser, and what the browser keeps. Raises ``InvalidInput`` for a path outside
-        the console, ``IssuerUnavailable``."""
+        """The provider's URL for the browser, and the state that the browser keeps. Raises ``InvalidInput`` for a path
+        outside the console, ``IssuerUnavailable``."""
         if not is_console_path(return_to):
             raise InvalidInput("return_to must be a path that begins with /console/.")
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))

@@ -86,7 +86,7 @@ class IdentityProvider:
         }
 
     def authorize(self, query: dict[str, str]) -> str:
-        """Log a person in who opens this page. Returns the URL to which the browser is sent back."""
+        """Log in the person of a browser. Returns the URL to which the browser is sent back."""
         assert (query["response_type"], query["client_id"]) == ("code", BROWSER_CLIENT)
         assert query["code_challenge_method"] == "S256"
         assert "openid" in query["scope"].split()

@@ -217,7 +217,7 @@ def test_a_cookie_is_refused_after_the_session_ended(plane: Plane, browser: Brow
 
 
 def test_the_secret_of_a_cookie_is_not_chosen_by_the_browser(plane: Plane, browser: Browser) -> None:
-    """An attacker who has set a cookie in another browser does not learn the secret of its session."""
+    """A cookie that an attacker has set in another browser does not become its session."""
     fixed = f"eps_{'0' * 32}_{'x' * 43}"
     victim = Browser(plane.settings, cookie=fixed)
     check_problem(victim.get(), 401, "unauthenticated")
