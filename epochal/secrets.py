@@ -26,7 +26,7 @@ _OF_PROJECT = re.compile(r"EPOCHAL_PROJECT_[A-Z0-9_]+_SECRET_")
 """Prefix of the environment variables of a control plane with secrets of the drivers of a project."""
 _SHORTEST = 4
 """Minimum length of values to redact: shorter values occur in any text."""
-_TOKENS = re.compile(r"ep[td]_[0-9a-f]{32}[._][\w.-]{40,}|whsec_[\w-]{16,}")
+_TOKENS = re.compile(r"ep[tds]_[0-9a-f]{32}[._][\w.-]{40,}|whsec_[\w-]{16,}")
 _PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):[^\s/@]+@")
 _SIGNATURE = re.compile(r"(?<=[?&])((?:sig|X-(?:Amz|Goog)-(?:Signature|Security-Token))=)[^&\s'\")]+", re.IGNORECASE)
 """Signatures in the URLs of object stores: a shared access signature, or that of a presigned request."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from epochal.contracts.registry import LAUNCHERS, find
 from epochal.service.api.context import ControlPlane
@@ -33,6 +34,7 @@ from epochal.service.commands.preflight import PreflightService
 from epochal.service.commands.proposals import Proposals
 from epochal.service.commands.rekey import RekeyService
 from epochal.service.commands.rollback import RollbackService
+from epochal.service.commands.sessions import SessionService
 from epochal.service.commands.sinks import SinkService
 from epochal.service.commands.snapshots import AnnotationService, SavepointService
 from epochal.service.commands.standing_queries import QueryService
@@ -51,6 +53,7 @@ from epochal.service.queries.lineage.service import LineageService
 from epochal.service.queries.logs import LogService
 from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.operations import OperationService
+from epochal.service.queries.sessions import SessionQueries
 from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
 from epochal.service.queries.standing_queries import StandingQueryDirectory
 from epochal.service.queries.state.lookups import Lookups
@@ -80,6 +83,9 @@ from epochal.service.runtime.webhooks import WebhookDeliveries
 from epochal.snapshots.lineage_bounds import LineageStore
 from epochal.store_variables import variables_for_store
 
+if TYPE_CHECKING:
+    from epochal.service.runtime.code_login import CodeLogin
+
 MakeBuilder = Callable[[Settings, ProcessUser | None], Builder]
 """The user runs authors' code; ``None``: the control plane's own user."""
 MakeSupervisor = Callable[[Settings, ProcessUser | None, Executions, Leadership], Supervisor]
@@ -93,7 +99,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
     store = LineageStore(settings.store_url, CatalogLineages(database))
     files = StoredFiles(database, store)
     code = ArtifactCache(settings.artifact_cache_directory, files)
-    authenticator = Authenticator(database, settings.authentication, settings.oidc)
+    authenticator = Authenticator(database, settings.authentication, settings.oidc, settings.sessions)
     isolation = isolation_of(settings)
     events = EventHub(database, hints_of(settings.database_url, settings.data.absolute()))
     for writer in (database, supervision):
@@ -105,10 +111,11 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
     replicas = Replicas(settings.replicas_directory, store, directory, events, most_bytes=settings.replica_bytes)
     leadership = leadership_of(settings)
     housekeeping = Housekeeping(leadership)
-    expiry = CatalogExpiry(database, settings.kept)
+    expiry = CatalogExpiry(database, settings.kept, settings.sessions)
     housekeeping.register("expiry of events", EXPIRY_SECONDS, expiry.expire_events)
     housekeeping.register("expiry of calls", EXPIRY_SECONDS, expiry.expire_calls)
     housekeeping.register("expiry of the audit log", EXPIRY_SECONDS, expiry.expire_audit)
+    housekeeping.register("expiry of sessions", EXPIRY_SECONDS, expiry.expire_sessions)
     supervisor = make_supervisor(settings, isolation.user, ledger, leadership)
     events.listen_to_others(lambda topics: supervisor.wake() if topics & {EXECUTION, OPERATION} else None)
     lifecycle = Lifecycle(database, supervisor)
@@ -190,6 +197,9 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         projects=ProjectService(database, authenticator),
         known_projects=ProjectQueries(database),
         tokens=TokenService(database, authenticator, AdminTokenFile(settings.admin_token_file)),
+        sessions=SessionService(database, authenticator.sessions, settings.sessions),
+        listed_sessions=SessionQueries(database, settings.sessions),
+        code_login=_code_login(settings),
         registered=ApplicationQueries(database),
         administration=AdministrationQueries(database),
         driver_logs=LogService(settings, database, files, executions, supervisor.bring_log),
@@ -198,6 +208,16 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         webhooks=WebhookService(settings, database),
         deliveries=WebhookDeliveries(database, events, settings.webhooks_local),
     )
+
+
+def _code_login(settings: Settings) -> CodeLogin | None:
+    oidc = settings.oidc
+    if oidc is None or oidc.client is None or not settings.authentication:
+        return None
+    # Load the signature library only where it is needed.
+    from epochal.service.runtime.code_login import CodeLogin
+
+    return CodeLogin(oidc, oidc.client, f"{settings.public_url.rstrip('/')}/v1/session/callback")
 
 
 def subprocess_builder(settings: Settings, user: ProcessUser | None) -> SubprocessBuilder:

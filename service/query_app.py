@@ -96,7 +96,7 @@ def compose_worker(orders: QueryOrders) -> tuple[QueryNode, SharedReplicas]:
         settings=settings,
         database=database,
         store=store,
-        authenticator=Authenticator(database, settings.authentication, settings.oidc),
+        authenticator=Authenticator(database, settings.authentication, settings.oidc, settings.sessions),
         cursor_key=CursorKey(database),
         metrics=Metrics(node=NodeMetrics(replicas=ReplicaLags(database, replicas))),
         snapshots=directory,

@@ -16,6 +16,8 @@ _ATTRIBUTE = "__epochal_access__"
 _READS_ONLY = "__epochal_reads_only__"
 _REPEATABLE = "__epochal_repeatable__"
 _BY_REQUEST_ID = "__epochal_by_request_id__"
+_AUDITED = "__epochal_audited__"
+_LOGIN = "__epochal_login__"
 _UNMETERED = "__epochal_unmetered__"
 _FENCED_WITHIN = "__epochal_fenced_within__"
 
@@ -49,6 +51,19 @@ def by_request_id(endpoint: Endpoint) -> Endpoint:
 def for_members(endpoint: Endpoint) -> Endpoint:
     """Require a role in any project; the answer is limited to the caller's projects."""
     return _marker(Access.MEMBER)(endpoint)
+
+
+def audited(endpoint: Endpoint) -> Endpoint:
+    """Mark an endpoint for members that changes something. Its calls are audited and count as mutating calls; they
+    accept no Idempotency-Key."""
+    setattr(endpoint, _AUDITED, True)
+    return endpoint
+
+
+def login(endpoint: Endpoint) -> Endpoint:
+    """Mark an endpoint that creates a session from a token: attempts are limited by address, also failed ones."""
+    setattr(endpoint, _LOGIN, True)
+    return endpoint
 
 
 def unmetered(endpoint: Endpoint) -> Endpoint:
@@ -98,9 +113,19 @@ def access_of(endpoint: object) -> Access | None:
 
 
 def changes_something(endpoint: object) -> bool:
-    """Return whether calls of the endpoint are audited and accept an Idempotency-Key. Other endpoints write nothing."""
+    """Return whether calls of the endpoint are audited and accept an Idempotency-Key."""
     without = getattr(endpoint, _READS_ONLY, False) or getattr(endpoint, _BY_REQUEST_ID, False)
     return access_of(endpoint) in (Access.OPERATOR, Access.AUTHOR, Access.ADMIN) and not without
+
+
+def is_audited(endpoint: object) -> bool:
+    """Return whether calls of the endpoint are recorded in the audit log, and count as mutating calls."""
+    return changes_something(endpoint) or bool(getattr(endpoint, _AUDITED, False))
+
+
+def is_login(endpoint: object) -> bool:
+    """Return whether calls of the endpoint are attempts to log in."""
+    return bool(getattr(endpoint, _LOGIN, False))
 
 
 def is_metered(endpoint: object) -> bool:

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from epochal.errors import EpochalError
-from epochal.service.api.access import changes_something
+from epochal.service.api.access import is_audited
 from epochal.service.api.gate import OVER_RATE
 from epochal.service.api.project_paths import audited_project, called_path
 from epochal.service.catalog.audit import AuditedCall, AuditRepository, CallDetails, Caller, auditing
@@ -33,9 +33,9 @@ class Audit:
             await self._app(scope, receive, send)
             return
         call = AuditedCall()
-        if changes_something(scope.get("endpoint")):
+        if is_audited(scope.get("endpoint")):
             # The gate has admitted the caller: from here on, every commit of the call includes the audit entry.
-            call.details = _details(scope)
+            call.details = details_of(scope)
 
         async def send_and_note(message: Message) -> None:
             if message["type"] == "http.response.start" and call.details is not None:
@@ -54,12 +54,12 @@ class RefusedCalls:
         self._database = database
 
     async def __call__(self, scope: Scope, outcome: int) -> None:
-        if changes_something(scope.get("endpoint")) and not scope["state"].get(OVER_RATE, False):
+        if is_audited(scope.get("endpoint")) and not scope["state"].get(OVER_RATE, False):
             await _note(self._database, AuditedCall(), scope, outcome)
 
 
 async def _note(database: Database, call: AuditedCall, scope: Scope, outcome: int) -> None:
-    details = call.details = call.details or _details(scope)
+    details = call.details = call.details or details_of(scope)
     if call.landed is None or outcome != details.expected:
         with making(None):  # recording a call is not an effect of the call
             await run_in_threadpool(_write, database, call, details, outcome)
@@ -77,7 +77,8 @@ def _write(database: Database, call: AuditedCall, details: CallDetails, outcome:
         )
 
 
-def _details(scope: Scope) -> CallDetails:
+def details_of(scope: Scope) -> CallDetails:
+    """The entry of a call, by the caller that is authenticated now."""
     route: Any = scope.get("route")
     principal = scope["state"].get("principal")
     known = isinstance(principal, Principal)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # query nodes load neither commands nor what commands build w
     from epochal.service.commands.preflight import PreflightService
     from epochal.service.commands.rekey import RekeyService
     from epochal.service.commands.rollback import RollbackService
+    from epochal.service.commands.sessions import SessionService
     from epochal.service.commands.sinks import SinkService
     from epochal.service.commands.snapshots import AnnotationService, SavepointService
     from epochal.service.commands.standing_queries import QueryService
@@ -49,6 +50,8 @@ if TYPE_CHECKING:  # query nodes load neither commands nor what commands build w
     from epochal.service.queries.calls import Answers, EntryQueries
     from epochal.service.queries.logs import LogService
     from epochal.service.queries.operations import OperationService
+    from epochal.service.queries.sessions import SessionQueries
+    from epochal.service.runtime.code_login import CodeLogin
     from epochal.service.runtime.drivers import DriverService
     from epochal.service.runtime.events.hub import EventHub
     from epochal.service.runtime.housekeeping import Housekeeping
@@ -130,6 +133,10 @@ class ControlPlane(QueryNode):
     projects: ProjectService
     known_projects: ProjectQueries
     tokens: TokenService
+    sessions: SessionService
+    listed_sessions: SessionQueries
+    code_login: CodeLogin | None
+    """``None``: no identity provider with a client for browsers is configured."""
     administration: AdministrationQueries
     driver_logs: LogService
     log_rotator: LogRotator

@@ -23,10 +23,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from epochal.addresses import is_loopback
 from epochal.errors import EpochalError, Forbidden, OptionError, TooManyRequests
-from epochal.service.api.access import access_of, changes_something, is_fenced_within, is_metered
+from epochal.service.api.access import access_of, is_audited, is_fenced_within, is_login, is_metered
 from epochal.service.api.bodies import parse_large_bodies_in_threads
 from epochal.service.api.problems import epochal_problem, validation_problem
 from epochal.service.api.project_paths import project_in
+from epochal.service.api.session_cookies import check_csrf, cookie_in, private, session_of, set_session
 from epochal.service.domain.permissions import Access, Principal
 from epochal.service.domain.setting_sections import Limits
 from epochal.service.domain.settings import Settings
@@ -65,7 +66,7 @@ class Gate:
             except RequestValidationError as error:
                 answer = await validation_problem(request, error)
             else:
-                await self._app(scope, receive, send)
+                await self._app(scope, receive, private(send) if session_of(request) else send)
                 return
             await self._refused(scope, answer.status_code)
             await answer(scope, receive, send)
@@ -114,13 +115,14 @@ async def gate(request: Request) -> None:
         await driver_gate(request)
         return
     authenticator: Authenticator = request.app.state.control_plane.authenticator
-    authorization = request.headers.get("authorization")
     if not authenticator.enabled:
         _refuse_foreign_pages(request)
-    principal = await authenticator.user(authorization)
-    request.state.principal = principal
+    elif is_login(request.scope.get("endpoint")):
+        rates_of(request).count_login(request.scope)
+    principal = await _authenticated(request, authenticator)
     if authenticator.enabled:
         rates_of(request).count(request.scope, principal, request.scope.get("endpoint"))
+    check_csrf(request)
     project = project_in(request.scope)
     remedy = "for that role" if principal.person else "for another token"
     if access is Access.MEMBER:
@@ -133,6 +135,21 @@ async def gate(request: Request) -> None:
             f"{principal.described(project)}; this call requires the role {access.role}. Ask an administrator {remedy}."
         )
     check_parameters(request)
+
+
+async def _authenticated(request: Request, authenticator: Authenticator) -> Principal:
+    """The caller: the bearer of the token, or without one the owner of the session."""
+    authorization, cookie = request.headers.get("authorization"), None
+    if authorization is None and authenticator.enabled:
+        cookie = cookie_in(request)
+    if cookie is None:
+        principal = await authenticator.user(authorization)
+    else:
+        known = await authenticator.sessions.user(cookie)
+        set_session(request, known)
+        principal = known.principal
+    request.state.principal = principal
+    return principal
 
 
 async def driver_gate(request: Request) -> None:
@@ -272,12 +289,25 @@ class Rates:
         self._calls = Buckets(limits.calls_per_second, limits.calls_per_second * limits.burst_seconds)
         self._changes = Buckets(limits.changes_per_second, limits.changes_per_second * limits.burst_seconds)
 
+    def count_login(self, scope: Scope) -> None:
+        """Count an attempt to log in, by address, like the mutating calls of a token. Raises ``TooManyRequests``."""
+        client = scope.get("client")
+        address = "" if client is None else str(client[0])
+        wait = self._changes.take(f"login from {address}")
+        if wait:
+            scope["state"][OVER_RATE] = True
+            raise TooManyRequests(
+                f"There are more than {self._limits.changes_per_second:g} attempts to log in per second from the "
+                f"address {address}, on average. Try again later.",
+                math.ceil(wait),
+            )
+
     def count(self, scope: Scope, principal: Principal, endpoint: object) -> None:
         """Count the request once. Raises ``TooManyRequests``."""
         if scope["state"].get(_COUNTED) or not is_metered(endpoint):
             return
         scope["state"][_COUNTED] = True
-        changes = changes_something(endpoint)
+        changes = is_audited(endpoint)
         wait = self._calls.take(principal.id) or (self._changes.take(principal.id) if changes else 0.0)
         if wait:
             scope["state"][OVER_RATE] = True

@@ -22,6 +22,7 @@ from epochal.service.api.access import access_of, changes_something, is_metered,
 from epochal.service.catalog.idempotency import IdempotencyKeyReused
 from epochal.service.domain.permissions import Access
 from epochal.wire.problems import BAD_REQUEST, MEDIA_TYPE, PREFIX, Problem, status_of
+from epochal.wire.sessions import CSRF_HEADER
 
 BINARY_BODY: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string"}}}}
@@ -44,6 +45,16 @@ _REQUEST_ID = {
     "schema": {"type": "string"},
 }
 _ANSWERED_ID = {"description": "Id of the request in logs and problems.", "schema": {"type": "string"}}
+_SECURITY = {
+    "token": {"type": "http", "scheme": "bearer", "description": "See /v1/tokens."},
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": "__Host-epochal-session",
+        "description": "See /v1/session. At http addresses of loopback: `epochal-session-` and the port. POST, PUT, "
+        f"PATCH and DELETE also require the header `{CSRF_HEADER}`. Ignored in requests with `Authorization`.",
+    },
+}
 _DESCRIPTION = """Epochal runs streaming applications on Spark as sequences of epochs.
 
 Errors are `application/problem+json` (RFC 9457) with a stable `type`. Lists are paged by `cursor`. Every answer carries
@@ -83,7 +94,7 @@ def _document(app: FastAPI, version: str) -> dict[str, Any]:
     components.setdefault("schemas", {}).update(problem.pop("$defs", {}))
     components["schemas"]["Problem"] = problem
     components.setdefault("headers", {})["RequestId"] = _ANSWERED_ID
-    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer", "description": "See /v1/tokens."}}
+    components["securitySchemes"] = _SECURITY
     for route in iter_route_contexts(app.routes):
         for method in route.methods or ():
             operation = schema["paths"].get(route.path_format, {}).get(method.lower())
@@ -97,7 +108,7 @@ def _complete(operation: dict[str, Any], method: str, endpoint: object) -> None:
     operation["responses"].pop("422", None)
     operation["responses"] |= problem_responses(endpoint, method, operation)
     if access is not None and access is not Access.PUBLIC:
-        operation["security"] = [{"token": []}]
+        operation["security"] = [{"token": []}, *([] if access in (Access.DRIVER, Access.POD) else [{"session": []}])]
         operation["x-role"] = access.value
     operation.setdefault("parameters", []).append(_REQUEST_ID)
     for response in operation["responses"].values():

@@ -36,6 +36,7 @@ from epochal.service.catalog.models import (
     SnapshotTag,
     Token,
     Upload,
+    UserSession,
     Version,
     Webhook,
 )
@@ -213,6 +214,7 @@ _DECIDED: Final[dict[type[Base], _Kind]] = {
     SnapshotMessage: _Kind("message of epoch", "epoch", ("branch", "message")),
     QueryCommandRow: _Kind("query command", "number", ("kind", "query", "text")),
     Token: _Kind("token", "name", ("id", "roles", "expires_at")),
+    UserSession: _Kind("session", "id", ("name", "expires_at")),
     Webhook: _Kind("webhook", "id", ("url", "kinds", "applications", "disabled_at")),
     Artifact: _Kind("artifact", "sha256", ("filename", "bytes")),
     Upload: _Kind("upload", "id", ("sha256", "bytes", "received")),

@@ -29,6 +29,7 @@ from epochal.service.catalog.models import (
     Lease,
     NodeRow,
     Upload,
+    UserSession,
 )
 from epochal.service.catalog.retention import RetentionRepository
 from epochal.service.catalog.store_files import StoreFiles
@@ -105,8 +106,8 @@ class BackupRepository:
             yield DumpedTable(table.name, kinds_of(table), dumped)
 
 
-LEFT_OUT = frozenset(row.__tablename__ for row in (IdempotencyKey, Lease, NodeRow, Upload))
-"""Tables without meaning after a restore: stored answers, liveness of processes, unfinished uploads."""
+LEFT_OUT = frozenset(row.__tablename__ for row in (IdempotencyKey, Lease, NodeRow, Upload, UserSession))
+"""Tables without meaning after a restore: stored answers, liveness of processes, unfinished uploads, logins."""
 _AT_ONCE = 500
 
 

@@ -30,7 +30,9 @@ class OidcSettings(BaseModel):
     ``audience``: required audience of tokens. ``roles``: roles by project, for each value of the claim ``roles_claim``.
     ``name``: name of the provider, shown beside people's names in the audit log; by default its host. ``name_claim``:
     claim with the person's displayed name; by default the provider's unique identifier. ``keys``: URL of its public
-    keys, if not from its discovery document. ``authority``: file with the certificates to trust.
+    keys, if not from its discovery document. ``authority``: file with the certificates to trust. ``client``: id of the
+    client for logins in browsers, whose ID tokens are then accepted for sessions, with its secret in
+    ``client_secret_file``, if it has one, and the requested ``scopes``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,6 +45,9 @@ class OidcSettings(BaseModel):
     name_claim: str = Field("sub", min_length=1)
     keys: str | None = None
     authority: Path | None = None
+    client: str | None = Field(None, min_length=1)
+    client_secret_file: Path | None = None
+    scopes: str = Field("openid", pattern=r"^[!-~]+( [!-~]+)*$")
 
     @field_validator("issuer", "keys")
     @classmethod
@@ -56,6 +61,11 @@ class OidcSettings(BaseModel):
         if len(self.provider) > _LONGEST_PROVIDER:
             raise ValueError(f"the issuer's host is long: give it a name of at most {_LONGEST_PROVIDER} characters")
         return self
+
+    @property
+    def audiences(self) -> tuple[str, ...]:
+        """Accepted audiences of the tokens of sessions."""
+        return (self.audience,) if self.client is None else (self.audience, self.client)
 
     @property
     def provider(self) -> str:

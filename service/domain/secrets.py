@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from epochal.wire.internal_api import new_driver_token
 
 _USER = re.compile(r"ept_([0-9a-f]{32})_([A-Za-z0-9_-]{43})")
+_SESSION = re.compile(r"eps_([0-9a-f]{32})_([A-Za-z0-9_-]{43})")
 _DRIVER = re.compile(r"epd_([0-9a-f]{32})\.([0-9]{1,9})_([A-Za-z0-9_-]{43})")
 
 
@@ -32,6 +33,33 @@ class UserToken:
     @classmethod
     def parse(cls, text: str) -> UserToken | None:
         match = _USER.fullmatch(text)
+        return None if match is None else cls(match[1], text)
+
+
+@dataclass(frozen=True)
+class SessionSecret:
+    """The value of a session's cookie: the id of the catalog's row, and the secret."""
+
+    id: str
+    text: str = field(repr=False)
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def csrf_token(self) -> str:
+        """Token that pages send with requests that change something. It is derived from the secret, and does not
+        reveal it."""
+        return hmac.digest(self.text.encode(), b"csrf", hashlib.sha256).hex()
+
+    @classmethod
+    def make(cls, id: str) -> SessionSecret:
+        return cls(id, f"eps_{id}_{secrets.token_urlsafe(32)}")
+
+    @classmethod
+    def parse(cls, text: str) -> SessionSecret | None:
+        match = _SESSION.fullmatch(text)
         return None if match is None else cls(match[1], text)
 
 

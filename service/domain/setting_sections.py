@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -130,6 +131,23 @@ class Kept(Section):
         description="Number of newest epochs of each branch that are listed one by one. Older collected epochs are "
         "folded into ranges.",
     )
+
+
+class Sessions(Section):
+    """Duration of the sessions of browsers."""
+
+    hours: float = Field(
+        12.0, gt=0, le=8760, description="Maximum duration of a session, in hours. It also ends with its token."
+    )
+    idle_hours: float = Field(2.0, gt=0, le=8760, description="Time without use after which a session ends, in hours.")
+
+    @property
+    def longest(self) -> timedelta:
+        return timedelta(hours=self.hours)
+
+    @property
+    def longest_pause(self) -> timedelta:
+        return timedelta(hours=self.idle_hours)
 
 
 class Tls(Section):

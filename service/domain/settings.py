@@ -19,13 +19,15 @@ from epochal.logs import LogFormat
 from epochal.service.domain.identity import OidcSettings, read_oidc_settings
 from epochal.service.domain.kubernetes.pod_settings import KubernetesSettings, read_kubernetes_settings
 from epochal.service.domain.proxies import Network, read_trusted_proxies
-from epochal.service.domain.setting_sections import OPTION, Kept, Limits, Section, Setting, Tls
+from epochal.service.domain.setting_sections import OPTION, Kept, Limits, Section, Sessions, Setting, Tls
 
 IN_PODS = "kubernetes"
 """The launcher whose drivers are pods. Pipelines are then also built in pods."""
 PREFIX = "EPOCHAL_"
 HOME_VARIABLE = f"{PREFIX}HOME"
 DRIVER_USER_VARIABLE = f"{PREFIX}DRIVER_USER"
+CONSOLE = Path(__file__).parents[1] / "console_files"
+"""The console's files in this package."""
 
 
 def default_data_directory() -> Path:
@@ -196,7 +198,10 @@ class Settings(Section):
     log_format: Annotated[LogFormat, OPTION] = Field(
         "text", description="Format of logs, also of drivers: text or json."
     )
+    sessions: Sessions = Sessions()
     limits: Limits = Limits()
+    console: Path = CONSOLE
+    """Folder with the files of the console. Not for operators."""
 
     @model_validator(mode="before")
     @classmethod

@@ -17,8 +17,11 @@ from epochal.service.catalog.database import Database
 from epochal.service.catalog.tokens import TokenRepository, roles_of
 from epochal.service.catalog.types import now
 from epochal.service.domain.identity import OidcSettings
+from epochal.service.domain.logins import VerifiedLogin
 from epochal.service.domain.permissions import ANONYMOUS, Principal
 from epochal.service.domain.secrets import UserToken, same
+from epochal.service.domain.setting_sections import Sessions
+from epochal.service.runtime.browser_sessions import BrowserSessions
 from epochal.wire.tokens import Role
 
 if TYPE_CHECKING:
@@ -47,8 +50,15 @@ class _Remembered:
 class Authenticator:
     """Maps an ``Authorization`` header to a :class:`Principal`. Raises ``Unauthenticated``."""
 
-    def __init__(self, database: Database, enabled: bool = True, oidc: OidcSettings | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        enabled: bool = True,
+        oidc: OidcSettings | None = None,
+        sessions: Sessions = Sessions(),
+    ) -> None:
         self._database = database
+        self.sessions = BrowserSessions(database, sessions, oidc, REMEMBERED_SECONDS)
         self._people = None if oidc is None else _people(oidc)
         self._verifying = ThreadPoolExecutor(_VERIFIED_AT_ONCE, "people")
         self.enabled = enabled
@@ -75,6 +85,17 @@ class Authenticator:
         if remembered.expires_at is not None and remembered.expires_at <= now():
             raise Unauthenticated(_WRONG)
         return remembered.principal
+
+    async def login(self, authorization: str | None) -> VerifiedLogin:
+        """Like :meth:`user`, for a session: always verified now."""
+        text = bearer(authorization)
+        if self._people is None or not _is_signed(text):
+            login = await run_in_threadpool(self._login, text)
+        else:
+            login = await asyncio.get_running_loop().run_in_executor(self._verifying, self._people.login, text)
+        if login.expires_at is not None and login.expires_at <= now():
+            raise Unauthenticated(_WRONG)
+        return login
 
     def may_read(self, authorization: bytes, project: str) -> bool:
         """``True`` if the cache has a principal for this header, as bytes, that may read in the project. Otherwise the
@@ -105,22 +126,26 @@ class Authenticator:
         return left >= 0 and (known.expires_at is None or known.expires_at > now())
 
     def forget(self) -> None:
-        """Clear the caches, after a token was deleted."""
+        """Clear the caches, after a token or session was deleted."""
         # New objects, in this order: a verification that is still running stores its result in the old ones, which are
         # no longer read.
         self._users = {}
         self._headers = {}
         self._to_renew = set()
+        self.sessions.forget()
 
     async def _find(self, text: str) -> _Remembered:
-        # Epochal's own tokens contain no dot, signed tokens two.
-        if self._people is None or text.count(".") != 2:
+        if self._people is None or not _is_signed(text):
             return await run_in_threadpool(self._look_up, text)
         loop = asyncio.get_running_loop()
         principal, expires_at = await loop.run_in_executor(self._verifying, self._people.identity, text)
         return _Remembered(principal, expires_at, time.monotonic() + REMEMBERED_SECONDS)
 
     def _look_up(self, text: str) -> _Remembered:
+        login = self._login(text)
+        return _Remembered(login.principal, login.expires_at, time.monotonic() + REMEMBERED_SECONDS)
+
+    def _login(self, text: str) -> VerifiedLogin:
         token = UserToken.parse(text)
         if token is None:
             raise Unauthenticated(_WRONG)
@@ -129,7 +154,12 @@ class Authenticator:
         if row is None or not same(row.secret_sha256, token.sha256):
             raise Unauthenticated(_WRONG)
         principal = Principal(id=row.id, name=row.name, roles=roles_of(row))
-        return _Remembered(principal, row.expires_at, time.monotonic() + REMEMBERED_SECONDS)
+        return VerifiedLogin(principal, row.id, None, row.expires_at)
+
+
+def _is_signed(text: str) -> bool:
+    """Epochal's own tokens contain no dot, signed tokens two."""
+    return text.count(".") == 2
 
 
 def _people(oidc: OidcSettings) -> PersonTokens:

@@ -1,4 +1,4 @@
-"""Expiry of catalog rows by policy: events, calls and the audit log. One control plane at a time runs it."""
+"""Expiry of catalog rows by policy: events, calls, the audit log, sessions. One control plane at a time runs it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from epochal.service.catalog.audit import AuditRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.events import EventRepository
 from epochal.service.catalog.inboxes import InboxRepository, applications_with_old_calls
+from epochal.service.catalog.sessions import SessionRepository
 from epochal.service.catalog.types import now
-from epochal.service.domain.setting_sections import Kept
+from epochal.service.domain.setting_sections import Kept, Sessions
 
 log = logging.getLogger("epochal.housekeeping")
 
@@ -22,9 +23,10 @@ _AT_ONCE = 1_000
 class CatalogExpiry:
     """Each method does a piece of work of bounded length, and returns ``True`` if more work remains."""
 
-    def __init__(self, database: Database, kept: Kept) -> None:
+    def __init__(self, database: Database, kept: Kept, sessions: Sessions = Sessions()) -> None:
         self._database = database
         self._kept = kept
+        self._sessions = sessions
 
     def expire_events(self) -> bool:
         with self._database.reading() as session:
@@ -65,4 +67,16 @@ class CatalogExpiry:
             removed = AuditRepository(session).expire(before, _AT_ONCE)
         if removed:
             log.info("%d entries of the audit log have expired", removed)
+        return removed > 0
+
+    def expire_sessions(self) -> bool:
+        moment = now()
+        used_since = moment - self._sessions.longest_pause
+        with self._database.reading() as session:
+            if not SessionRepository(session).ended(moment, used_since, 1):
+                return False
+        with self._database.writing() as session:
+            removed = SessionRepository(session).expire(moment, used_since, _AT_ONCE)
+        if removed:
+            log.debug("%d sessions have ended", removed)
         return removed > 0

@@ -9,11 +9,12 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
+from urllib.parse import urlencode, urlsplit
 
 from epochal.background.task import BackgroundTask
 from epochal.errors import OptionError
@@ -23,6 +24,21 @@ ANSWER_SECONDS = 5.0
 """Timeout for one document, from the resolution of the server's name to the last byte."""
 MOST_BYTES = 1 << 20
 _PIECE = 1 << 16
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class _Call:
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes | None = None
+
+    @property
+    def path(self) -> str:
+        parts = urlsplit(self.url)
+        return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
 class IssuerDocuments:
@@ -57,22 +73,25 @@ class IssuerDocuments:
         Proxies are not used and redirects are not followed: a redirect would send the control plane's own token to
         another server.
         """
-        check_encrypted(url)
-        parts = urlsplit(url)
+        status, data = self._request(_Call("GET", url, self._authorization()), seconds)
+        if status != HTTPStatus.OK:
+            raise OSError(f"{urlsplit(url).hostname} has answered {status} for {urlsplit(url).path}")
+        return _json_object(url, data)
+
+    def submit(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
+        """Post a form. Returns the status, and the answer if it is JSON. Raises like :meth:`document`, but not for the
+        status."""
+        sent = {"Content-Type": "application/x-www-form-urlencoded", **headers}
+        status, data = self._request(_Call("POST", url, sent, urlencode(form).encode()), None)
+        return status, _json_object(url, data) if status < HTTPStatus.INTERNAL_SERVER_ERROR else {}
+
+    def _request(self, call: _Call, seconds: float | None) -> tuple[int, bytes]:
+        check_encrypted(call.url)
+        parts = urlsplit(call.url)
         assert parts.hostname is not None
-        # Some servers return keys as `application/jwk-set+json` and refuse other types: accept any type.
-        headers = {"Accept": "*/*", "Connection": "close", **self._authorization()}
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         with closing(self._connection(parts.scheme, parts.hostname, parts.port)) as connection:
             within = self._seconds if seconds is None else seconds
-            data = _within(within, connection, lambda until: _read(connection, path, headers, until))
-        try:
-            document = json.loads(data)
-        except RecursionError:
-            raise ValueError(f"{url} is nested too deeply") from None
-        if not isinstance(document, dict):
-            raise ValueError(f"{url} is not a JSON object")
-        return document
+            return _within(within, connection, lambda until: _read(connection, call, until))
 
     def _connection(self, scheme: str, host: str, port: int | None) -> HTTPConnection:
         if scheme == "http":
@@ -94,28 +113,38 @@ def _trust(authority: Path | None) -> ssl.SSLContext:
         raise OSError(f"The certificates to trust cannot be read from the authority {authority}: {reason}") from error
 
 
-def _read(connection: HTTPConnection, path: str, headers: Mapping[str, str], until: float) -> bytes:
+def _json_object(url: str, data: bytes) -> dict[str, Any]:
     try:
-        connection.request("GET", path, headers=dict(headers))
+        document = json.loads(data)
+    except RecursionError:
+        raise ValueError(f"{url} is nested too deeply") from None
+    if not isinstance(document, dict):
+        raise ValueError(f"{url} is not a JSON object")
+    return document
+
+
+def _read(connection: HTTPConnection, call: _Call, until: float) -> tuple[int, bytes]:
+    try:
+        # Some servers return keys as `application/jwk-set+json` and refuse other types: accept any type.
+        headers = {"Accept": "*/*", "Connection": "close", **call.headers}
+        connection.request(call.method, call.path, call.body, headers)
         answer = connection.getresponse()
-        if answer.status != HTTPStatus.OK:
-            raise OSError(f"{connection.host} has answered {answer.status} for {path}")
         data = bytearray()
         while time.monotonic() < until:
             piece = answer.read(_PIECE)
             if not piece and answer.length:
                 raise OSError(f"{connection.host} ended before it was complete")
             if not piece:
-                return bytes(data)
+                return answer.status, bytes(data)
             data += piece
             if len(data) > MOST_BYTES:
-                raise ValueError(f"what {connection.host} has at {path} is larger than {MOST_BYTES} bytes")
+                raise ValueError(f"what {connection.host} has at {call.path} is larger than {MOST_BYTES} bytes")
     except HTTPException as error:
         raise OSError(f"{connection.host} has not answered in HTTP: {error!r}") from error
     raise TimeoutError(f"{connection.host} has not answered in time")
 
 
-def _within(seconds: float, connection: HTTPConnection, work: Callable[[float], bytes]) -> bytes:
+def _within(seconds: float, connection: HTTPConnection, work: Callable[[float], Result]) -> Result:
     """Return or raise the result of ``work`` within ``seconds``. A socket timeout applies to each read, and a server
     that sends single bytes slowly could block the caller forever: so another thread reads, and its connection is shut
     down."""

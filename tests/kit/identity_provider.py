@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import secrets
 import threading
@@ -11,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote, urlencode
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -20,6 +22,8 @@ from epochal.service.domain.identity import OidcSettings
 
 AUDIENCE = "epochal"
 CLIENT = "epochal-command-line"
+BROWSER_CLIENT = "epochal-console"
+CLIENT_SECRET = "correct horse: battery"
 _NEW_KEYS: dict[str, Callable[[], Any]] = {
     "RS256": lambda: rsa.generate_private_key(65537, 2048),
     "ES256": lambda: ec.generate_private_key(ec.SECP256R1()),
@@ -40,6 +44,10 @@ class IdentityProvider:
     lifetime_seconds: int = 600
     refresh_tokens: set[str] = field(default_factory=set)
     """Valid refresh tokens, for one use each."""
+    codes: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Parameters of the request for each authorisation code, which is valid for one use."""
+    id_claims: dict[str, Any] = field(default_factory=dict)
+    """Changed claims of ID tokens."""
 
     def add(self, name: str, algorithm: str = "ES256") -> None:
         self.keys[name] = algorithm, _NEW_KEYS[algorithm]()
@@ -71,13 +79,38 @@ class IdentityProvider:
                 "jwks_uri": f"{self.url}/keys",
                 "device_authorization_endpoint": f"{self.url}/device",
                 "token_endpoint": f"{self.url}/token",
+                "authorization_endpoint": f"{self.url}/authorize?prompt=login",
                 "revocation_endpoint": f"{self.url}/revoke",
             },
             "/keys": {"keys": [self._public(name) for name in self.published]},
         }
 
-    def answer(self, path: str, form: dict[str, str]) -> tuple[int, dict[str, Any]]:
+    def authorize(self, query: dict[str, str]) -> str:
+        """Log in the person of a browser. Returns the URL to which the browser is sent back."""
+        assert (query["response_type"], query["client_id"]) == ("code", BROWSER_CLIENT)
+        assert query["code_challenge_method"] == "S256"
+        assert "openid" in query["scope"].split()
+        code = secrets.token_urlsafe(16)
+        self.codes[code] = query
+        return f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state'], 'iss': self.url})}"
+
+    def redeem(self, form: dict[str, str], authorization: str | None) -> tuple[int, dict[str, Any]]:
+        """Exchange a code for tokens, once (RFC 6749, 7636)."""
+        asked = self.codes.pop(form.get("code", ""), None)
+        credentials = base64.b64encode(f"{BROWSER_CLIENT}:{quote(CLIENT_SECRET, safe='')}".encode()).decode()
+        if authorization != f"Basic {credentials}":
+            return 401, {"error": "invalid_client"}
+        digest = hashlib.sha256(form["code_verifier"].encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        if asked is None or (asked["redirect_uri"], asked["code_challenge"]) != (form["redirect_uri"], challenge):
+            return 400, {"error": "invalid_grant"}
+        claims = {"aud": BROWSER_CLIENT, "nonce": asked["nonce"], **self.id_claims}
+        return 200, {"access_token": "opaque", "token_type": "Bearer", "id_token": self.token(**claims)}
+
+    def answer(self, path: str, form: dict[str, str], authorization: str | None = None) -> tuple[int, dict[str, Any]]:
         """Answer a POST at the endpoints of RFC 8628, 6749 and 7009."""
+        if path == "/token" and form.get("grant_type") == "authorization_code":
+            return self.redeem(form, authorization)
         if form.get("client_id") != CLIENT:
             return 401, {"error": "invalid_client"}
         if path == "/device":
@@ -115,13 +148,22 @@ def identity_provider() -> Iterator[IdentityProvider]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             provider.asked.append(self.path)
+            path, _, query = self.path.partition("?")
+            if path == "/authorize":
+                self.send_response(302)
+                self.send_header("Location", provider.authorize(dict(parse_qsl(query))))
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             document = provider.documents().get(self.path)
             self._answer(503 if not provider.answers else 404 if document is None else 200, document)
 
         def do_POST(self) -> None:
             provider.asked.append(self.path)
             form = dict(parse_qsl(self.rfile.read(int(self.headers["Content-Length"])).decode()))
-            self._answer(*(provider.answer(self.path, form) if provider.answers else (503, None)))
+            self._answer(
+                *(provider.answer(self.path, form, self.headers["Authorization"]) if provider.answers else (503, None))
+            )
 
         def _answer(self, status: int, document: object) -> None:
             body = json.dumps(document).encode()

@@ -207,6 +207,7 @@ CURSORS: dict[str, tuple[Any, ...]] = {
     "/v1/imports": (NOW, "a"),
     "/v1/operations": ("a",),
     "/v1/nodes": ("a",),
+    "/v1/sessions": ("a",),
     "/v1/tokens": ("a",),
     "/v1/webhooks": ("a",),
     "/v1/audit": (1,),
@@ -240,7 +241,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/webhooks"): {"url": "https://example.com/hook", "kinds": ["epoch.committed"]},
 }
 """Required fields of the operation beside the tested one."""
-OF_INSTALLATION = ("/v1/nodes", "/v1/projects")
+OF_INSTALLATION = ("/v1/nodes", "/v1/projects", "/v1/sessions")
 
 
 def test_the_table_of_cursors_contains_every_list() -> None:
@@ -385,7 +386,7 @@ IDS: dict[tuple[str, str, str, str], tuple[Any, ...]] = {
 """Every id and name in a body, query or header, with values that exist in ``pricing`` only, or refer to it."""
 NAMES_NOTHING = {
     "query": "cursor limit at isolation min_epoch wait_seconds wait key prefix fold slices format state kind follow "
-    "tail offset filename",
+    "tail offset filename code error iss return_to",
     "header": "if-match if-none-match Idempotency-Key X-Request-Id",
     "body": "acceptance arguments at available_now bytes calls configuration confirm drain dry_run expires_after "
     "expires_at foreign grace_seconds isolation keep keys kinds map max_parallelism message min_epoch move move_aside "

@@ -39,6 +39,7 @@ from epochal.service.catalog.models.control_plane import (
     StoreFile,
     Token,
     Upload,
+    UserSession,
     Webhook,
     WebhookDelivery,
 )
@@ -88,6 +89,7 @@ __all__ = [
     "StoreFile",
     "Token",
     "Upload",
+    "UserSession",
     "Version",
     "Webhook",
     "WebhookDelivery",

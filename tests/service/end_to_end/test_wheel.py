@@ -59,6 +59,10 @@ def test_wheel_contains_the_linked_packages_as_files(wheel: Path) -> None:
         assert expected
         assert expected <= names
     assert "epochal/py.typed" in names
+    console = ROOT / "service" / "console_files"
+    files = {file.relative_to(console).as_posix() for file in console.rglob("*") if file.is_file()}
+    assert {f"epochal/service/console_files/{file}" for file in files} <= names
+    assert "index.html" in files
     tops = {name.split("/")[0] for name in names}
     assert tops == {"epochal", *(top for top in tops if top.endswith(".dist-info"))}
 
