@@ -30,8 +30,8 @@ class Measured:
     moment: Moment
 
 
-def keep_report(session: Session, execution: str, attempt: int, report: DriverReport) -> None:
-    """Raises ``Fenced`` if the attempt is over, ``NotFound``."""
+def keep_report(session: Session, execution: str, attempt: int, report: DriverReport) -> bool:
+    """Return false if a later report has arrived before. Raises ``Fenced`` if the attempt is over, ``NotFound``."""
     running = session.get(Execution, execution)
     application = None if running is None else session.get(Application, running.application)
     if running is None or application is None:
@@ -49,16 +49,17 @@ def keep_report(session: Session, execution: str, attempt: int, report: DriverRe
         if (kept.execution, kept.attempt) != (execution, attempt):
             kept.before = (Totals.model_validate(kept.before) + last.totals).model_dump(mode="json")
         elif last.number >= report.number:
-            return  # a later report arrived first
+            return False
         else:
             announced = _moved_stragglers(last.moment)
         if kept.execution == execution:
             report = report.model_copy(update={"moment": _still_known(last.moment, report.moment)})
-    kept.execution, kept.attempt, kept.latest = execution, attempt, report.model_dump(mode="json")
+    kept.execution, kept.attempt, kept.latest = execution, attempt, report.model_dump(mode="json", exclude={"epochs"})
     kept.reported_at = now()
     for move in _moved_stragglers(report.moment):
         if move not in announced:
             announce_straggler(session, application.name, move)
+    return True
 
 
 def _moved_stragglers(moment: Moment) -> Sequence[StragglerMove]:
