@@ -79,6 +79,7 @@ ROUTERS = (
     nodes.router,
     executions.router,
     executions.epoch_router,
+    executions.lifecycle_router,
     calls.router,
     snapshots.savepoint_router,
     executions.transaction_router,

@@ -10,7 +10,7 @@ from epochal.client.bundles import Exports, copied_into
 from epochal.client.calls import Entries
 from epochal.client.events import follow_events
 from epochal.client.exchanges import BUILD_SECONDS, path
-from epochal.client.models import Application, Event, Lineage, Load, Operation, Placement, StateTable
+from epochal.client.models import Application, Event, LifecycleItem, Lineage, Load, Operation, Placement, StateTable
 from epochal.client.operations import poll
 from epochal.client.snapshots import (
     Annotations,
@@ -83,6 +83,10 @@ class ApplicationHandle:
     def state(self, table: str) -> State:
         """Look-ups in one state table."""
         return State(self._transport, self.name, table)
+
+    def lifecycle(self, limit: int | None = 50) -> list[LifecycleItem]:
+        """Operations that changed what runs, and recoveries from failed or lost drivers, newest first."""
+        return self._transport.pages(path("applications", self.name, "lifecycle"), LifecycleItem, limit)
 
     def events(self, last_event_id: str | None = None, *, kinds: Sequence[str] | None = None) -> Iterator[Event]:
         """Stream events, starting after ``last_event_id`` if given. Reconnects automatically and never ends."""

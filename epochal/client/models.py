@@ -18,7 +18,16 @@ from epochal.wire.administration import NewWebhookAnswer as NewWebhook
 from epochal.wire.administration import NodeAnswer as Node
 from epochal.wire.administration import WebhookAnswer as Webhook
 from epochal.wire.applications import ApplicationAnswer as Application
-from epochal.wire.applications import ApplicationState, AutoscalingDecision, Head, ImportOrigin, Parent, Restarts
+from epochal.wire.applications import (
+    ApplicationState,
+    AutoscalingDecision,
+    Head,
+    ImportOrigin,
+    LifecycleItem,
+    Parent,
+    Restarts,
+    RunSettings,
+)
 from epochal.wire.applications import AttemptAnswer as Attempt
 from epochal.wire.applications import ExecutionAnswer as Execution
 from epochal.wire.applications import LoadAnswer as Load
@@ -110,6 +119,7 @@ __all__ = [
     "ImportPlan",
     "KeyChange",
     "KeyHistory",
+    "LifecycleItem",
     "Lineage",
     "LineageEdge",
     "LineageLabel",
@@ -131,6 +141,7 @@ __all__ = [
     "QueryResults",
     "Restarts",
     "RollbackPlan",
+    "RunSettings",
     "RotatedToken",
     "Savepoint",
     "SavepointManifest",

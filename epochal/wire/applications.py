@@ -12,6 +12,8 @@ from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parame
 from epochal.contracts.measurements import OperatorLoad, Origin, StragglerMove
 from epochal.wire.bodies import ALL_FIELDS, Answer, Body, EpochNumber, Message, Name, Open, Sha256, UtcTime
 from epochal.wire.configuration import ApplicationConfiguration, ConfigurationAnswer
+from epochal.wire.operations import OperationState
+from epochal.wire.problems import Problem
 
 ExecutionState = Literal["starting", "running", "stopping", "stopped", "failed"]
 
@@ -195,6 +197,40 @@ class ExecutionAnswer(Answer):
     started_at: datetime
     ended_at: datetime | None
     attempts: list[AttemptAnswer]
+
+
+LifecycleKind = Literal["start", "stop", "restart", "upgrade", "rescale", "rollback", "rekey", "recovery"]
+
+
+class RunSettings(Answer):
+    """A version of an application and its number of subtasks. ``parallelisms``: of operators with another number."""
+
+    version: int
+    parallelism: int
+    parallelisms: dict[str, int]
+
+
+class LifecycleItem(Answer):
+    """A change of what runs: an operation, or a recovery, in which a new driver replaced a failed or lost one."""
+
+    model_config = ALL_FIELDS
+
+    kind: Open[LifecycleKind]
+    operation: str | None = Field(description="Id of the operation; null for a recovery.")
+    execution: str | None
+    attempt: int | None = Field(description="Number of the new attempt of a recovery; null for operations.")
+    state: Open[OperationState]
+    by: str | None = Field(description="Who requested the operation: a token, or `autoscaler`; null for a recovery.")
+    message: str | None = Field(description="The message of the request; for autoscaling, the reason.")
+    cause: Failure | None = Field(description="Why the attempt before a recovery ended; null for operations.")
+    error: Problem | None = Field(description="Why the operation failed.")
+    before: RunSettings | None = Field(description="The preceding version, of an upgrade or a rescale; otherwise null.")
+    after: RunSettings | None = Field(description="The new version, of an upgrade or a rescale; otherwise null.")
+    began_at: datetime = Field(description="Time of the request; for a recovery, the end of the attempt before it.")
+    ended_at: datetime | None = Field(
+        description="Time at which the operation ended; for a recovery, at which the new driver took over."
+    )
+    seconds: float | None = Field(description="From `began_at` to `ended_at`; null while it is in progress.")
 
 
 class AutoscalingDecision(Answer):
