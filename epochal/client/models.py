@@ -61,7 +61,7 @@ from epochal.wire.preflight import TrialAnswer as Trial
 from epochal.wire.problems import Problem
 from epochal.wire.projects import ProjectAnswer as Project
 from epochal.wire.rollback import RollbackPlan, SinkPlan, SnapshotName
-from epochal.wire.snapshots import Annotations, SavepointManifest
+from epochal.wire.snapshots import Annotations, KeyGroupSizes, SavepointManifest
 from epochal.wire.snapshots import SavepointAnswer as Savepoint
 from epochal.wire.snapshots import SnapshotMessageAnswer as SnapshotMessage
 from epochal.wire.snapshots import SnapshotPinAnswer as SnapshotPin
@@ -118,6 +118,7 @@ __all__ = [
     "ImportOrigin",
     "ImportPlan",
     "KeyChange",
+    "KeyGroupSizes",
     "KeyHistory",
     "LifecycleItem",
     "Lineage",

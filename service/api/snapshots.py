@@ -27,6 +27,7 @@ from epochal.wire.snapshots import (
     CreateSavepoint,
     CreateTag,
     EpochPage,
+    KeyGroupSizes,
     SavepointAnswer,
     SnapshotAnswer,
     SnapshotMessageAnswer,
@@ -88,6 +89,16 @@ def diff(name: FullName, snapshot: Named, to: To, diffs: Comparing) -> SnapshotD
 def diff_rows(name: FullName, snapshot: Named, table: str, to: To, diffs: Comparing, page: Paging) -> DiffRows:
     """Changed rows in key order, with the values in both snapshots."""
     return diffs.rows(name, snapshot, to, table, page)
+
+
+@router.get("/{snapshot}/key-groups/{table}", summary="Rows and bytes by key group of a state table")
+@requires(Role.VIEWER)
+@answers(*SNAPSHOT, *FILES)
+def get_key_groups(name: FullName, snapshot: Named, table: str, node: Node) -> KeyGroupSizes:
+    """Sizes in the table's files, from their footers, and from the column of key groups where a row group has several:
+    no rows are read. The cost is one or two requests to the store for each file, of which at most 2,000 are counted;
+    footers are cached."""
+    return node.manifests.key_groups(name, snapshot, table)
 
 
 @savepoint_router.post("", status_code=status.HTTP_202_ACCEPTED)
