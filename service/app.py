@@ -69,6 +69,7 @@ ROUTERS = (
     administration.project_router,
     artifacts.router,
     applications.router,
+    applications.lag_router,
     bundles.export_router,
     bundles.import_router,
     snapshots.annotation_router,

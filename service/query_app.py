@@ -67,6 +67,7 @@ log = logging.getLogger("epochal.query")
 SERVED = (
     nodes.health_router,
     applications.router,
+    applications.lag_router,
     versions.router,
     executions.router,
     snapshots.savepoint_router,

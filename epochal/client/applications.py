@@ -10,7 +10,17 @@ from epochal.client.bundles import Exports, copied_into
 from epochal.client.calls import Entries
 from epochal.client.events import follow_events
 from epochal.client.exchanges import BUILD_SECONDS, path
-from epochal.client.models import Application, Event, LifecycleItem, Lineage, Load, Operation, Placement, StateTable
+from epochal.client.models import (
+    Application,
+    ApplicationLag,
+    Event,
+    LifecycleItem,
+    Lineage,
+    Load,
+    Operation,
+    Placement,
+    StateTable,
+)
 from epochal.client.operations import poll
 from epochal.client.snapshots import (
     Annotations,
@@ -108,6 +118,10 @@ class Applications:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+
+    def lags(self, limit: int | None = None) -> list[ApplicationLag]:
+        """The lag of each source of all applications of the project, by name of the application."""
+        return self._transport.pages("/v1/lags", ApplicationLag, limit)
 
     def create(
         self,

@@ -19,6 +19,7 @@ from epochal.wire.administration import NodeAnswer as Node
 from epochal.wire.administration import WebhookAnswer as Webhook
 from epochal.wire.applications import ApplicationAnswer as Application
 from epochal.wire.applications import (
+    ApplicationLag,
     ApplicationState,
     AutoscalingDecision,
     Head,
@@ -27,6 +28,7 @@ from epochal.wire.applications import (
     Parent,
     Restarts,
     RunSettings,
+    SourceLag,
 )
 from epochal.wire.applications import AttemptAnswer as Attempt
 from epochal.wire.applications import ExecutionAnswer as Execution
@@ -90,6 +92,7 @@ __all__ = [
     "Amount",
     "Annotations",
     "Application",
+    "ApplicationLag",
     "ApplicationState",
     "Artifact",
     "Attempt",
@@ -157,6 +160,7 @@ __all__ = [
     "SnapshotPin",
     "SnapshotTag",
     "SourcePosition",
+    "SourceLag",
     "SourceRange",
     "SourceSlice",
     "StandingQueries",

@@ -241,6 +241,26 @@ class AutoscalingDecision(Answer):
     reason: str
 
 
+class SourceLag(Answer):
+    """Lag of a source behind its input. A value that the source cannot tell is null."""
+
+    records: int | None = Field(description="Available records that no decided epoch has read.")
+    files: int | None = Field(description="Available files that no decided epoch has read.")
+    seconds: float | None = Field(
+        description="Time since everything that was available had been read, or 0; null until the execution has caught "
+        "up once."
+    )
+    reachable: bool = Field(description="False if the source's system does not answer.")
+
+
+class ApplicationLag(Answer):
+    """Lag of the sources of an application, as last reported by its driver."""
+
+    application: str
+    reported_at: datetime | None = Field(description="Null unless a driver runs that has reported.")
+    sources: dict[str, SourceLag] = Field(description="By name; at most 200.")
+
+
 class PlacementAnswer(Answer):
     """Where the subtasks of a running application ran in its latest epoch, as last reported by its driver."""
 

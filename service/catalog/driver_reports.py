@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -79,6 +79,23 @@ def measured(session: Session, moment: datetime) -> Iterator[Measured]:
         latest = DriverReport.model_validate(row.latest)
         totals = Totals.model_validate(row.before) + latest.totals
         yield Measured(name, ended_at is None, totals, latest.moment)
+
+
+def current_moments(session: Session, applications: Collection[str]) -> Mapping[str, tuple[Moment, datetime]]:
+    """The values of the last report and its time, by id of these applications; none of an application without an
+    active execution, or whose present attempt has not reported."""
+    query = (
+        select(Report.application, Report.latest, Report.reported_at)
+        .join(Application, Application.id == Report.application)
+        .join(Execution, Execution.id == Application.execution)
+        .where(
+            Report.application.in_(applications),
+            Execution.ended_at.is_(None),
+            Report.execution == Execution.id,
+            Report.attempt == Execution.attempt,
+        )
+    )
+    return {id: (Moment.model_validate(latest["moment"]), at) for id, latest, at in session.execute(query)}
 
 
 def _still_known(before: Moment, moment: Moment) -> Moment:
