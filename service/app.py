@@ -88,6 +88,7 @@ ROUTERS = (
     standing_queries.router,
     snapshots.router,
     snapshots.lineage_router,
+    snapshots.lineages_router,
     state.router,
     events.router,
     logs.router,

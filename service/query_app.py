@@ -77,6 +77,7 @@ SERVED = (
     executions.epoch_router,
     executions.lifecycle_router,
     snapshots.lineage_router,
+    snapshots.lineages_router,
     nodes.router,
     standing_queries.router,
 )

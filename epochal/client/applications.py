@@ -16,6 +16,7 @@ from epochal.client.models import (
     Event,
     LifecycleItem,
     Lineage,
+    Lineages,
     Load,
     Operation,
     Placement,
@@ -118,6 +119,11 @@ class Applications:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+
+    def lineages(self, names: Sequence[str], limit: int = 100, cursor: str | None = None) -> Lineages:
+        """One page of the folded lineage of several applications (at most 50), newest first."""
+        query = {"application": list(names), "limit": limit, "cursor": cursor}
+        return read(Lineages, self._transport.get("/v1/lineage", query))
 
     def lags(self, limit: int | None = None) -> list[ApplicationLag]:
         """The lag of each source of all applications of the project, by name of the application."""

@@ -56,6 +56,7 @@ from epochal.wire.history import (
 from epochal.wire.history import KeyChangeAnswer as KeyChange
 from epochal.wire.lineage import LineageAnswer as Lineage
 from epochal.wire.lineage import LineageEdge, LineageLabel, LineageNode
+from epochal.wire.lineage import LineagesAnswer as Lineages
 from epochal.wire.operations import OperationAnswer as Operation
 from epochal.wire.preflight import Comparison, PartChange, StateChange, TrialSink, TrialTable
 from epochal.wire.preflight import PreflightAnswer as Preflight
@@ -128,6 +129,7 @@ __all__ = [
     "LineageEdge",
     "LineageLabel",
     "LineageNode",
+    "Lineages",
     "Load",
     "NewToken",
     "NewWebhook",

@@ -27,6 +27,7 @@ OF_PROJECTS = frozenset(
         "operations",
         "events",
         "lags",
+        "lineage",
         "webhooks",
         "tokens",
         "audit",
