@@ -220,7 +220,7 @@ class LifecycleItem(Answer):
     execution: str | None
     attempt: int | None = Field(description="Number of the new attempt of a recovery; null for operations.")
     state: Open[OperationState]
-    by: str | None = Field(description="Who requested the operation: a token, or `autoscaler`; null for a recovery.")
+    by: str | None = Field(description="The token that requested the operation, or `autoscaler`; null for a recovery.")
     message: str | None = Field(description="The message of the request; for autoscaling, the reason.")
     cause: Failure | None = Field(description="Why the attempt before a recovery ended; null for operations.")
     error: Problem | None = Field(description="Why the operation failed.")
