@@ -49,6 +49,7 @@ from epochal.service.queries.administration import AdministrationQueries, Projec
 from epochal.service.queries.applications import ApplicationQueries, LoadService
 from epochal.service.queries.calls import Answers, EntryQueries
 from epochal.service.queries.executions import EpochService, ExecutionService
+from epochal.service.queries.lifecycle import LifecycleHistory
 from epochal.service.queries.lineage.service import LineageService
 from epochal.service.queries.logs import LogService
 from epochal.service.queries.nodes import NodeService
@@ -180,6 +181,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         entries=EntryQueries(database),
         answers=Answers(database, replicas, Lookups(replicas, directory)),
         nodes=NodeService(database),
+        lifecycle_history=LifecycleHistory(database),
         load=LoadService(database),
         cancellation=CancelService(database, worker),
         executions=executions,

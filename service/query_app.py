@@ -42,6 +42,7 @@ from epochal.service.catalog.installations import CursorKey
 from epochal.service.catalog.lineage_bounds import CatalogLineages
 from epochal.service.queries.applications import ApplicationQueries, LoadService
 from epochal.service.queries.executions import EpochService, ExecutionService
+from epochal.service.queries.lifecycle import LifecycleHistory
 from epochal.service.queries.lineage.service import LineageService
 from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
@@ -66,6 +67,7 @@ log = logging.getLogger("epochal.query")
 SERVED = (
     nodes.health_router,
     applications.router,
+    applications.lag_router,
     versions.router,
     executions.router,
     snapshots.savepoint_router,
@@ -73,7 +75,9 @@ SERVED = (
     state.router,
     snapshots.router,
     executions.epoch_router,
+    executions.lifecycle_router,
     snapshots.lineage_router,
+    snapshots.lineages_router,
     nodes.router,
     standing_queries.router,
 )
@@ -103,6 +107,7 @@ def compose_worker(orders: QueryOrders) -> tuple[QueryNode, SharedReplicas]:
         replicas=replicas,
         registered=ApplicationQueries(database),
         executions=ExecutionService(database),
+        lifecycle_history=LifecycleHistory(database),
         nodes=NodeService(database),
         load=LoadService(database),
         epochs=EpochService(database, store),

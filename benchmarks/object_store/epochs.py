@@ -62,14 +62,14 @@ class StepMeter(Meter):
         super().looked(sources, away)
         self._mark = self._proxy.mark()
 
-    def tasks_took(self, tasks: Iterable[Mapping[TaskStep, float]]) -> None:
+    def tasks_took(self, epoch: int, tasks: Iterable[Mapping[TaskStep, float]]) -> None:
         durations = list(tasks)
-        super().tasks_took(durations)
+        super().tasks_took(epoch, durations)
         steps: tuple[TaskStep, ...] = ("T1", "T3")
         self._slowest = {step: max(task.get(step, 0.0) for task in durations) for step in steps}
 
-    def took(self, step: MeasuredStep, seconds: float) -> None:
-        super().took(step, seconds)
+    def took(self, step: MeasuredStep, seconds: float, epoch: int | None = None) -> None:
+        super().took(step, seconds, epoch)
         if step == "E4":
             requests = tuple(self._proxy.requests(self._mark))
             self.epochs.append(Waits(self._slowest["T1"], self._slowest["T3"], seconds, requests))

@@ -16,6 +16,7 @@ from epochal.cli.options import Json, Limit, Name, Url
 from epochal.cli.session import connected
 from epochal.client import Epoch
 from epochal.contracts.conditions import Trigger
+from epochal.contracts.measurements import EpochDurations, MeasuredStep, TaskStep
 from epochal.wire.snapshots import FoldedRange
 
 app = typer.Typer()
@@ -38,6 +39,9 @@ def epochs(
         str | None,
         typer.Option("--state", help="Show only epochs in this state: started, prepared, committed or aborted."),
     ] = None,
+    timing: Annotated[
+        bool, typer.Option("--timing", help="Show the seconds of each step of the epochs, E1 to E7 and T1 to T3.")
+    ] = False,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
@@ -45,7 +49,7 @@ def epochs(
     with connected(url, as_json) as session:
         epochs = session.client.application(name).epochs
         records = epochs.list(limit, state)
-        session.output.result(records, epoch_table(records))
+        session.output.result(records, timing_table(records) if timing else epoch_table(records))
         if any(newer.epoch - older.epoch > 1 for newer, older in pairwise(records)):
             for folded in epochs.folded():
                 if records[-1].epoch < folded.first < records[0].epoch:
@@ -115,3 +119,33 @@ def epoch_table(records: list[Epoch]) -> RenderableType:
             Text("" if record.failure is None else record.failure.message.partition("\n")[0], style="red"),
         )
     return table
+
+
+_STEPS: tuple[MeasuredStep, ...] = ("E1", "E2", "E3", "E4", "E5", "E6", "E7")
+_TASK_STEPS: tuple[TaskStep, ...] = ("T1", "T2", "T3")
+
+
+def timing_table(records: list[Epoch]) -> RenderableType:
+    """Seconds of each step; of T1 to T3 in the slowest task. A step that has not ended or was not measured is empty."""
+    if not records:
+        return Text("No epochs.", style="dim")
+    table = Listing(
+        Column("epoch", numeric=True),
+        Column("state"),
+        *(Column(step, numeric=True) for step in _STEPS),
+        *(Column(f"slowest {step}", numeric=True, optional=True) for step in _TASK_STEPS),
+    )
+    for record in records:
+        durations = record.durations or EpochDurations()
+        slowest = {step: seconds.longest for step, seconds in durations.tasks.items()}
+        table.add(
+            Text(str(record.epoch), style="bold"),
+            Text(record.state, style=_LOOK[record.state]),
+            *(_seconds(durations.steps.get(step)) for step in _STEPS),
+            *(_seconds(slowest.get(step)) for step in _TASK_STEPS),
+        )
+    return table
+
+
+def _seconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds:.3f} s"

@@ -17,7 +17,16 @@ from typer.core import TyperCommand
 from epochal.cli.formatting import Column, Listing
 from epochal.cli.options import At, Json, Limit, Name, Tag, Url, moment
 from epochal.cli.session import Session, connected
-from epochal.cli.state_view import Shown, blame_view, diff_rows_view, diff_view, history_view, scan_view, since_notes
+from epochal.cli.state_view import (
+    Shown,
+    blame_view,
+    diff_rows_view,
+    diff_view,
+    history_view,
+    key_groups_view,
+    scan_view,
+    since_notes,
+)
 from epochal.client import StateValue
 from epochal.errors import NotFound
 
@@ -210,6 +219,21 @@ def diff(
             return
         found = snapshots.diff(before, after)
         session.output.result(found, diff_view(found))
+
+
+@app.command(name="key-groups")
+def key_groups(
+    name: Name,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="State table.")],
+    at: Annotated[str, typer.Option("--at", help=_SNAPSHOT + ".")] = "head",
+    limit: Limit = 10,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Show the largest key groups of a state table, to find skew. Counts rows of the table's files."""
+    with connected(url, as_json) as session:
+        sizes = session.client.application(name).snapshots.key_groups(at, table)
+        session.output.result(sizes, key_groups_view(sizes, limit))
 
 
 def _found(session: Session, name: str, latest: bool, look: Callable[[], Answer]) -> Answer:

@@ -19,7 +19,17 @@ from epochal.cli import formatting
 from epochal.cli.formatting import Column, Listing
 from epochal.cli.session import Session
 from epochal.client import StateValue
-from epochal.client.models import Blame, DiffRow, KeyChange, KeyHistory, Scan, SnapshotDiff, SourceRange, SourceSlice
+from epochal.client.models import (
+    Blame,
+    DiffRow,
+    KeyChange,
+    KeyGroupSizes,
+    KeyHistory,
+    Scan,
+    SnapshotDiff,
+    SourceRange,
+    SourceSlice,
+)
 
 _KINDS = {"added": "green", "changed": "yellow", "deleted": "red", "expired": "dim"}
 
@@ -43,6 +53,31 @@ def history_view(history: KeyHistory) -> RenderableType:
         parts.append(Text("Older changes are omitted; use --limit to show more.", style="dim"))
     if history.known_since is not None:
         parts.append(Text(f"Changes before epoch {history.known_since.epoch} have expired.", style="dim"))
+    return Group(*parts)
+
+
+def key_groups_view(sizes: KeyGroupSizes, limit: int | None) -> RenderableType:
+    """The key groups with the most rows, and the mean."""
+    rows, groups = sum(sizes.rows), len(sizes.rows)
+    heading = Text(
+        f"{sizes.table}, epoch {sizes.epoch} of {sizes.branch}: {rows:,} rows, {formatting.size(sum(sizes.bytes))}"
+    )
+    heading.append(f", {rows / max(groups, 1):,.1f} rows in a key group on average", style="dim")
+    table = Listing(
+        Column("key group", numeric=True),
+        Column("subtask", numeric=True),
+        Column("rows", numeric=True),
+        Column("share", numeric=True),
+        Column("bytes", numeric=True),
+    )
+    for group in sorted(range(groups), key=lambda group: -sizes.rows[group])[:limit]:
+        if sizes.rows[group]:
+            share = f"{100 * sizes.rows[group] / rows:.1f} %"
+            size, subtask = formatting.size(sizes.bytes[group]), str(group % sizes.parallelism)
+            table.add(str(group), subtask, formatting.count(sizes.rows[group]), share, size)
+    parts: list[RenderableType] = [heading, table]
+    if sizes.files_read < sizes.files:
+        parts.append(Text(f"Only {sizes.files_read:,} of {sizes.files:,} files were counted.", style="yellow"))
     return Group(*parts)
 
 

@@ -10,7 +10,18 @@ from epochal.client.bundles import Exports, copied_into
 from epochal.client.calls import Entries
 from epochal.client.events import follow_events
 from epochal.client.exchanges import BUILD_SECONDS, path
-from epochal.client.models import Application, Event, Lineage, Load, Operation, Placement, StateTable
+from epochal.client.models import (
+    Application,
+    ApplicationLag,
+    Event,
+    LifecycleItem,
+    Lineage,
+    Lineages,
+    Load,
+    Operation,
+    Placement,
+    StateTable,
+)
 from epochal.client.operations import poll
 from epochal.client.snapshots import (
     Annotations,
@@ -84,6 +95,10 @@ class ApplicationHandle:
         """Look-ups in one state table."""
         return State(self._transport, self.name, table)
 
+    def lifecycle(self, limit: int | None = 50) -> list[LifecycleItem]:
+        """Operations that changed what runs, and recoveries from failed or lost drivers, newest first."""
+        return self._transport.pages(path("applications", self.name, "lifecycle"), LifecycleItem, limit)
+
     def events(self, last_event_id: str | None = None, *, kinds: Sequence[str] | None = None) -> Iterator[Event]:
         """Stream events, starting after ``last_event_id`` if given. Reconnects automatically and never ends."""
         return follow_events(self._transport, path("applications", self.name, "events"), last_event_id, kind=kinds)
@@ -104,6 +119,15 @@ class Applications:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+
+    def lineages(self, names: Sequence[str], limit: int = 100, cursor: str | None = None) -> Lineages:
+        """One page of the folded lineage of several applications (at most 50), newest first."""
+        query = {"application": list(names), "limit": limit, "cursor": cursor}
+        return read(Lineages, self._transport.get("/v1/lineage", query))
+
+    def lags(self, limit: int | None = None) -> list[ApplicationLag]:
+        """The lag of each source of all applications of the project, by name of the application."""
+        return self._transport.pages("/v1/lags", ApplicationLag, limit)
 
     def create(
         self,

@@ -18,7 +18,18 @@ from epochal.wire.administration import NewWebhookAnswer as NewWebhook
 from epochal.wire.administration import NodeAnswer as Node
 from epochal.wire.administration import WebhookAnswer as Webhook
 from epochal.wire.applications import ApplicationAnswer as Application
-from epochal.wire.applications import ApplicationState, AutoscalingDecision, Head, ImportOrigin, Parent, Restarts
+from epochal.wire.applications import (
+    ApplicationLag,
+    ApplicationState,
+    AutoscalingDecision,
+    Head,
+    ImportOrigin,
+    LifecycleItem,
+    Parent,
+    Restarts,
+    RunSettings,
+    SourceLag,
+)
 from epochal.wire.applications import AttemptAnswer as Attempt
 from epochal.wire.applications import ExecutionAnswer as Execution
 from epochal.wire.applications import LoadAnswer as Load
@@ -45,6 +56,7 @@ from epochal.wire.history import (
 from epochal.wire.history import KeyChangeAnswer as KeyChange
 from epochal.wire.lineage import LineageAnswer as Lineage
 from epochal.wire.lineage import LineageEdge, LineageLabel, LineageNode
+from epochal.wire.lineage import LineagesAnswer as Lineages
 from epochal.wire.operations import OperationAnswer as Operation
 from epochal.wire.preflight import Comparison, PartChange, StateChange, TrialSink, TrialTable
 from epochal.wire.preflight import PreflightAnswer as Preflight
@@ -52,7 +64,7 @@ from epochal.wire.preflight import TrialAnswer as Trial
 from epochal.wire.problems import Problem
 from epochal.wire.projects import ProjectAnswer as Project
 from epochal.wire.rollback import RollbackPlan, SinkPlan, SnapshotName
-from epochal.wire.snapshots import Annotations, SavepointManifest
+from epochal.wire.snapshots import Annotations, KeyGroupSizes, SavepointManifest
 from epochal.wire.snapshots import SavepointAnswer as Savepoint
 from epochal.wire.snapshots import SnapshotMessageAnswer as SnapshotMessage
 from epochal.wire.snapshots import SnapshotPinAnswer as SnapshotPin
@@ -81,6 +93,7 @@ __all__ = [
     "Amount",
     "Annotations",
     "Application",
+    "ApplicationLag",
     "ApplicationState",
     "Artifact",
     "Attempt",
@@ -109,11 +122,14 @@ __all__ = [
     "ImportOrigin",
     "ImportPlan",
     "KeyChange",
+    "KeyGroupSizes",
     "KeyHistory",
+    "LifecycleItem",
     "Lineage",
     "LineageEdge",
     "LineageLabel",
     "LineageNode",
+    "Lineages",
     "Load",
     "NewToken",
     "NewWebhook",
@@ -131,6 +147,7 @@ __all__ = [
     "QueryResults",
     "Restarts",
     "RollbackPlan",
+    "RunSettings",
     "RotatedToken",
     "Savepoint",
     "SavepointManifest",
@@ -145,6 +162,7 @@ __all__ = [
     "SnapshotPin",
     "SnapshotTag",
     "SourcePosition",
+    "SourceLag",
     "SourceRange",
     "SourceSlice",
     "StandingQueries",

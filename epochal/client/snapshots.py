@@ -12,6 +12,7 @@ from epochal.client.models import (
     DiffRow,
     Epoch,
     Execution,
+    KeyGroupSizes,
     Lineage,
     Operation,
     Savepoint,
@@ -103,6 +104,12 @@ class Snapshots:
         answer = self._transport.get(f"{self._path}/{quote(str(epoch), safe='')}")
         manifest = {name: value for name, value in answer.items() if name not in ("reference", "annotations")}
         return read(Snapshot, {**answer, "manifest": manifest})
+
+    def key_groups(self, snapshot: int | str, table: str) -> KeyGroupSizes:
+        """Rows and bytes of each key group of a state table in the files of a snapshot, also of tables that are not
+        queryable. Raises ``NotFound``, ``SnapshotExpired``."""
+        target = f"{self._path}/{quote(str(snapshot), safe='')}/key-groups/{quote(table, safe='')}"
+        return read(KeyGroupSizes, self._transport.get(target, None, DIFF_SECONDS))
 
     def diff(self, before: int | str, after: int | str) -> SnapshotDiff:
         """Differences between two snapshots: code, parameters, input read between them, keys of each state table.

@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializerFun
 from epochal.contracts.conditions import END, Trigger, Watermarks, as_datetime
 from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
 from epochal.contracts.identity import EpochKey, StorePath
-from epochal.contracts.measurements import DriverReport
+from epochal.contracts.measurements import DriverReport, EpochDurations
 from epochal.secrets import redact
 
 
@@ -163,6 +163,11 @@ class EpochRecord(_Record):
         default=None,
         description="By loop, the number of records in flight after the epoch; null without loops, before the epoch is "
         "prepared, and when its manifest can no longer be read.",
+    )
+    durations: EpochDurations | None = Field(
+        default=None,
+        description="Durations of the epoch's steps, which the driver reports within seconds; null before the first "
+        "report, and for epochs of version 0.1.0.",
     )
     collected_at: datetime | None = None
     """Time at which garbage collection removed the snapshot's files."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import zip_longest
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -26,6 +26,9 @@ TaskStep = Literal["T1", "T2", "T3"]
 
 Origin = Literal["memory", "disk", "store"]
 """Where a task found state: memory of its process, cache of its machine, snapshot store."""
+
+MOST_EPOCHS = 500
+"""Maximum number of epochs in a report."""
 
 MOST_NAMES = 200
 """Maximum number of sinks, and of sources, in a report."""
@@ -254,12 +257,40 @@ class Moment(_Measured):
     """``None`` before the first epoch of the attempt."""
 
 
+class TaskSeconds(_Measured):
+    """Seconds that one step took in the tasks of an epoch."""
+
+    longest: float = Field(ge=0, description="Of the task in which the step took longest.")
+    total: float = Field(ge=0, description="Of all tasks together.")
+
+
+class EpochDurations(_Measured):
+    """Durations of an epoch's steps. Steps that have not ended, or that failed, are missing."""
+
+    steps: dict[MeasuredStep, Annotated[float, Field(ge=0)]] = Field(
+        default={},
+        description="Seconds of each step of the epoch protocol, E1 to E7. E5 lasts from the decision until every sink "
+        "has committed, including the time for which a sink waits.",
+    )
+    tasks: dict[TaskStep, TaskSeconds] = Field(
+        default={}, description="Seconds of each step of the tasks (T1 to T3), all of which are part of E2."
+    )
+
+
+class MeasuredEpoch(EpochDurations):
+    """Durations of the epoch with this number."""
+
+    epoch: int = Field(ge=0, le=2**63 - 1)
+
+
 class DriverReport(_Measured):
     """A report of an attempt. ``number`` rises from report to report."""
 
     number: int = Field(ge=1)
     totals: Totals = Totals()
     moment: Moment = Moment()
+    epochs: tuple[MeasuredEpoch, ...] = Field(default=(), max_length=MOST_EPOCHS)
+    """Epochs that this attempt opened and whose durations have changed since the last report that arrived."""
 
 
 def _added(first: Mapping[Summed, Durations], second: Mapping[Summed, Durations]) -> dict[Summed, Durations]:

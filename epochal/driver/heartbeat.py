@@ -276,7 +276,9 @@ class Reports:
     def _send(self) -> None:
         with self._sending:
             try:
-                self._catalog.report(self._meter.report())
+                report = self._meter.report()
+                self._catalog.report(report)
+                self._meter.reported(report)
             except EpochalError as error:
                 log.debug("a report was not taken: %s", error)
             except Exception:

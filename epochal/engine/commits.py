@@ -305,8 +305,8 @@ class CommitQueue:
     def _publish(self, epoch: PreparedEpoch) -> None:
         number = epoch.scope.epoch
         points.E6_BEFORE.hit(number)
-        self.meter.took("E5", self.meter.clock() - epoch.decided)
-        with self.meter.step("E6"):
+        self.meter.took("E5", self.meter.clock() - epoch.decided, number)
+        with self.meter.step("E6", number):
             self.catalog.commit_epoch(number)
             points.E6_PUBLISHED.hit(number)
             for name, source in self._participants.sources.items():
@@ -321,7 +321,7 @@ class CommitQueue:
             self.epochs.remove(epoch)
             self.changed.notify_all()
         points.E7_BEFORE.hit(number)
-        with self.retaining, self.meter.step("E7"):
+        with self.retaining, self.meter.step("E7", number):
             self.retain(epoch)
 
 

@@ -212,7 +212,7 @@ class Coordinator:
         )
         began = self.meter.clock()
         planned_in, self._planned_in = self._planned_in, 0.0
-        with self.meter.step("E1", before=planned_in):
+        with self.meter.step("E1", number, before=planned_in):
             conditions = self._conditions(slices, "drain" in opened_for).opened(*opened_for, commands=commands)
             chosen = self.queries.chosen(scope.key, self.position.snapshot, conditions, self._program)
             points.E1_SLICES_CHOSEN.hit(number)
@@ -235,7 +235,7 @@ class Coordinator:
             slow = self.meter.lasting_stragglers()
             plan = EpochPlan(scope, chosen.conditions, slices, dict(self.position.chains), chosen.data, before, slow)
             undecided.collected = collected = self._run_and_collect(plan)
-            with self.meter.step("E4"):
+            with self.meter.step("E4", number):
                 pack = self._pack(scope, collected, chosen)
                 if pack is not None:
                     plan, collected = replace(plan, conditions=chosen.placed(pack)), collected.placed(pack)
@@ -273,10 +273,10 @@ class Coordinator:
     def _run_and_collect(self, plan: EpochPlan) -> Collected:
         epoch, program = plan.scope.epoch, self._program
         points.E2_BEFORE.hit(epoch)
-        with self.meter.step("E2"):
+        with self.meter.step("E2", epoch):
             answers = program.runner.run(plan, program.configuration.epoch_timeout_seconds)
         points.E2_RAN.hit(epoch)
-        with self.meter.step("E3"):
+        with self.meter.step("E3", epoch):
             collected = collect(
                 answers,
                 subtasks=program.subtasks,
@@ -285,7 +285,7 @@ class Coordinator:
                 loops=list(program.participants.loops),
                 dead_letters=program.participants.dead_letters,
             )
-        self.meter.tasks_took(answers.task_seconds)
+        self.meter.tasks_took(epoch, answers.task_seconds)
         self.meter.ran_on(
             PlacementReport(
                 epoch=epoch,

@@ -15,15 +15,18 @@ import numpy as np
 
 from epochal.contracts.measurements import (
     BOUNDS_SECONDS,
+    MOST_EPOCHS,
     MOST_NAMES,
     MOST_SUBTASKS,
     DriverReport,
     Durations,
+    MeasuredEpoch,
     MeasuredStep,
     Moment,
     Origin,
     PlacementReport,
     SourceReport,
+    TaskSeconds,
     TaskStep,
     Totals,
     Work,
@@ -32,6 +35,8 @@ from epochal.contracts.source import Source
 from epochal.engine.load import Figures, RecentLoad, figures_of
 
 _MOST_MARKS = 512
+_REMEMBERED_EPOCHS = 4 * MOST_EPOCHS
+"""Maximum number of epochs whose durations wait for further steps or for a report."""
 
 
 class _Histogram:
@@ -116,6 +121,43 @@ class _Reading:
         )
 
 
+class _EpochTimes:
+    """Durations of epochs, kept until their last step has been reported. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._epochs: dict[int, MeasuredEpoch] = {}
+        self._changed: dict[int, None] = {}
+
+    def took(self, epoch: int, step: MeasuredStep, seconds: float) -> None:
+        """E1 begins an epoch. Epochs that an earlier attempt opened are not measured."""
+        if step == "E1":
+            self._epochs[epoch] = MeasuredEpoch(epoch=epoch)
+            for oldest in list(self._epochs)[:-_REMEMBERED_EPOCHS]:
+                del self._epochs[oldest]
+                self._changed.pop(oldest, None)
+        if (known := self._epochs.get(epoch)) is not None:
+            self._change(known.model_copy(update={"steps": {**known.steps, step: round(seconds, 6)}}))
+
+    def tasks_took(self, epoch: int, tasks: Mapping[TaskStep, TaskSeconds]) -> None:
+        if (known := self._epochs.get(epoch)) is not None:
+            self._change(known.model_copy(update={"tasks": dict(tasks)}))
+
+    def _change(self, measured: MeasuredEpoch) -> None:
+        self._epochs[measured.epoch] = measured
+        self._changed[measured.epoch] = None
+
+    def report(self) -> tuple[MeasuredEpoch, ...]:
+        return tuple(self._epochs[epoch] for epoch in list(self._changed)[:MOST_EPOCHS])
+
+    def reported(self, epochs: Iterable[MeasuredEpoch]) -> None:
+        for measured in epochs:
+            if self._epochs.get(measured.epoch) != measured:
+                continue  # a further step has ended in the meantime
+            self._changed.pop(measured.epoch, None)
+            if "E7" in measured.steps:
+                del self._epochs[measured.epoch]
+
+
 class Meter:
     """Measurements of an attempt. Thread-safe."""
 
@@ -123,6 +165,7 @@ class Meter:
         self.clock = clock
         self._lock = threading.Lock()
         self._epochs = _Histogram()
+        self._epoch_times = _EpochTimes()
         self._steps: dict[MeasuredStep, _Histogram] = {}
         self._tasks: dict[TaskStep, _Histogram] = {}
         self._sinks: dict[str, _Histogram] = {}
@@ -141,22 +184,35 @@ class Meter:
         self._reports = 0
 
     @contextmanager
-    def step(self, step: MeasuredStep, before: float = 0.0) -> Iterator[None]:
-        """Measure the block as a step; ``before``: seconds already spent on it. Not counted if the block raises."""
+    def step(self, step: MeasuredStep, epoch: int | None = None, before: float = 0.0) -> Iterator[None]:
+        """Measure the block as a step, of this epoch; ``before``: seconds already spent on it. Not counted if the block
+        raises."""
         began = self.clock()
         yield
-        self.took(step, before + self.clock() - began)
+        self.took(step, before + self.clock() - began, epoch)
 
-    def took(self, step: MeasuredStep, seconds: float) -> None:
+    def took(self, step: MeasuredStep, seconds: float, epoch: int | None = None) -> None:
         with self._lock:
             self._steps.setdefault(step, _Histogram()).observe(seconds)
+            if epoch is not None:
+                self._epoch_times.took(epoch, step, seconds)
 
-    def tasks_took(self, tasks: Iterable[Mapping[TaskStep, float]]) -> None:
+    def tasks_took(self, epoch: int, tasks: Iterable[Mapping[TaskStep, float]]) -> None:
         """Add the durations of the steps of an epoch's tasks."""
+        found: dict[TaskStep, list[float]] = {}
+        for task in tasks:
+            for step, seconds in task.items():
+                found.setdefault(step, []).append(seconds)
         with self._lock:
-            for task in tasks:
-                for step, seconds in task.items():
-                    self._tasks.setdefault(step, _Histogram()).observe(seconds)
+            for step, durations in found.items():
+                histogram = self._tasks.setdefault(step, _Histogram())
+                for seconds in durations:
+                    histogram.observe(seconds)
+            summed = {
+                step: TaskSeconds(longest=round(max(durations), 6), total=round(sum(durations), 6))
+                for step, durations in found.items()
+            }
+            self._epoch_times.tasks_took(epoch, summed)
 
     def ran_on(self, ran: PlacementReport) -> None:
         """Add where the subtasks of an epoch ran, and the bytes of state that they read. Counts their moves."""
@@ -246,6 +302,11 @@ class Meter:
         with self._lock:
             return self._load.lasting_stragglers
 
+    def reported(self, report: DriverReport) -> None:
+        """Record that a report has arrived: the next one repeats none of its epochs."""
+        with self._lock:
+            self._epoch_times.reported(report.epochs)
+
     def report(self) -> DriverReport:
         deviation, ahead = self._clocks()
         rows, size = (None, None) if self._size is None else self._size()
@@ -273,7 +334,8 @@ class Meter:
                 load=self._load.report(),
                 placement=self._reported_placement(),
             )
-            return DriverReport(number=self._reports, totals=totals, moment=moment)
+            epochs = self._epoch_times.report()
+            return DriverReport(number=self._reports, totals=totals, moment=moment, epochs=epochs)
 
     def _reported_placement(self) -> PlacementReport | None:
         found = self._placement

@@ -28,10 +28,12 @@ from epochal.snapshots.merging import expired, merged, without_expired
 from epochal.snapshots.row_groups import (
     THREADS,
     Groups,
+    GroupSizes,
     cached_row_groups,
     can_hold,
     concurrently,
     conformed,
+    group_sizes,
     read_rows,
 )
 from epochal.snapshots.store import SnapshotStore
@@ -95,6 +97,18 @@ class SnapshotReader:
         """Reads of one state table's files."""
         return TableSearch(self.store, self.table(id), self.chain(id))
 
+    def sizes(self, id: str, most_files: int) -> TableSizes:
+        """Rows and bytes of each key group in the table's files. Reads at most ``most_files``: runs, then the newest
+        deltas."""
+        table, chain, groups = self.table(id), self.chain(id), self.manifest.max_parallelism
+        deltas = [delta for link in reversed(chain.links) for delta in link.deltas]
+        files = [run.file for run in chain.bases] + [delta.file for delta in deltas]
+        read = files[:most_files]
+        total = GroupSizes.empty(groups)
+        for sizes in concurrently(lambda file: group_sizes(self.store, table, file, groups), read):
+            total = total.plus(sizes)
+        return TableSizes(total, len(files), len(read))
+
     def chain(self, id: str) -> Chain:
         """The files that make up a state table at this snapshot."""
         return self._chains[id]
@@ -110,6 +124,15 @@ class SnapshotReader:
     @cached_property
     def _chains(self) -> Mapping[str, Chain]:
         return read_chains(self.store, self.reference, [table.id for table in self.manifest.tables])
+
+
+@dataclass(frozen=True)
+class TableSizes:
+    """Sizes of the key groups of a state table in ``read`` of its ``files``."""
+
+    groups: GroupSizes
+    files: int
+    read: int
 
 
 def declared(manifest: Manifest, id: str) -> StateTable:

@@ -170,6 +170,51 @@ def column_names(store: SnapshotStore, table: StateTable, file: FileReference) -
         return frozenset(_opened(store, file, of).schema_arrow.names)
 
 
+@dataclass(frozen=True)
+class GroupSizes:
+    """Rows and bytes of each key group, by its number."""
+
+    rows: npt.NDArray[np.int64]
+    bytes: npt.NDArray[np.int64]
+
+    @classmethod
+    def empty(cls, groups: int) -> GroupSizes:
+        return cls(np.zeros(groups, np.int64), np.zeros(groups, np.int64))
+
+    def plus(self, other: GroupSizes) -> GroupSizes:
+        return GroupSizes(self.rows + other.rows, self.bytes + other.bytes)
+
+
+def group_sizes(store: SnapshotStore, table: StateTable, file: FileReference, groups: int) -> GroupSizes:
+    """Rows and bytes of the key groups 0 to ``groups`` - 1 in a file, including deletes and superseded rows.
+
+    Reads the footer, which is cached, and of row groups with several key groups the column of key groups, in proportion
+    to which their bytes are divided. A small file is read whole. Raises ``FileMissing``, ``FileCorrupt``."""
+    of = f"state {table.id!r}"
+    found = GroupSizes.empty(groups)
+    with _damage(store, file, of):
+        footer, source = _footer_of(store, file, of)
+        for number, (first, last) in enumerate(zip(footer.first.tolist(), footer.last.tolist(), strict=True)):
+            if first >= groups:
+                raise KeyError(f"key group {first} of {groups}")
+            row_group = footer.metadata.row_group(number)
+            size = sum(row_group.column(place).total_compressed_size for place in range(row_group.num_columns))
+            if first == last:
+                found.rows[first] += row_group.num_rows
+                found.bytes[first] += size
+                continue
+            source = source or _opened(store, file, of, footer.metadata)
+            column = source.read_row_group(number, columns=["_kg"], use_threads=False).column(0).to_numpy()
+            rows = np.bincount(column, minlength=groups)
+            if len(rows) > groups:
+                raise KeyError(f"key group {len(rows) - 1} of {groups}")
+            found.rows[:] += rows
+            # Rounded down at each border, so that the parts add up to the size.
+            borders = np.concatenate([[0], np.cumsum(rows)]) * size // max(len(column), 1)
+            found.bytes[:] += np.diff(borders)
+    return found
+
+
 def cached_row_groups(file: FileReference, group: int, key: bytes, hashes: KeyHashes) -> list[RowGroup] | None:
     """Row groups that can have keys of a key group with this beginning; ``None`` if some are not cached. ``hashes``:
     those of the operator's key."""

@@ -12,6 +12,8 @@ from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parame
 from epochal.contracts.measurements import OperatorLoad, Origin, StragglerMove
 from epochal.wire.bodies import ALL_FIELDS, Answer, Body, EpochNumber, Message, Name, Open, Sha256, UtcTime
 from epochal.wire.configuration import ApplicationConfiguration, ConfigurationAnswer
+from epochal.wire.operations import OperationState
+from epochal.wire.problems import Problem
 
 ExecutionState = Literal["starting", "running", "stopping", "stopped", "failed"]
 
@@ -197,12 +199,66 @@ class ExecutionAnswer(Answer):
     attempts: list[AttemptAnswer]
 
 
+LifecycleKind = Literal["start", "stop", "restart", "upgrade", "rescale", "rollback", "rekey", "recovery"]
+
+
+class RunSettings(Answer):
+    """A version of an application and its number of subtasks. ``parallelisms``: of operators with another number."""
+
+    version: int
+    parallelism: int
+    parallelisms: dict[str, int]
+
+
+class LifecycleItem(Answer):
+    """A change of what runs: an operation, or a recovery, in which a new driver replaced a failed or lost one."""
+
+    model_config = ALL_FIELDS
+
+    kind: Open[LifecycleKind]
+    operation: str | None = Field(description="Id of the operation; null for a recovery.")
+    execution: str | None
+    attempt: int | None = Field(description="Number of the new attempt of a recovery; null for operations.")
+    state: Open[OperationState]
+    by: str | None = Field(description="The token that requested the operation, or `autoscaler`; null for a recovery.")
+    message: str | None = Field(description="The message of the request; for autoscaling, the reason.")
+    cause: Failure | None = Field(description="Why the attempt before a recovery ended; null for operations.")
+    error: Problem | None = Field(description="Why the operation failed.")
+    before: RunSettings | None = Field(description="The preceding version, of an upgrade or a rescale; otherwise null.")
+    after: RunSettings | None = Field(description="The new version, of an upgrade or a rescale; otherwise null.")
+    began_at: datetime = Field(description="Time of the request; for a recovery, the end of the attempt before it.")
+    ended_at: datetime | None = Field(
+        description="Time at which the operation ended; for a recovery, at which the new driver took over."
+    )
+    seconds: float | None = Field(description="From `began_at` to `ended_at`; null while it is in progress.")
+
+
 class AutoscalingDecision(Answer):
     """Decision of autoscaling. ``parallelism`` and ``parallelisms`` are null and empty if nothing is rescaled."""
 
     parallelism: int | None
     parallelisms: dict[str, int] = Field(default_factory=dict, description="New subtasks of single operators, by name.")
     reason: str
+
+
+class SourceLag(Answer):
+    """Lag of a source behind its input. A value that the source cannot tell is null."""
+
+    records: int | None = Field(description="Available records that no decided epoch has read.")
+    files: int | None = Field(description="Available files that no decided epoch has read.")
+    seconds: float | None = Field(
+        description="Time since everything that was available had been read, or 0; null until the execution has caught "
+        "up once."
+    )
+    reachable: bool = Field(description="False if the source's system does not answer.")
+
+
+class ApplicationLag(Answer):
+    """Lag of the sources of an application, as last reported by its driver."""
+
+    application: str
+    reported_at: datetime | None = Field(description="Null unless a driver runs that has reported.")
+    sources: dict[str, SourceLag] = Field(description="By name; at most 200.")
 
 
 class PlacementAnswer(Answer):

@@ -82,6 +82,20 @@ class LineageEdge(Answer):
     slices: dict[str, SourceRange] | None
 
 
+MOST_TOGETHER = 50
+"""Maximum number of applications whose lineage one request reads."""
+
+
+class LineagesAnswer(Answer):
+    """Nodes of several applications and of those that they were forked from or to, newest first, folded, and edges.
+    ``heads``: latest snapshot of the current branch of each requested application."""
+
+    heads: dict[str, EpochKey | None]
+    nodes: list[LineageNode]
+    edges: list[LineageEdge]
+    next_cursor: str | None
+
+
 class LineageAnswer(Answer):
     """Nodes, newest first, and edges. ``head``: latest snapshot of the current branch."""
 

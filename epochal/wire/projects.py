@@ -19,7 +19,19 @@ from epochal.wire.bodies import Answer, Body
 DEFAULT_PROJECT = "default"
 """The default project. Its administrators administrate the installation and every project."""
 OF_PROJECTS = frozenset(
-    {"applications", "artifacts", "imports", "preflight", "operations", "events", "webhooks", "tokens", "audit"}
+    {
+        "applications",
+        "artifacts",
+        "imports",
+        "preflight",
+        "operations",
+        "events",
+        "lags",
+        "lineage",
+        "webhooks",
+        "tokens",
+        "audit",
+    }
 )
 """Resources of projects, by the path segment after ``/v1/``. All others belong to the installation."""
 LONGEST_PROJECT = 20

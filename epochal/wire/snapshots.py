@@ -128,6 +128,25 @@ class SavepointAnswer(Answer):
     created_by: str
 
 
+class KeyGroupSizes(Answer):
+    """Sizes of the key groups of a state table in the files of a snapshot, to find skew.
+
+    Rows that were deleted or replaced since the last compaction count, too. Key group `g` belongs to subtask
+    `g % parallelism` of the operator."""
+
+    table: str
+    operator: str
+    branch: str
+    epoch: int
+    parallelism: int
+    rows: list[int] = Field(description="Number of rows of each key group, from 0 to `max_parallelism` - 1.")
+    bytes: list[int] = Field(description="Number of compressed bytes of each key group.")
+    files: int = Field(description="Number of files of the table.")
+    files_read: int = Field(
+        description="Number of files that were counted: at most 2,000; the oldest deltas are left out."
+    )
+
+
 class TransactionDecision(Body):
     message: Message | None = None
 

@@ -15,6 +15,7 @@ from epochal.service.catalog.rollbacks import NotConfirmed
 from epochal.service.catalog.sink_targets import SharedTargets
 from epochal.wire.applications import (
     ApplicationAnswer,
+    ApplicationLag,
     CreateApplication,
     ForkApplication,
     LoadAnswer,
@@ -29,6 +30,7 @@ from epochal.wire.rollback import RollBack, RollbackPlan
 from epochal.wire.tokens import Role
 
 router = APIRouter(prefix="/v1/applications", tags=["applications"])
+lag_router = APIRouter(prefix="/v1/lags", tags=["applications"])
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)
@@ -47,6 +49,15 @@ def create_application(
 def list_applications(page: Paging, node: Node, project: InProject) -> Page[ApplicationAnswer]:
     """List the applications of the project, by name."""
     return node.registered.applications(page, project)
+
+
+@lag_router.get("")
+@requires(Role.VIEWER)
+def list_lags(page: Paging, node: Node, project: InProject) -> Page[ApplicationLag]:
+    """List the lag of each source of all applications of the project, by name of the application: the records and files
+    that no decided epoch has read, and the seconds since everything had been read. Drivers report them every five
+    seconds."""
+    return node.load.lags(page, project)
 
 
 @router.get("/{name}")

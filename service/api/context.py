@@ -16,6 +16,7 @@ from epochal.service.domain.settings import Settings
 from epochal.service.domain.snapshots import Snapshots
 from epochal.service.queries.applications import ApplicationQueries, LoadService
 from epochal.service.queries.executions import EpochService, ExecutionService
+from epochal.service.queries.lifecycle import LifecycleHistory
 from epochal.service.queries.lineage.service import LineageService
 from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.snapshots import SnapshotService
@@ -80,6 +81,7 @@ class QueryNode:
 
     registered: ApplicationQueries
     executions: ExecutionService
+    lifecycle_history: LifecycleHistory
     nodes: NodeService
     load: LoadService
     epochs: EpochService

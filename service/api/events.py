@@ -24,10 +24,14 @@ from epochal.wire.tokens import Role
 
 router = APIRouter(tags=["events"])
 
-HEARTBEAT_SECONDS = 10.0
+HEARTBEAT_SECONDS = 15.0
 _MEDIA_TYPE = "text/event-stream"
 _RETRY = b"retry: 1000\n\n"
 _HEARTBEAT = b": still here\n\n"
+
+_AFTER = "Resume after this event, as the header `Last-Event-ID`, which takes precedence."
+_LARGEST = 2**63 - 1
+_ID = r"^[a-z0-9-]*/[0-9]{1,18}$"
 
 Kinds = Annotated[list[EventKind] | None, Query(alias="kind", description="Only events of this kind. Repeatable.")]
 
@@ -44,19 +48,20 @@ async def events(
     request: Request,
     name: FullName,
     kinds: Kinds = None,
-    last_event_id: Annotated[int | None, Header(ge=0, description="Resume after this event.")] = None,
+    after: Annotated[int | None, Query(ge=0, le=_LARGEST, description=_AFTER)] = None,
+    last_event_id: Annotated[int | None, Header(ge=0, le=_LARGEST, description="Resume after this event.")] = None,
 ) -> StreamingResponse:
     """Kinds: `epoch`, `execution`, `savepoint`, `operation`, `straggler` (a slow subtask has moved to another
     machine); `data` is JSON and names the application. The id is the event's number, which increases; it is the same
-    at every control plane of a catalog. A client that reconnects with `Last-Event-ID` receives the events that it
-    missed, each once. If some of them have expired, the answer is 410 (`events-expired`): read the current state, then
-    connect without the header."""
+    at every control plane of a catalog. A client that reconnects with `Last-Event-ID`, or with `after`, receives the
+    events that it missed, each once. If some of them have expired, the answer is 410 (`events-expired`): read the
+    current state, then connect without both. A comment is sent after 15 s without an event."""
     plane, followers = control_plane(request), followers_of(request)
     followers.check()
     await asyncio.to_thread(plane.snapshots.head, name)  # 404 for an unknown application
     chosen = EventFilter(frozenset([name]), None if kinds is None else frozenset(kinds))
     # Decided before the answer begins, so that no event after the response headers is missed.
-    cursor = await asyncio.to_thread(plane.events.begin, name, last_event_id)
+    cursor = await asyncio.to_thread(plane.events.begin, name, after if last_event_id is None else last_event_id)
     stream = _stream(plane.events, chosen, cursor, lambda entry: b"%d" % entry.number)
     return FollowedResponse(followers, stream, _MEDIA_TYPE)
 
@@ -76,9 +81,8 @@ async def all_events(
     applications: Annotated[
         list[Name] | None, Query(alias="application", description="Only events of this application. Repeatable.")
     ] = None,
-    last_event_id: Annotated[
-        str | None, Header(pattern=r"^[a-z0-9-]*/[0-9]{1,18}$", description="Resume after this event.")
-    ] = None,
+    after: Annotated[str | None, Query(pattern=_ID, description=_AFTER)] = None,
+    last_event_id: Annotated[str | None, Header(pattern=_ID, description="Resume after this event.")] = None,
 ) -> StreamingResponse:
     """Like the events of one application, for all applications of the project. The id is `application/number`; the
     id of an event without an application (work on the whole store) begins with the slash. Applications need not
@@ -91,7 +95,8 @@ async def all_events(
     )
     hub, followers = control_plane(request).events, followers_of(request)
     followers.check()
-    cursor = await asyncio.to_thread(hub.begin_all, None if last_event_id is None else _parsed(last_event_id, project))
+    last = after if last_event_id is None else last_event_id
+    cursor = await asyncio.to_thread(hub.begin_all, None if last is None else _parsed(last, project))
     return FollowedResponse(followers, _stream(hub, chosen, cursor, event_id), _MEDIA_TYPE)
 
 

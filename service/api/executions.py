@@ -11,7 +11,7 @@ from epochal.service.api.context import Control, Node
 from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import FILES, answers
 from epochal.service.api.parameters import Paging
-from epochal.wire.applications import ExecutionAnswer
+from epochal.wire.applications import ExecutionAnswer, LifecycleItem
 from epochal.wire.bodies import EpochNumber, Page
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.snapshots import EpochPage, TransactionDecision, TransactionsAnswer
@@ -21,6 +21,7 @@ router = APIRouter(prefix="/v1/applications/{name}/executions", tags=["execution
 epoch_router = APIRouter(prefix="/v1/applications/{name}/epochs", tags=["epochs"])
 transaction_router = APIRouter(prefix="/v1/applications/{name}/transactions", tags=["transactions"])
 
+lifecycle_router = APIRouter(prefix="/v1/applications/{name}/lifecycle", tags=["executions"])
 sink_router = APIRouter(prefix="/v1/applications/{name}/sinks", tags=["sinks"])
 
 
@@ -36,6 +37,14 @@ def list_executions(name: str, page: Paging, node: Node) -> Page[ExecutionAnswer
 def get_execution(name: str, id: str, node: Node) -> ExecutionAnswer:
     """Return an execution with its attempts and the reason why each of them ended."""
     return node.executions.get(name, id)
+
+
+@lifecycle_router.get("")
+@requires(Role.VIEWER)
+def list_lifecycle(name: str, page: Paging, node: Node) -> Page[LifecycleItem]:
+    """List the changes of what runs, newest first: operations such as `rescale`, `restart` and `upgrade`, and
+    recoveries, in which a new driver replaced a failed one. Each has its reason, duration, and what it changed."""
+    return node.lifecycle_history.page(name, page)
 
 
 @epoch_router.get("")

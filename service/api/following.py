@@ -44,7 +44,9 @@ class FollowedResponse(StreamingResponse):
     """A stream that is counted while it is sent. Call :meth:`Followers.check` first to refuse it early."""
 
     def __init__(self, followers: Followers, content: AsyncIterator[bytes], media_type: str) -> None:
-        super().__init__(content, media_type=media_type, headers={"cache-control": "no-store"})
+        # Reverse proxies such as nginx would otherwise collect the parts of a stream.
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        super().__init__(content, media_type=media_type, headers=headers)
         self._followers = followers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -7,26 +7,28 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request, status
 from starlette.responses import Response
 
-from epochal.errors import NameTaken, NotYetCommitted
+from epochal.errors import NameTaken, NotFound, NotYetCommitted
 from epochal.service.api.access import requires
 from epochal.service.api.context import Control, Node, query_node
 from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import FILES, SNAPSHOT, answers
 from epochal.service.api.parameters import Named, Paging
+from epochal.service.api.project_paths import InProject
 from epochal.service.queries.diffs import DiffService
 from epochal.service.queries.lineage.drawings import as_dot, as_svg
 from epochal.service.queries.lineage.service import LineageOptions
-from epochal.wire.bodies import EpochNumber, Page
+from epochal.wire.bodies import EpochNumber, Name, Page
 from epochal.wire.history import DiffRows, SnapshotDiff
-from epochal.wire.lineage import LineageAnswer
+from epochal.wire.lineage import MOST_TOGETHER, LineageAnswer, LineagesAnswer
 from epochal.wire.operations import OperationAnswer
-from epochal.wire.projects import FullName
+from epochal.wire.projects import FullName, full_name
 from epochal.wire.snapshots import (
     LONGEST_NAME,
     CreatePin,
     CreateSavepoint,
     CreateTag,
     EpochPage,
+    KeyGroupSizes,
     SavepointAnswer,
     SnapshotAnswer,
     SnapshotMessageAnswer,
@@ -39,6 +41,7 @@ from epochal.wire.tokens import Role
 router = APIRouter(prefix="/v1/applications/{name}/snapshots", tags=["snapshots"])
 savepoint_router = APIRouter(prefix="/v1/applications/{name}/savepoints", tags=["savepoints"])
 annotation_router = APIRouter(prefix="/v1/applications/{name}", tags=["annotations"])
+lineages_router = APIRouter(prefix="/v1/lineage", tags=["lineage"])
 lineage_router = APIRouter(prefix="/v1/applications/{name}/lineage", tags=["lineage"])
 
 
@@ -88,6 +91,16 @@ def diff(name: FullName, snapshot: Named, to: To, diffs: Comparing) -> SnapshotD
 def diff_rows(name: FullName, snapshot: Named, table: str, to: To, diffs: Comparing, page: Paging) -> DiffRows:
     """Changed rows in key order, with the values in both snapshots."""
     return diffs.rows(name, snapshot, to, table, page)
+
+
+@router.get("/{snapshot}/key-groups/{table}", summary="Rows and bytes by key group of a state table")
+@requires(Role.VIEWER)
+@answers(*SNAPSHOT, *FILES)
+def get_key_groups(name: FullName, snapshot: Named, table: str, node: Node) -> KeyGroupSizes:
+    """Sizes in the table's files, from their footers, and from the column of key groups where a row group has several:
+    no rows are read. The cost is one or two requests to the store for each file, of which at most 2,000 are counted;
+    footers are cached."""
+    return node.manifests.key_groups(name, snapshot, table)
 
 
 @savepoint_router.post("", status_code=status.HTTP_202_ACCEPTED)
@@ -207,6 +220,28 @@ def get_message(name: str, epoch: EpochNumber, node: Node) -> SnapshotMessageAns
 @answers(*SNAPSHOT)
 def erase_message(name: str, epoch: EpochNumber, control: Control) -> None:
     control.annotations.erase(name, epoch)
+
+
+@lineages_router.get("")
+@requires(Role.VIEWER)
+@answers(NotFound)
+def get_lineages(
+    page: Paging,
+    node: Node,
+    project: InProject,
+    applications: Annotated[
+        list[Name],
+        Query(
+            alias="application",
+            min_length=1,
+            max_length=MOST_TOGETHER,
+            description="An application. Repeatable.",
+        ),
+    ],
+) -> LineagesAnswer:
+    """Snapshots of the trees of several applications of the project, newest first, and the origin of each. Runs of
+    epochs without annotations are folded; edges have no input."""
+    return node.lineage.together([full_name(project, name) for name in applications], page)
 
 
 _DRAWN: dict[str, Any] = {"content": {"application/json": {}, "text/vnd.graphviz": {}, "image/svg+xml": {}}}

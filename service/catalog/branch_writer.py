@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from epochal.contracts.catalog import EpochCounts, EpochTerms, Failure, ManifestReference
 from epochal.contracts.identity import EpochKey
+from epochal.contracts.measurements import MeasuredEpoch
 from epochal.engine.epoch import Event, IllegalTransition, State, advance
 from epochal.errors import Conflict, Fenced, InvalidInput
 from epochal.service.catalog import epoch_statements as statements
@@ -203,6 +204,21 @@ class BranchWriter:
         self._run(statements.COUNT_ABORTED)
         self._count_aborted(cause_of(failure.type))
         self._tell("epoch.aborted", row)
+
+    def record_durations(self, epochs: Sequence[MeasuredEpoch]) -> None:
+        """Store the durations of epochs that this attempt has opened. The branch is locked first, as for every write to
+        its epochs."""
+        self.own()
+        values = [
+            statements.parameters(
+                branch=self._branch,
+                attempt=self._attempt,
+                epoch=measured.epoch,
+                durations=measured.model_dump(mode="json", exclude={"epoch"}),
+            )
+            for measured in epochs
+        ]
+        self._session.connection().execute(statements.TIME, values)
 
     def _tell(self, kind: WebhookKind, row: Row[Any]) -> None:
         def record() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -30,8 +30,8 @@ class Measured:
     moment: Moment
 
 
-def keep_report(session: Session, execution: str, attempt: int, report: DriverReport) -> None:
-    """Raises ``Fenced`` if the attempt is over, ``NotFound``."""
+def keep_report(session: Session, execution: str, attempt: int, report: DriverReport) -> bool:
+    """Return false if a later report has arrived before. Raises ``Fenced`` if the attempt is over, ``NotFound``."""
     running = session.get(Execution, execution)
     application = None if running is None else session.get(Application, running.application)
     if running is None or application is None:
@@ -49,16 +49,17 @@ def keep_report(session: Session, execution: str, attempt: int, report: DriverRe
         if (kept.execution, kept.attempt) != (execution, attempt):
             kept.before = (Totals.model_validate(kept.before) + last.totals).model_dump(mode="json")
         elif last.number >= report.number:
-            return  # a later report arrived first
+            return False
         else:
             announced = _moved_stragglers(last.moment)
         if kept.execution == execution:
             report = report.model_copy(update={"moment": _still_known(last.moment, report.moment)})
-    kept.execution, kept.attempt, kept.latest = execution, attempt, report.model_dump(mode="json")
+    kept.execution, kept.attempt, kept.latest = execution, attempt, report.model_dump(mode="json", exclude={"epochs"})
     kept.reported_at = now()
     for move in _moved_stragglers(report.moment):
         if move not in announced:
             announce_straggler(session, application.name, move)
+    return True
 
 
 def _moved_stragglers(moment: Moment) -> Sequence[StragglerMove]:
@@ -78,6 +79,23 @@ def measured(session: Session, moment: datetime) -> Iterator[Measured]:
         latest = DriverReport.model_validate(row.latest)
         totals = Totals.model_validate(row.before) + latest.totals
         yield Measured(name, ended_at is None, totals, latest.moment)
+
+
+def current_moments(session: Session, applications: Collection[str]) -> Mapping[str, tuple[Moment, datetime]]:
+    """The values of the last report and its time, by id of these applications; none of an application without an
+    active execution, or whose present attempt has not reported."""
+    query = (
+        select(Report.application, Report.latest, Report.reported_at)
+        .join(Application, Application.id == Report.application)
+        .join(Execution, Execution.id == Application.execution)
+        .where(
+            Report.application.in_(applications),
+            Execution.ended_at.is_(None),
+            Report.execution == Execution.id,
+            Report.attempt == Execution.attempt,
+        )
+    )
+    return {id: (Moment.model_validate(latest["moment"]), at) for id, latest, at in session.execute(query)}
 
 
 def _still_known(before: Moment, moment: Moment) -> Moment:

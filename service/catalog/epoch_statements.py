@@ -160,6 +160,9 @@ ABORT = (
 
 COUNT_ABORTED = _of_branch.values(aborted_epochs=_branches.aborted_epochs + 1)
 
+TIME = _of_epoch.where(_epochs.attempt == _attempt).values(**_columns("durations"))
+"""``epoch``, ``durations``. Only of epochs that the attempt has opened."""
+
 HEARTBEAT = _of_execution.values(
     heartbeat_at=DatabaseClock(), status=bindparam("the_status", type_=_executions.status.type)
 ).returning(

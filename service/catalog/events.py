@@ -173,7 +173,7 @@ class EventRepository:
         if found is None or found < self.expired(ALL):
             raise EventsExpired(
                 f"Events after {application}/{number} have expired. Read the current state, and listen without "
-                "Last-Event-ID."
+                "Last-Event-ID and `after`."
             )
         return found
 
@@ -249,12 +249,12 @@ class EventRepository:
         if number < expired:
             raise EventsExpired(
                 f"Events {of} up to number {expired} have expired; the last one seen was {number}. Read the "
-                f"current state, and listen without Last-Event-ID, or from {expired} on."
+                f"current state, and listen without Last-Event-ID and `after`, or from {expired} on."
             )
         raise EventsExpired(
             f"Event {number} is not among the events {of}, the last of which is {last}: the id belongs to another "
             "catalog, or to an earlier incarnation of this one. Read the current state, and listen without "
-            "Last-Event-ID."
+            "Last-Event-ID and `after`."
         )
 
     def _position(self, application: str, number: int) -> int | None:

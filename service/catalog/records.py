@@ -103,6 +103,7 @@ def epoch_record(row: Epoch | Row[Any]) -> EpochRecord:
         dropped_timers=row.dropped_timers or {},
         watermarks=row.watermarks or {},
         next_due=due_of(row),
+        durations=row.durations,
         collected_at=row.collected_at,
         started_at=row.started_at,
         prepared_at=row.prepared_at,

@@ -147,7 +147,11 @@ class SqlCatalog(Catalog):
 
     def report(self, report: DriverReport) -> None:
         with self._database.writing() as session:
-            keep_report(session, self._execution, self._attempt, report)
+            is_latest = keep_report(session, self._execution, self._attempt, report)
+        if is_latest and report.epochs:
+            _ = self._identity  # read before the transaction, as in _writing
+            with self._database.writing() as session:
+                self._writer(session).record_durations(report.epochs)
 
     def complete(
         self,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
+from epochal.contracts.measurements import Moment, SourceReport
 from epochal.errors import NotFound
 from epochal.service.catalog.annotations import AnnotationRepository, message_answer, pin_answer, tag_answer
 from epochal.service.catalog.application_answers import application_answer
@@ -9,6 +12,7 @@ from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.artifacts import ArtifactRepository
 from epochal.service.catalog.autoscaling import ScalingRepository
 from epochal.service.catalog.database import Database, Session
+from epochal.service.catalog.driver_reports import current_moments
 from epochal.service.catalog.models import Application
 from epochal.service.catalog.projects import ProjectRepository
 from epochal.service.catalog.savepoints import SavepointRepository, savepoint_answer
@@ -17,9 +21,17 @@ from epochal.service.catalog.types import now
 from epochal.service.catalog.versions import VersionRepository, version_answer
 from epochal.service.domain.autoscaling import RescaleTo, decide
 from epochal.service.domain.pages import PageRequest
-from epochal.wire.applications import ApplicationAnswer, AutoscalingDecision, LoadAnswer, PlacementAnswer
+from epochal.wire.applications import (
+    ApplicationAnswer,
+    ApplicationLag,
+    AutoscalingDecision,
+    LoadAnswer,
+    PlacementAnswer,
+    SourceLag,
+)
 from epochal.wire.bodies import Page
 from epochal.wire.configuration import ApplicationConfiguration
+from epochal.wire.projects import local_name
 from epochal.wire.snapshots import SavepointAnswer, SnapshotMessageAnswer, SnapshotPinAnswer, SnapshotTagAnswer
 from epochal.wire.versions import ArtifactAnswer, VersionAnswer
 
@@ -125,6 +137,15 @@ class LoadService:
                 autoscaling=_autoscaling(session, row),
             )
 
+    def lags(self, page: PageRequest, project: str) -> Page[ApplicationLag]:
+        """Lags of the sources of all applications of a project, by name: two statements for a page."""
+        with self._database.reading() as session:
+            ProjectRepository(session).check_there(project)
+            part = ApplicationRepository(session).page(page, project)
+            moments = current_moments(session, [row.id for row in part.rows])
+        moment = now()
+        return Page(items=[_lag(row, moments.get(row.id), moment) for row in part.rows], next_cursor=part.next_cursor)
+
     def placement(self, application: str) -> PlacementAnswer:
         """Raises ``NotFound``."""
         with self._database.reading() as session:
@@ -142,6 +163,26 @@ class LoadService:
                 read_bytes={} if found is None else found.read_bytes,
                 moved_stragglers=() if found is None else found.moved_stragglers,
             )
+
+
+def _lag(application: Application, reported: tuple[Moment, datetime] | None, at: datetime) -> ApplicationLag:
+    sources = {} if reported is None else reported[0].sources
+    return ApplicationLag(
+        application=local_name(application.name),
+        reported_at=None if reported is None else reported[1],
+        sources={
+            name: SourceLag(
+                records=source.records, files=source.files, seconds=_behind(source, at), reachable=source.reachable
+            )
+            for name, source in sources.items()
+        },
+    )
+
+
+def _behind(source: SourceReport, at: datetime) -> float | None:
+    if source.read_until is None:
+        return None
+    return max(0.0, (at - source.read_until).total_seconds()) if source.is_behind else 0.0
 
 
 def _autoscaling(session: Session, application: Application) -> AutoscalingDecision | None:

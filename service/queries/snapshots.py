@@ -16,9 +16,13 @@ from epochal.service.catalog.records import epoch_record
 from epochal.service.catalog.snapshots import SnapshotRepository
 from epochal.service.domain.pages import PageRequest
 from epochal.service.domain.snapshots import ApplicationHead, SnapshotOrigin, expiring
+from epochal.snapshots.reader import SnapshotReader
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.projects import local_name
-from epochal.wire.snapshots import Annotations, EpochPage, FoldedRange, SnapshotAnswer
+from epochal.wire.snapshots import Annotations, EpochPage, FoldedRange, KeyGroupSizes, SnapshotAnswer
+
+MOST_SIZED_FILES = 2_000
+"""Maximum number of files of which one request reads the footers."""
 
 
 class SnapshotDirectory:
@@ -91,6 +95,25 @@ class SnapshotService:
                     for range in repository.folded(row, part, page, SNAPSHOTS)
                 ],
             )
+
+    def key_groups(self, application: str, name: str, table: str) -> KeyGroupSizes:
+        """Raises ``NotFound``, also for a table that is not durable, and as :meth:`get`."""
+        with self._database.reading() as session:
+            reference = SnapshotRepository(session).named(application, name)
+        with expiring(self._directory, reference.key):
+            reader = SnapshotReader(self._store, reference)
+            declared, sizes = reader.table(table), reader.sizes(table, MOST_SIZED_FILES)
+        return KeyGroupSizes(
+            table=table,
+            operator=declared.operator,
+            branch=reference.branch,
+            epoch=reference.epoch,
+            parallelism=reader.manifest.parallelism_of(declared.operator),
+            rows=sizes.groups.rows.tolist(),
+            bytes=sizes.groups.bytes.tolist(),
+            files=sizes.files,
+            files_read=sizes.read,
+        )
 
     def get(self, application: str, name: str) -> SnapshotAnswer:
         """Raises ``NotFound``, ``SnapshotExpired``; ``FileMissing``, ``FileCorrupt`` for a damaged store."""

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from epochal.cli.state_view import key_groups_view
+from epochal.client import Client
 from epochal.snapshots.lineage import LONGEST_ROUTE
 from epochal.state.table import StateTable
 from tests.service.lookups import DELAYS, HIDDEN, VISITS, StateDriver, columns, place, refused, route
@@ -45,6 +47,22 @@ def test_a_diff_of_neighbours_counts_rows_and_lists_slices(plane: Plane, driver:
     }
     assert (answer["code"], answer["parameters"]) == ("same", [])
     assert answer["tables"][0]["compared"] == ["flights", "worst"]
+
+
+def test_key_groups_have_the_rows_and_bytes_of_the_files(plane: Plane, driver: StateDriver) -> None:
+    answer = plane.get(SNAPSHOTS + "2/key-groups/delays")
+    assert (answer["table"], answer["epoch"], answer["files"] == answer["files_read"]) == ("delays", 2, True)
+    assert len(answer["rows"]) == len(answer["bytes"]) == 128
+    assert sum(answer["rows"]) == 3 + 4  # with the deleted and the replaced rows
+    assert [rows > 0 for rows in answer["rows"]] == [size > 0 for size in answer["bytes"]]
+    assert sum(plane.get(SNAPSHOTS + "1/key-groups/delays")["rows"]) == 3
+    assert sum(plane.get(SNAPSHOTS + "head/key-groups/hidden")["rows"]) == 1  # no row is shown
+    with Client(plane.settings.url, token=plane.admin_token) as client:
+        sizes = client.application("flights").snapshots.key_groups("head", "delays")
+        assert sizes.rows == answer["rows"] and key_groups_view(sizes, 10)
+    for path in ("head/key-groups/unknown", "77/key-groups/delays"):
+        assert plane.client.get(SNAPSHOTS + path).status_code == 404
+    assert plane.as_bearer(None).get(SNAPSHOTS + "head/key-groups/delays").status_code == 401
 
 
 ROWS = [

@@ -288,6 +288,7 @@ def test_listeners_of_expired_events_receive_410(plane: Plane) -> None:
     for path, id in (("/v1/applications/flights/events", "3"), ("/v1/events", "flights/3")):
         answer = plane.client.get(path, headers={"Last-Event-ID": id})
         assert (answer.status_code, answer.json()["type"]) == (410, "urn:epochal:problem:events-expired")
+        assert plane.client.get(path, params={"after": id}).json()["type"] == answer.json()["type"]
     with client:
         with pytest.raises(EventsExpired, match=f"up to number {newest - 2} have expired"):
             next(client.application("flights").events("3"))

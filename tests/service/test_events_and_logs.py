@@ -74,6 +74,18 @@ def test_events_are_streamed_and_repeated_after_a_reconnect(plane: Plane) -> Non
     assert [event.id for event in events] == sorted({event.id for event in events})
     with listening(plane.client, last_event_id=events[1].id) as lines:
         assert take(lines, 3) == events[2:]
+    with plane.client.stream("GET", "/v1/applications/flights/events", params={"after": events[1].id}) as answer:
+        assert answer.headers["x-accel-buffering"] == "no"
+        assert take(answer.iter_lines(), 3) == events[2:]
+    headers = {"Last-Event-ID": str(events[3].id)}  # of a browser that reconnects to the same address
+    path, parameters = "/v1/applications/flights/events", {"after": events[0].id}
+    with plane.client.stream("GET", path, params=parameters, headers=headers) as answer:
+        assert take(answer.iter_lines(), 1) == events[4:]
+    with plane.client.stream("GET", "/v1/events", params={"after": f"flights/{events[3].id}"}) as answer:
+        ids = (line for line in answer.iter_lines() if line.startswith("id: flights/"))
+        assert next(ids) == f"id: flights/{events[4].id}"
+    assert plane.client.get(path, params={"after": 2**63}).status_code == 422
+    assert plane.client.get("/v1/events", params={"after": "flights"}).status_code == 422
 
 
 def test_a_moved_straggler_is_one_event(plane: Plane) -> None:

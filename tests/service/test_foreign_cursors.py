@@ -204,6 +204,8 @@ CURSORS: dict[str, tuple[Any, ...]] = {
     "/v1/projects": ("a",),
     "/v1/artifacts": (NOW, "a"),
     "/v1/applications": ("a",),
+    "/v1/lags": ("a",),
+    "/v1/lineage": (NOW, 1, 1, "a"),
     "/v1/imports": (NOW, "a"),
     "/v1/operations": ("a",),
     "/v1/nodes": ("a",),
@@ -215,6 +217,7 @@ CURSORS: dict[str, tuple[Any, ...]] = {
     "/v1/applications/{name}/tags": ("a",),
     "/v1/applications/{name}/versions": (9,),
     "/v1/applications/{name}/executions": ("a",),
+    "/v1/applications/{name}/lifecycle": (NOW, 1, "a", 0),
     "/v1/applications/{name}/epochs": (9,),
     "/v1/applications/{name}/entries": ("a",),
     "/v1/applications/{name}/savepoints": ("a",),
@@ -229,6 +232,7 @@ CURSORS: dict[str, tuple[Any, ...]] = {
 """Every list with a cursor, and the values of a position in it."""
 QUERIES = {
     STATE_PATH + "/history": {"key": "JFK,LAX"},
+    "/v1/lineage": {"application": "orders"},
     "/v1/applications/{name}/snapshots/{snapshot}/diff/{table}": {"to": "2"},
 }
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
@@ -377,6 +381,9 @@ IDS: dict[tuple[str, str, str, str], tuple[Any, ...]] = {
     ("POST", "/v1/webhooks", "body", "applications"): (["pricing.orders"], ["pricing/orders"]),
     ("GET", "/v1/operations", "query", "application"): ("invoices", "pricing.orders"),
     ("GET", "/v1/events", "query", "application"): ("pricing.orders", "pricing/orders"),
+    ("GET", "/v1/lineage", "query", "application"): ("invoices", "pricing.orders", "pricing/orders"),
+    ("GET", "/v1/events", "query", "after"): ("invoices/1", "pricing.orders/1", "pricing/orders/1"),
+    ("GET", f"{ONE}/events", "query", "after"): ("999999", "pricing.orders/1"),
     ("GET", "/v1/events", "header", "last-event-id"): ("invoices/1", "pricing.orders/1", "pricing/orders/1"),
     ("GET", f"{ONE}/events", "header", "last-event-id"): ("999999", "pricing.orders/1"),
     ("GET", f"{ONE}/logs", "query", "attempt"): (99,),

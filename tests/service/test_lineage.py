@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from sqlalchemy import insert
 
+from epochal.client import Client
 from epochal.contracts.catalog import Change, EpochCounts, EpochTerms
 from epochal.service.catalog.models import Branch, Epoch, SnapshotTag
 from epochal.service.catalog.types import now
@@ -71,6 +72,46 @@ FOLDED = [
     ("flights", 2, 7, 6),
     ("flights", 1, 1, 1),
 ]
+
+
+def test_the_lineage_of_several_applications_is_one_folded_list(plane: Plane, tree: Driver) -> None:
+    plane.application("other")
+    other = running(plane, "other", 9)
+    plane.application("third", start=False)
+    alone = [("other", 9, 9, 1), ("other", 2, 8, 7), ("other", 1, 1, 1)]
+    names = ["copy", "flights", "other", "third"]
+    answer = plane.get("/v1/lineage", application=names)
+    assert sorted(spans(answer)) == sorted(FOLDED + alone)
+    assert answer["heads"] == {
+        "copy": plane.get("/v1/applications/copy/lineage")["head"],
+        "flights": plane.get(LINEAGE)["head"],
+        "other": {"branch": other.point.branch, "epoch": 9},
+        "third": None,
+    }
+    one = plane.get(LINEAGE, fold=True, slices=False)
+    assert [edge for edge in answer["edges"] if not edge["to"]["branch"].startswith("other")] == one["edges"]
+    found, cursor = [], None
+    while True:
+        page = plane.get("/v1/lineage", application=names, limit=3, **({"cursor": cursor} if cursor else {}))
+        found += page["nodes"]
+        if (cursor := page["next_cursor"]) is None:
+            break
+    assert found == answer["nodes"]
+    first = plane.get("/v1/lineage", application=["flights"], limit=1)["next_cursor"]
+    refused = plane.client.get("/v1/lineage", params={"application": "other", "limit": 1, "cursor": first})
+    assert refused.status_code == 400  # the cursor of another list
+    with Client(plane.settings.url, token=plane.admin_token) as client:
+        assert [node.epoch for node in client.applications.lineages(["other"], limit=2).nodes] == [9, 8]
+
+
+def test_the_lineage_of_unknown_and_of_too_many_applications_is_refused(plane: Plane) -> None:
+    plane.application(start=False)
+    path = "/v1/lineage"
+    assert plane.client.get(path, params={"application": ["flights", "unknown"]}).status_code == 404
+    assert plane.client.get(path).status_code == 422
+    assert plane.client.get(path, params={"application": ["flights"] * 51}).status_code == 422
+    assert plane.client.get(path, params={"application": "pricing.flights"}).status_code == 422
+    assert plane.as_bearer(None).get(path, params={"application": "flights"}).status_code == 401
 
 
 def test_runs_of_plain_epochs_are_folded(plane: Plane, tree: Driver) -> None:

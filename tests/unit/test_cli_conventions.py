@@ -207,6 +207,8 @@ REST = {
     "gc": ["POST /v1/collections/plan", "POST /v1/collections"],
     "get": [f"GET {STATE}/keys", f"GET {STATE}/history", f"GET {STATE}/blame"],
     "import": ["POST /v1/imports", "PUT /v1/imports/{id}/content", "POST /v1/imports/{id}/application"],
+    "key-groups": [f"GET {APPLICATION}/snapshots/{{snapshot}}/key-groups/{{table}}"],
+    "lifecycle": [f"GET {APPLICATION}/lifecycle"],
     "lineage": [f"GET {APPLICATION}/lineage"],
     "logs": [f"GET {APPLICATION}/logs"],
     "message": [f"POST {SNAPSHOT}/message", f"GET {SNAPSHOT}/message", f"DELETE {SNAPSHOT}/message"],

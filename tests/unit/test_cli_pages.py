@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 
 from epochal.cli import formatting
 from epochal.cli.application_view import ListedApplication, application_page, application_table
-from epochal.cli.epochs import epoch_table
+from epochal.cli.epochs import epoch_table, timing_table
 from epochal.cli.state_view import Shown, diff_rows_view, scan_view
 from epochal.client.models import (
     Application,
@@ -212,6 +212,15 @@ def test_wide_epoch_tables_show_triggers() -> None:
     wide = drawn(opened, 160)
     assert "input, records in flight" in wide and "due time" in wide
     assert "due time" not in drawn(opened, 80)
+
+
+def test_the_timing_of_an_epoch_has_each_step() -> None:
+    steps = {f"E{step}": float(step) for step in range(1, 7)}
+    tasks = {"T1": {"longest": 1.25, "total": 2.0}}
+    measured = timing_table([an_epoch(durations={"steps": steps, "tasks": tasks}), an_epoch(durations=None)])
+    wide = drawn(measured, 160)
+    assert [f"{step}.000 s" in wide for step in range(1, 8)] == [True] * 6 + [False]
+    assert "1.250 s" in wide and "2.000 s" in drawn(measured, 80)
 
 
 def test_state_values_are_never_truncated() -> None:

@@ -237,6 +237,8 @@ def test_the_meter_records_step_durations_and_idleness(tmp_path: Path) -> None:
     run(loop)
     totals = meter.report().totals
     assert {step: durations.count for step, durations in totals.steps.items()} == dict.fromkeys(STEPS, 1)
+    (epoch,) = meter.report().epochs
+    assert epoch.steps.keys() == set(STEPS) and epoch.steps["E2"] == pytest.approx(totals.steps["E2"].seconds, abs=1e-6)
     assert totals.epochs.count == 1 and totals.epochs.seconds >= totals.steps["E2"].seconds
 
 

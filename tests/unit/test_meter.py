@@ -11,7 +11,16 @@ import pytest
 
 from epochal.connectors.numbered import NumberedSource
 from epochal.contracts.handle import Handle
-from epochal.contracts.measurements import BOUNDS_SECONDS, DriverReport, Durations, Load, Totals, Work
+from epochal.contracts.measurements import (
+    BOUNDS_SECONDS,
+    MOST_EPOCHS,
+    DriverReport,
+    Durations,
+    Load,
+    TaskSeconds,
+    Totals,
+    Work,
+)
 from epochal.contracts.source import Backlog, SliceLimits
 from epochal.driver.heartbeat import Reports
 from epochal.engine import meter as meters
@@ -74,6 +83,50 @@ def test_a_step_that_fails_is_not_counted() -> None:
     assert meter.report().totals.steps == {"E1": durations(3.0)}
 
 
+def test_steps_of_an_epoch_are_reported_until_a_report_arrives() -> None:
+    meter = Meter()
+    meter.took("E1", 0.1, 7)
+    meter.tasks_took(7, [{"T1": 0.5, "T2": 1.0}, {"T1": 0.25}])
+    meter.took("E2", 2.0, 7)
+    assert meter.report().epochs == meter.report().epochs  # the first one was lost
+    report = meter.report()
+    (measured,) = report.epochs
+    assert (measured.epoch, measured.steps) == (7, {"E1": 0.1, "E2": 2.0})
+    assert measured.tasks == {"T1": TaskSeconds(longest=0.5, total=0.75), "T2": TaskSeconds(longest=1.0, total=1.0)}
+    meter.took("E3", 0.3, 7)  # while the report is on its way
+    meter.reported(report)
+    report = meter.report()
+    assert report.epochs[0].steps == {"E1": 0.1, "E2": 2.0, "E3": 0.3}
+    meter.reported(report)
+    assert meter.report().epochs == ()
+    meter.took("E7", 0.7, 7)
+    report = meter.report()
+    assert report.epochs[0].steps == {"E1": 0.1, "E2": 2.0, "E3": 0.3, "E7": 0.7}
+    meter.reported(report)
+    meter.took("E7", 0.7, 7)
+    assert meter.report().epochs == ()
+
+
+def test_epochs_of_an_earlier_attempt_are_not_reported() -> None:
+    meter = Meter()
+    meter.took("E5", 1.0, 3)
+    meter.tasks_took(3, [{"T1": 0.5}])
+    report = meter.report()
+    assert report.epochs == () and report.totals.steps["E5"].count == 1
+
+
+def test_reports_have_a_bounded_number_of_epochs() -> None:
+    meter = Meter()
+    for epoch in range(1, 5 * MOST_EPOCHS + 1):
+        meter.took("E1", 0.1, epoch)
+    seen: list[int] = []
+    while (report := meter.report()).epochs:
+        assert len(report.epochs) <= MOST_EPOCHS
+        seen += [measured.epoch for measured in report.epochs]
+        meter.reported(DriverReport.model_validate_json(report.model_dump_json()))
+    assert seen == list(range(MOST_EPOCHS + 1, 5 * MOST_EPOCHS + 1))  # the oldest are forgotten
+
+
 def test_task_answers_carry_step_durations_with_their_handles() -> None:
     files = {"b.parquet": b"1\n2\n", "a.parquet": b"", "c.arrow": b"\n3"}
     handle = Handle(owner="out", subtask=0, rows=1, bytes=2, payload={"text": "one\ntwo"}, carried=files)
@@ -90,7 +143,7 @@ def test_task_answers_carry_step_durations_with_their_handles() -> None:
         handle.model_copy(update={"carried": {}}), {}
     )  # a task without measurements
     meter = Meter()
-    meter.tasks_took([{"T1": 0.02, "T2": 3.0}, {"T2": 4.0}, {}])
+    meter.tasks_took(1, [{"T1": 0.02, "T2": 3.0}, {"T2": 4.0}, {}])
     first = meter.report().totals
     assert first.tasks == {"T1": durations(0.02), "T2": durations(3.0, 4.0)}
     assert (first + first).tasks["T1"] == durations(0.02, 0.02)

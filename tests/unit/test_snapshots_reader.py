@@ -109,6 +109,34 @@ def test_look_ups_read_every_epoch(line: Line) -> None:
     assert SnapshotReader(line.store, line.references[3]).get("counts", []) == []
 
 
+def test_sizes_of_key_groups_count_the_rows_of_all_files(line: Line) -> None:
+    """Row groups with one and with several key groups: the rows of each equal those of the files themselves."""
+    for reference in line.references:
+        reader = SnapshotReader(line.store, reference)
+        chain = reader.chain("counts")
+        files = [run.file for run in chain.bases] + [delta.file for link in chain.links for delta in link.deltas]
+        expected = np.zeros(GROUPS, np.int64)
+        for file in files:
+            rows = pq.read_table(pa.BufferReader(line.store.read_file(file, "counts")))
+            expected += np.bincount(rows.column("_kg").to_numpy(), minlength=GROUPS)
+        row_groups.forget()
+        sizes = reader.sizes("counts", 100)
+        assert sizes.groups.rows.tolist() == expected.tolist()
+        assert (sizes.files, sizes.read) == (len(files), len(files))
+        assert ((sizes.groups.bytes > 0) == (expected > 0)).all()
+        assert 0 < sizes.groups.bytes.sum() <= sum(file.bytes for file in files)
+
+
+def test_sizes_of_key_groups_read_a_bounded_number_of_files(line: Line) -> None:
+    reader = SnapshotReader(line.store, line.references[3])
+    most = len(reader.chain("counts").bases) + 1
+    part = reader.sizes("counts", most)
+    assert part.read == most < part.files
+    assert part.groups.rows.sum() < reader.sizes("counts", 100).groups.rows.sum()
+    with pytest.raises(NotFound, match="no state table 'other'"):
+        reader.sizes("other", 100)
+
+
 def test_map_entries_are_read_at_every_epoch(line: Line) -> None:
     expected = {1: [(b"a", 1), (b"b", 1)], 2: [(b"b", 1), (b"c", 5)], 3: [(b"b", 1), (b"c", 5)]}
     expected[4] = [(b"a", 7), (b"b", 1), (b"c", 5)]

@@ -17,7 +17,8 @@ class Epoch(Base):
     all three are set when it is prepared. ``late_rows``, ``rejected_rows``, ``dropped_timers`` and ``watermarks``
     concern event time, by operator or declaration. ``next_due``: what opens the next epoch if there is no input.
     ``calls_through``: number of the last call of an entry that was taken by this epoch or an earlier one.
-    ``collected_at``: time at which its snapshot was collected.
+    ``durations``: ``EpochDurations``, as last reported by the driver. ``collected_at``: time at which its snapshot was
+    collected.
     """
 
     __tablename__ = "epochs"
@@ -45,6 +46,7 @@ class Epoch(Base):
     watermarks: Mapped[Json | None]
     next_due: Mapped[Json | None]
     calls_through: Mapped[int | None] = mapped_column(BigInteger)
+    durations: Mapped[Json | None]
     collected_at: Mapped[datetime | None]
     started_at: Mapped[datetime]
     prepared_at: Mapped[datetime | None]

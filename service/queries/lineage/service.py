@@ -13,7 +13,7 @@ from epochal.errors import SnapshotError
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
 from epochal.service.catalog.lineage import LineageRepository
-from epochal.service.catalog.models import Application, FoldedEpochs
+from epochal.service.catalog.models import Application, Branch, FoldedEpochs
 from epochal.service.catalog.records import head_of
 from epochal.service.domain.lineage import SHORTEST_RUN, ListedSnapshot, Run, RunSummary, items_of, place_of
 from epochal.service.domain.pages import PageRequest
@@ -21,7 +21,7 @@ from epochal.service.queries.lineage.assembly import Assembly, Entry
 from epochal.snapshots.row_groups import concurrently
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.history import SourceRange
-from epochal.wire.lineage import LineageAnswer, LineageEdge
+from epochal.wire.lineage import LineageAnswer, LineageEdge, LineagesAnswer
 from epochal.wire.projects import local_name
 
 
@@ -46,6 +46,22 @@ class LineageService:
             answer, ends = _folded(session, row, page, self._summaries) if options.fold else _whole(session, row, page)
         return with_slices(self._store, answer, ends) if options.slices else answer
 
+    def together(self, applications: Sequence[str], page: PageRequest) -> LineagesAnswer:
+        """The folded lineage of several applications. Raises ``NotFound``."""
+        with self._database.reading() as session:
+            repository, registered = LineageRepository(session), ApplicationRepository(session)
+            rows = [registered.named(name) for name in dict.fromkeys(applications)]
+            branches: dict[str, Branch] = {}
+            for row in rows:
+                branches.update(repository.tree(row))
+            assembly, following, _ = _folded_nodes(session, branches, page, self._summaries)
+            return LineagesAnswer(
+                heads={local_name(row.name): head_of(registered.branch(row)) for row in rows},
+                nodes=assembly.nodes(),
+                edges=assembly.edges(),
+                next_cursor=following,
+            )
+
 
 def _whole(session: Session, application: Application, page: PageRequest) -> tuple[LineageAnswer, list[Entry]]:
     repository = LineageRepository(session)
@@ -59,8 +75,16 @@ def _whole(session: Session, application: Application, page: PageRequest) -> tup
 def _folded(
     session: Session, application: Application, page: PageRequest, summaries: RunSummaries
 ) -> tuple[LineageAnswer, list[Entry]]:
+    branches = LineageRepository(session).tree(application)
+    assembly, following, entries = _folded_nodes(session, branches, page, summaries)
+    return _answer(session, application, assembly, following), entries
+
+
+def _folded_nodes(
+    session: Session, branches: Mapping[str, Branch], page: PageRequest, summaries: RunSummaries
+) -> tuple[Assembly, str | None, list[Entry]]:
+    """A page of the snapshots of these branches, and the cursor of the next page."""
     repository = LineageRepository(session)
-    branches = repository.tree(application)
     items = items_of(repository.listed(branches))
     after = page.after(datetime, int, int, str)
     if after is not None:
@@ -75,7 +99,7 @@ def _folded(
         else:
             entries += _of_run(repository, item, folded, summaries)
     following = page.following(*place_of(shown[-1])) if more else None
-    return _answer(session, application, Assembly(session, branches, entries), following), entries
+    return Assembly(session, branches, entries), following, entries
 
 
 def _of_run(

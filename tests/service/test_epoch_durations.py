@@ -1,0 +1,101 @@
+"""Durations of the steps of epochs: reported by drivers, stored with the epochs, shown over HTTP."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from epochal.client import Client
+from epochal.contracts.catalog import Failure
+from epochal.contracts.measurements import DriverReport, EpochDurations, MeasuredEpoch, TaskSeconds
+from epochal.errors import Fenced
+from epochal.service.catalog import models
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Driver, Plane
+
+PATH = "/v1/applications/flights/epochs"
+TASKS = {"T1": TaskSeconds(longest=0.5, total=0.75)}
+
+
+@pytest.fixture
+def driver(plane: Plane) -> Driver:
+    plane.application()
+    driver = plane.driver()
+    driver.running()
+    return driver
+
+
+def report(number: int, *epochs: MeasuredEpoch) -> DriverReport:
+    return DriverReport(number=number, epochs=epochs)
+
+
+def measured(epoch: int, **steps: float) -> MeasuredEpoch:
+    return MeasuredEpoch.model_validate({"epoch": epoch, "steps": steps, "tasks": TASKS})
+
+
+def shown(plane: Plane, epoch: int) -> Any:
+    return plane.get(f"{PATH}/{epoch}")["durations"]
+
+
+def test_reported_durations_are_shown_with_the_epoch(plane: Plane, driver: Driver) -> None:
+    driver.epochs(3)
+    assert shown(plane, 1) is None
+    driver.catalog.report(report(1, measured(1, E1=0.1, E7=0.7), measured(2, E1=0.2)))
+    assert shown(plane, 1) == {"steps": {"E1": 0.1, "E7": 0.7}, "tasks": {"T1": {"longest": 0.5, "total": 0.75}}}
+    driver.catalog.report(report(2, measured(2, E1=0.2, E2=2.0)))
+    listed = {item["epoch"]: item["durations"] for item in plane.get(PATH)["items"]}
+    assert listed[2]["steps"] == {"E1": 0.2, "E2": 2.0} and listed[1]["steps"]["E7"] == 0.7 and listed[3] is None
+    with plane.control.database.reading() as session:
+        (stored,) = session.query(models.Report).all()
+        assert "epochs" not in stored.latest
+
+
+def test_a_report_that_arrives_late_does_not_remove_steps(plane: Plane, driver: Driver) -> None:
+    driver.epochs(1)
+    driver.catalog.report(report(2, measured(1, E1=0.1, E2=0.2)))
+    driver.catalog.report(report(1, measured(1, E1=0.1)))
+    assert shown(plane, 1)["steps"] == {"E1": 0.1, "E2": 0.2}
+
+
+def test_an_aborted_epoch_shows_the_steps_before_the_abort(plane: Plane, driver: Driver) -> None:
+    driver.catalog.open_epoch(1, None)
+    driver.catalog.abort_epoch(1, Failure(type="sink-unavailable", message="m"))
+    driver.catalog.report(report(1, measured(1, E1=0.1)))
+    assert shown(plane, 1)["steps"] == {"E1": 0.1}
+
+
+def test_a_driver_times_only_epochs_of_its_attempt(plane: Plane, driver: Driver) -> None:
+    driver.epochs(1)
+    driver.catalog.report(report(1, measured(1, E1=0.1)))
+    driver.catalog.finish(Failure(type="author-error", message="m"))
+    successor = plane.driver()
+    successor.running()
+    successor.catalog.report(report(1, measured(1, E1=9.0), measured(99, E1=9.0)))
+    assert shown(plane, 1)["steps"] == {"E1": 0.1}
+    with pytest.raises(Fenced):
+        driver.catalog.report(report(5, measured(1, E1=8.0)))
+    assert shown(plane, 1)["steps"] == {"E1": 0.1}
+
+
+def test_negative_durations_and_too_many_epochs_are_refused(plane: Plane, driver: Driver) -> None:
+    driver.epochs(1)
+    place = f"{plane.settings.internal_url}/internal/v1/executions/{driver.execution}/attempts/{driver.attempt}/report"
+    headers = {"Authorization": f"Bearer {driver.ticket.token}"}
+    one = {"epoch": 1, "steps": {"E1": 0.1}}
+    for epochs in ([one] * 501, [{"epoch": 1, "steps": {"E1": -1}}], [{"epoch": 1, "steps": {"E1": 1e999}}]):
+        body = json.dumps({"number": 1, "epochs": epochs})
+        answer = httpx.post(place, headers=headers, content=body, trust_env=False)
+        assert answer.status_code == 422, answer.text
+    assert shown(plane, 1) is None
+
+
+def test_the_client_reads_durations(plane: Plane, driver: Driver) -> None:
+    driver.epochs(1)
+    driver.catalog.report(report(1, measured(1, E1=0.1)))
+    with Client(plane.settings.url, token=plane.admin_token) as client:
+        (epoch,) = client.application("flights").epochs.list()
+    assert epoch.durations == EpochDurations.model_validate({"steps": {"E1": 0.1}, "tasks": TASKS})

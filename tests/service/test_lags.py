@@ -1,0 +1,63 @@
+"""Lags of the sources of all applications in one request."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from epochal.client import Client
+from epochal.contracts.catalog import Failure
+from epochal.contracts.measurements import DriverReport, Moment, SourceReport
+
+if TYPE_CHECKING:
+    from tests.service.conftest import Driver, Plane
+
+
+def reported(driver: Driver, number: int, **sources: SourceReport) -> None:
+    driver.catalog.report(DriverReport(number=number, moment=Moment(sources=sources)))
+
+
+def lags(plane: Plane) -> dict[str, Any]:
+    return {item["application"]: item for item in plane.get("/v1/lags")["items"]}
+
+
+def test_all_applications_are_listed_with_the_lag_of_each_source(plane: Plane) -> None:
+    for name in ("flights", "other", "silent"):
+        plane.application(name)
+    ago = datetime.now(UTC) - timedelta(seconds=90)
+    flights, other = plane.driver(), plane.driver("other")
+    reported(flights, 1, kafka=SourceReport(records=7, read_until=ago), folder=SourceReport(files=2, reachable=False))
+    reported(other, 1, kafka=SourceReport(records=0, read_until=ago))
+    found = lags(plane)
+    assert list(found) == ["flights", "other", "silent"]
+    kafka, folder = found["flights"]["sources"]["kafka"], found["flights"]["sources"]["folder"]
+    assert 90 <= kafka.pop("seconds") < 600
+    assert kafka == {"records": 7, "files": None, "reachable": True}
+    assert folder == {"records": None, "files": 2, "seconds": None, "reachable": False}
+    assert found["other"]["sources"]["kafka"]["seconds"] == 0.0
+    assert (found["silent"]["reported_at"], found["silent"]["sources"]) == (None, {})
+    with Client(plane.settings.url, token=plane.admin_token) as client:
+        assert [item.application for item in client.applications.lags()] == list(found)
+
+
+def test_lags_of_an_ended_attempt_are_not_shown(plane: Plane) -> None:
+    plane.application()
+    driver = plane.driver()
+    reported(driver, 1, kafka=SourceReport(records=7))
+    plane.control.ledger.attempt_ended(driver.execution, driver.attempt, "lost", Failure(type="t", message="m"))
+    successor = plane.driver()
+    assert lags(plane)["flights"]["sources"] == {}
+    reported(successor, 1, kafka=SourceReport(records=9))
+    assert lags(plane)["flights"]["sources"]["kafka"]["records"] == 9
+    successor.catalog.finish(None)
+    assert lags(plane)["flights"]["sources"] == {}
+
+
+def test_a_page_continues_by_name_and_requires_a_token(plane: Plane) -> None:
+    for name in ("flights", "other"):
+        plane.application(name, start=False)
+    first = plane.get("/v1/lags", limit=1)
+    second = plane.get("/v1/lags", limit=1, cursor=first["next_cursor"])
+    assert [page["items"][0]["application"] for page in (first, second)] == ["flights", "other"]
+    assert second["next_cursor"] is None
+    assert plane.as_bearer(None).get("/v1/lags").status_code == 401
