@@ -1,6 +1,6 @@
 """Correction of the library's projection of rows, with which it writes and reads files.
 
-pyiceberg 0.12 builds lists of structs, and maps to structs, anew from their offsets, without their nulls: it writes and
+pyiceberg 0.12 rebuilds lists of structs, and maps to structs, from their offsets, without their nulls: it writes and
 reads an empty list where the value is null. :func:`keep_nulls` replaces the two methods in this process, also for other
 users of the library, whose results become right.
 """
