@@ -43,7 +43,8 @@ export function duration(ms: number): string {
 /** `12 s ago`. A clock of the server that is ahead is shown as now. */
 export function age(at: string, now: number): string {
   const ms = now - Date.parse(at);
-  return ms < 1000 ? "now" : `${duration(Math.floor(ms / 1000) * 1000)} ago`;
+  if (ms < 1000) return "now";
+  return ms < 120_000 ? `${Math.floor(ms / 1000)} s ago` : `${duration(ms)} ago`;
 }
 
 export function clock(at: string): string {

@@ -57,9 +57,14 @@ export default function Events({ application }: { application?: Application }) {
                   <summary>
                     <time dateTime={event.at}>{clock(event.at)}</time>
                     <span class="kind">{event.kind}</span>
-                    {event.application ? <a href={link("applications", event.application)}>{event.application}</a> : <span>store</span>}
+                    <b>{event.application ?? "store"}</b>
                     <span class="grow">{clipped(summary(event), 140)}</span>
                   </summary>
+                  {event.application && (
+                    <p>
+                      <a href={link("applications", event.application)}>{event.application}</a>
+                    </p>
+                  )}
                   <pre tabIndex={0}>{JSON.stringify(event.data, null, 1)}</pre>
                 </details>
               </li>

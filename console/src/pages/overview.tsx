@@ -15,6 +15,7 @@ import type { View } from "./application";
 
 const GraphView = lazy(() => import("../ui/graph"), "the graph");
 const SHOWN_EPOCHS = 100;
+const FIRST_EPOCHS = 20;
 
 export function Overview({ application }: View) {
   const name = application.name;
@@ -107,7 +108,7 @@ function GraphPart(props: { name: string; version: Version; load: Load | undefin
     const busy = share(node.name);
     return {
       line: busy === null ? "" : `${(busy * 100).toFixed(busy < 0.1 ? 1 : 0)} % busy`,
-      more: own.length > 0 ? `${short(rows)} keys` : "",
+      more: own.length > 0 ? (rows < 10_000 ? count(rows, "key") : `${short(rows)} keys`) : "",
       hot: node.name === slowest && Object.keys(rates).length > 1 && stateful(node),
     };
   };
@@ -194,13 +195,13 @@ function Rates({ epochs }: { epochs: Epoch[] }) {
         <h2 id="rows-title">
           Rows read <small>by epoch</small>
         </h2>
-        <Chart times={times} series={[{ label: "Read", unit: "rows", values: done.map((epoch) => epoch.rows_in ?? 0) }]} label={`Rows read in each of the last ${count(done.length, "epoch")}`} height={130} format={short} />
+        <Chart times={times} series={[{ label: "Rows", unit: "", values: done.map((epoch) => epoch.rows_in ?? 0) }]} label={`Rows read in each of the last ${count(done.length, "epoch")}`} height={130} format={short} />
       </section>
       <section class="card" aria-labelledby="length-title">
         <h2 id="length-title">
           Duration <small>by epoch, until its sinks have committed</small>
         </h2>
-        <Chart times={times} series={[{ label: "Duration", unit: "s", values: lengths }]} label={`Duration of the last ${count(done.length, "epoch")}`} height={130} format={(value) => duration(value * 1000)} />
+        <Chart times={times} series={[{ label: "Duration", unit: "", values: lengths }]} label={`Duration of the last ${count(done.length, "epoch")}`} height={130} format={(value) => duration(value * 1000)} />
       </section>
     </div>
   );
@@ -211,7 +212,13 @@ function Timeline({ epochs, page, path }: { epochs: Epoch[]; page: EpochPage | u
   const opened = address.value.query.get("epoch");
   const known = new Set(epochs.map((epoch) => `${epoch.branch}/${epoch.epoch}`));
   const rest = older.items.filter((epoch) => !known.has(`${epoch.branch}/${epoch.epoch}`));
-  const all = [...epochs, ...rest];
+  const position = [...epochs, ...rest].findIndex((epoch) => String(epoch.epoch) === opened);
+  const [few, setFew] = useState(position < FIRST_EPOCHS);
+  const linked = useData(`epoch ${path} ${opened} ${page !== undefined && position < 0}`, async (signal) =>
+    opened && page && position < 0 ? get<Epoch>(`${path}/${encodeURIComponent(opened)}`, {}, signal) : null,
+  );
+  const shownEpochs = [...epochs, ...rest].slice(0, few ? FIRST_EPOCHS : undefined);
+  const all = linked.value && position < 0 ? [linked.value, ...shownEpochs] : shownEpochs;
   const most = Math.max(...all.map((epoch) => lengthOf(epoch) ?? 0), 1);
   const cursor = older.path === path ? older.cursor : page?.next_cursor;
   const more = async () => {
@@ -223,6 +230,7 @@ function Timeline({ epochs, page, path }: { epochs: Epoch[]; page: EpochPage | u
       <h2 id="epochs-title">
         Epochs <small>newest first; open one for its steps</small>
       </h2>
+      <Problem problem={linked.problem} />
       {page === undefined ? (
         <Loading what="epochs" />
       ) : all.length === 0 ? (
@@ -240,16 +248,16 @@ function Timeline({ epochs, page, path }: { epochs: Epoch[]; page: EpochPage | u
           {all.map((epoch) => (
             <EpochRow key={`${epoch.branch}/${epoch.epoch}`} epoch={epoch} most={most} open={opened === String(epoch.epoch)} />
           ))}
-          {page.folded?.map((range) => (
+          {!few && page.folded?.map((range) => (
             <p key={`${range.branch}/${range.first}`} class="folded">
               Epochs {range.first} to {range.last} have expired: {count(range.rows_in, "row")} in.
             </p>
           ))}
         </div>
       )}
-      {cursor && (
+      {(cursor || (few && epochs.length > FIRST_EPOCHS)) && (
         <p class="more">
-          <button type="button" onClick={() => void more()}>
+          <button type="button" onClick={() => (few ? setFew(false) : void more())}>
             Show older epochs
           </button>
         </p>

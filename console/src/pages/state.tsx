@@ -13,7 +13,7 @@ import { Age, CopyAs, Facts, Loading, Problem } from "../ui/parts";
 import type { View } from "./application";
 
 const ROWS = 50;
-const CHANGES = 200;
+const CHANGES = 60;
 
 export default function StatePage({ application }: View) {
   const name = application.name;
@@ -190,7 +190,7 @@ function Key(props: Part & { text: string; visible: string[] }) {
   const committed = (event: { application: string | null; kind: string; data: Record<string, unknown> }) =>
     event.application === name && event.kind === "epoch" && event.data.state === "committed";
   const value = useData(`value ${path()} ${table.table} ${text} ${epoch}`, (signal) => read(path("state", table.table, "keys"), query, signal), (event) => !epoch && committed(event));
-  const history = useData(`history ${path()} ${table.table} ${text}`, (signal) => get<KeyHistory>(path("state", table.table, "history"), { key: text, limit: CHANGES }, signal), committed);
+  const history = useData(`history ${path()} ${table.table} ${text}`, (signal) => changesOf(path("state", table.table, "history"), text, signal), committed);
   const blame = useData(`blame ${path()} ${table.table} ${text} ${epoch}`, (signal) => blamed(path("state", table.table, "blame"), query, signal), (event) => !epoch && committed(event));
   const values = keyValues(text);
   const words = values.map((part) => part ?? "%00");
@@ -216,6 +216,7 @@ function Key(props: Part & { text: string; visible: string[] }) {
       {value.value && <Value value={value.value} visible={visible} />}
       {blame.value && <BlameView blame={blame.value} />}
       <Problem problem={history.problem} retry={history.reload} />
+      {!history.value && !history.problem && <Loading what="the history of the key" />}
       {history.value && <History history={history.value} table={table} visible={visible} epoch={epoch === null ? null : Number(epoch)} />}
     </section>
   );
@@ -223,6 +224,23 @@ function Key(props: Part & { text: string; visible: string[] }) {
 
 function argument(part: string | null, type: string): string {
   return part !== null && ["tinyint", "smallint", "int", "bigint"].includes(type) ? part : literal(part);
+}
+
+/** The latest changes. After an epoch, only newer ones are read, because each older one costs a file. */
+const knownChanges = new Map<string, KeyHistory>();
+
+async function changesOf(path: string, key: string, signal: AbortSignal): Promise<KeyHistory> {
+  const name = `${path} ${key}`;
+  const known = knownChanges.get(name);
+  const answer = await get<KeyHistory>(path, { key, limit: known ? 5 : CHANGES }, signal);
+  const newest = known?.items[0];
+  const met = newest ? answer.items.findIndex((change) => change.branch === newest.branch && change.epoch === newest.epoch) : -1;
+  let merged = answer;
+  if (known && met >= 0) merged = { ...known, epoch: answer.epoch, items: [...answer.items.slice(0, met), ...known.items].slice(0, 500) };
+  else if (known) merged = await get<KeyHistory>(path, { key, limit: CHANGES }, signal);
+  knownChanges.clear();
+  knownChanges.set(name, merged);
+  return merged;
 }
 
 async function read(path: string, query: Query, signal: AbortSignal): Promise<StateValue | null> {

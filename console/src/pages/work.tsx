@@ -215,7 +215,7 @@ function Operations({ name }: { name: string | undefined }) {
             <summary>
               <b>{each.kind}</b>
               <State name={each.state} />
-              {each.application && !name && <a href={link("applications", each.application)}>{each.application}</a>}
+              {each.application && !name && <span>{each.application}</span>}
               <span class="grow">
                 <bdi>{clipped(each.error?.detail ?? each.progress ?? "", 160)}</bdi>
               </span>
@@ -224,6 +224,11 @@ function Operations({ name }: { name: string | undefined }) {
               </small>
             </summary>
             <p class="quiet">
+              {each.application && !name && (
+                <>
+                  <a href={link("applications", each.application)}>{each.application}</a>,{" "}
+                </>
+              )}
               {each.id}, begun {moment(each.created_at)}
               {each.finished_at && `, ended ${moment(each.finished_at)}`}
             </p>

@@ -10,6 +10,12 @@ export interface Series {
   stepped?: boolean;
 }
 
+function timeText(seconds: number, step: number): string {
+  const date = new Date(seconds * 1000);
+  if (step >= 86_400) return date.toLocaleDateString("en-CA");
+  return date.toLocaleTimeString("en-GB", step < 60 ? {} : { hour: "2-digit", minute: "2-digit" });
+}
+
 export function Chart(props: {
   times: string[];
   series: Series[];
@@ -44,9 +50,9 @@ export function Chart(props: {
           height: latest.current.height ?? 180,
           cursor: { y: false },
           scales: { y: { range: (_, low, high) => (low === high ? [low - 1, high + 1] : [Math.min(low, low > 0 && low < high / 3 ? 0 : low), high]) } },
-          axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map(text) }],
+          axes: [{ ...axis, values: (_, ticks, __, ___, step) => ticks.map((tick) => timeText(tick, step)) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(text) }],
           series: [
-            { value: "{HH}:{mm}:{ss}" },
+            { label: "Time", value: (_, tick: number | null) => (tick === null ? "" : timeText(tick, 1)) },
             ...latest.current.series.map((series, index) => ({
               label: `${series.label}${series.unit ? `, ${series.unit}` : ""}`,
               stroke: colour(index === 0 ? "--accent" : "--second"),

@@ -1,8 +1,8 @@
 /** The graph of a version, laid out by dagre and drawn as SVG. Loaded with the first graph. */
 import dagre from "@dagrejs/dagre";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Graph, GraphNode, Load } from "../api/types";
-import { clipped, count, rate } from "../model/format";
+import type { Graph, GraphNode } from "../api/types";
+import { clipped } from "../model/format";
 
 export interface NodeFacts {
   /** Second line of a node, such as `1,200 rows/s`. */
@@ -40,7 +40,7 @@ export default function GraphView(props: {
     <div ref={box} class="graph" tabIndex={0} role="group" aria-label={props.label}>
       <svg
         viewBox={`0 0 ${drawing.width} ${drawing.height}`}
-        style={{ width: `${drawing.width}px`, minWidth: `${Math.min(drawing.width, drawing.width * 0.72)}px` }}
+        style={{ width: `${drawing.width}px`, minWidth: `${drawing.width * (narrow ? 0.62 : 0.72)}px` }}
       >
         <defs>
           <marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
@@ -72,7 +72,6 @@ export default function GraphView(props: {
               role="button"
               tabIndex={0}
               aria-pressed={props.selected === node.id}
-              aria-label={`${node.type} ${node.name}. ${facts.line} ${facts.more}`}
               onClick={open}
               onKeyDown={(event) => {
                 if (event.key === "Enter" || event.key === " ") {
@@ -81,7 +80,6 @@ export default function GraphView(props: {
                 }
               }}
             >
-              <title>{node.name}</title>
               <rect width={width} height={height} rx={small ? height / 2 : 8} />
               {small ? (
                 <text x={width / 2} y={height / 2 + 4} text-anchor="middle" class="label">
@@ -144,16 +142,4 @@ function curve(points: { x: number; y: number }[]): string {
     path += next ? `Q${point.x} ${point.y} ${(point.x + next.x) / 2} ${(point.y + next.y) / 2}` : `L${point.x} ${point.y}`;
   });
   return path;
-}
-
-/** Rows and share of time of an operator in the measured window. */
-export function operatorFacts(load: Load | undefined, name: string): { line: string; share: number | null } {
-  const operator = load?.operators[name];
-  if (!load || !operator || load.seconds <= 0) return { line: "", share: null };
-  const subtasks = Math.max(1, operator.subtasks ?? 1);
-  return { line: rate((operator.rows ?? 0) / load.seconds), share: (operator.busy_seconds ?? 0) / load.seconds / subtasks };
-}
-
-export function stateText(rows: number | null | undefined): string {
-  return rows === null || rows === undefined ? "" : count(rows, "key");
 }
