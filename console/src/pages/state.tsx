@@ -322,7 +322,7 @@ function LongText({ text }: { text: string }) {
 function EpochSlider({ path, epoch, name }: { path: Part["path"]; epoch: string | null; name: string }) {
   const epochs = useData(
     `snapshots ${path()}`,
-    (signal) => get<EpochPage>(path("snapshots"), { limit: 500 }, signal),
+    (signal) => get<EpochPage>(path("epochs"), { limit: 500, state: "committed" }, signal),
     (event) => event.application === name && event.kind === "epoch" && event.data.state === "committed",
   );
   const items: Epoch[] = (epochs.value?.items ?? []).filter((each) => each.state === "committed" && !each.collected_at).reverse();
