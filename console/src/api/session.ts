@@ -24,6 +24,8 @@ export const who = signal<Who | null | undefined>(undefined);
 /** Why the last session ended, for the sign-in page. */
 export const ended = signal<string | null>(null);
 export const project = signal("default");
+/** The identity provider with which people sign in, if the control plane has one. */
+export const provider = signal<string | null>(null);
 
 const ORDER: Role[] = ["viewer", "operator", "author", "admin"];
 const role = computed<Role>(() => {
@@ -59,6 +61,10 @@ export async function resume(): Promise<void> {
     else {
       hasSessions = response.status !== 404;
       who.value = null;
+      if (hasSessions) {
+        const methods = await get<{ provider?: string | null }>("/v1/session/methods").catch(() => ({ provider: null }));
+        provider.value = methods.provider ?? null;
+      }
     }
   } catch {
     who.value = null;

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { ended, signIn } from "../api/session";
+import { ended, provider, signIn } from "../api/session";
 
 export function SignIn() {
   const [token, setToken] = useState("");
@@ -22,6 +22,11 @@ export function SignIn() {
         <Mark />
         <h1>Sign in to Epochal</h1>
         {ended.value && <p class="notice">{ended.value}</p>}
+        {provider.value && (
+          <a class="button" href={`/v1/session/login?return_to=${encodeURIComponent(location.pathname + location.search)}`}>
+            Sign in with {provider.value}
+          </a>
+        )}
         <label class="field">
           <span>Access token</span>
           <input
