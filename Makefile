@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit coverage test-kubernetes test-sample test-all lengths chaos availability mutants lint format bench bench-object-store bench-nexmark bench-kubernetes bench-compare figures scale pictures kubernetes-tools lock audit release clean
+.PHONY: help demo test test-unit coverage test-kubernetes test-sample test-all lengths console console-dev chaos availability mutants lint format bench bench-object-store bench-nexmark bench-kubernetes bench-compare figures scale pictures kubernetes-tools lock audit release clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -124,8 +124,20 @@ audit: ## Known vulnerabilities of the locked packages (needs PyPI's database, o
 	@$(AUDIT)/bin/python -m tools.audit $(AUDIT)/bin/pip-audit requirements.lock requirements-figures.lock
 
 clean: ## Remove the environment and everything that was built or cached
-	rm -rf $(VENV) $(AUDIT) build dist .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse metastore_db
+	rm -rf $(VENV) $(AUDIT) build dist .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse metastore_db console/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Node and npm are needed only to change the console: its bundle is committed.
+console/node_modules/.package-lock.json: console/package.json console/package-lock.json
+	@cd console && npm ci --silent
+
+console: $(READY) console/node_modules/.package-lock.json ## The console's types, checks and bundle into service/console_files (needs Node 20)
+	@mkdir -p build
+	@$(BIN)/python console/tools/openapi.py build/openapi.json
+	@cd console && npm run --silent types && npm run --silent check && npm run --silent test && npm run --silent build
+
+console-dev: console/node_modules/.package-lock.json ## The console, rebuilt after each change, of a control plane (EPOCHAL_URL=http://127.0.0.1:8000)
+	@cd console && npm run --silent dev
 
 # Every package at the version and with the hash that the lock file names; then the checkout itself.
 $(READY): requirements.lock pyproject.toml tools/check-machine

@@ -1,0 +1,96 @@
+/** Calls of the public API. Every failure is a `ProblemError` with a text for users. */
+
+export class ProblemError extends Error {
+  constructor(
+    readonly status: number,
+    readonly slug: string,
+    detail: string,
+    readonly request: string | null = null,
+  ) {
+    super(detail);
+  }
+}
+
+/** Credentials of mutating and reading calls, set by the session. */
+export interface Credentials {
+  headers(mutates: boolean): Record<string, string>;
+  rejected(): void;
+}
+
+let credentials: Credentials = { headers: () => ({}), rejected: () => {} };
+
+export function useCredentials(next: Credentials): void {
+  credentials = next;
+}
+
+export type Query = Record<string, string | number | boolean | null | undefined>;
+
+/** The path of a resource in a project: `resource("default", "applications", "flights")`. */
+export function resource(project: string, ...segments: string[]): string {
+  const prefix = project === "default" ? "/v1" : `/v1/projects/${encodeURIComponent(project)}`;
+  return [prefix, ...segments.map(encodeURIComponent)].join("/");
+}
+
+export function withQuery(path: string, query: Query = {}): string {
+  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  if (given.length === 0) return path;
+  return `${path}?${new URLSearchParams(given.map(([name, value]) => [name, String(value)]))}`;
+}
+
+export async function get<Answer>(path: string, query: Query = {}, signal?: AbortSignal): Promise<Answer> {
+  return call<Answer>("GET", withQuery(path, query), undefined, signal);
+}
+
+export async function post<Answer>(path: string, body: unknown = {}): Promise<Answer> {
+  return call<Answer>("POST", path, body);
+}
+
+export async function remove(path: string): Promise<void> {
+  await call("DELETE", path);
+}
+
+/** One request with credentials. A failed connection has status 0. */
+export async function send(
+  method: string,
+  path: string,
+  headers: Record<string, string> = {},
+  body?: string,
+  signal?: AbortSignal,
+): Promise<Response> {
+  const mutates = method !== "GET";
+  try {
+    return await fetch(path, {
+      method,
+      headers: { ...credentials.headers(mutates), ...headers },
+      credentials: "same-origin",
+      cache: "no-store",
+      ...(body === undefined ? {} : { body }),
+      ...(signal === undefined ? {} : { signal }),
+    });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new ProblemError(0, "unreachable", "The control plane does not answer. The page tries again.");
+  }
+}
+
+async function call<Answer>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Answer> {
+  const headers: Record<string, string> = { accept: "application/json" };
+  if (body !== undefined) headers["content-type"] = "application/json";
+  const response = await send(method, path, headers, body === undefined ? undefined : JSON.stringify(body), signal);
+  if (!response.ok) throw await problemOf(response);
+  return (response.status === 204 ? undefined : await response.json()) as Answer;
+}
+
+export async function problemOf(response: Response): Promise<ProblemError> {
+  if (response.status === 401) credentials.rejected();
+  let problem: { type?: string; detail?: string; title?: string; request?: string; errors?: { field: string; message: string }[] } = {};
+  try {
+    problem = await response.json();
+  } catch {
+    // A proxy answered, not the control plane.
+  }
+  const fields = (problem.errors ?? []).map((error) => `${error.field}: ${error.message}`).join("; ");
+  const text = problem.detail ?? problem.title ?? `The control plane answered with status ${response.status}.`;
+  const slug = (problem.type ?? "").replace("urn:epochal:problem:", "");
+  return new ProblemError(response.status, slug, fields ? `${text} (${fields})` : text, problem.request ?? null);
+}

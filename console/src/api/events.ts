@@ -1,0 +1,131 @@
+/**
+ * The event stream of the project: one connection while the page is visible. It resumes after the last event; if some
+ * events have expired meanwhile, every view reads its data again.
+ */
+import { signal } from "@preact/signals";
+import { resource, problemOf, ProblemError, send } from "./client";
+import { project, who } from "./session";
+import { EventParser } from "./sse";
+
+export interface LiveEvent {
+  id: string;
+  kind: string;
+  at: string;
+  application: string | null;
+  data: Record<string, unknown>;
+}
+
+export type LiveState = "off" | "connecting" | "live" | "retrying";
+
+export const liveState = signal<LiveState>("off");
+/** The latest events that this page has received, newest first. */
+export const received = signal<LiveEvent[]>([]);
+const MOST_RECEIVED = 500;
+const SILENCE_MS = 45_000;
+
+/** `null`: events were missed, so everything may have changed. */
+type Listener = (event: LiveEvent | null) => void;
+const listeners = new Set<Listener>();
+
+export function listen(listener: Listener): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+let abort: AbortController | null = null;
+let lastId: string | null = null;
+let hiddenSince = 0;
+
+/** Open or close the stream, by the visibility of the page and the session. Call once. */
+export function follow(): void {
+  const update = () => (document.visibilityState === "visible" && who.value ? open() : close());
+  document.addEventListener("visibilitychange", update);
+  who.subscribe((now) => {
+    if (!now) lastId = null;
+    update();
+  });
+  project.subscribe(() => {
+    close();
+    lastId = null;
+    received.value = [];
+    update();
+  });
+}
+
+function close(): void {
+  abort?.abort();
+  abort = null;
+  hiddenSince = Date.now();
+  liveState.value = "off";
+}
+
+function open(): void {
+  if (abort !== null) return;
+  abort = new AbortController();
+  void run(abort);
+}
+
+async function run(own: AbortController): Promise<void> {
+  let wait = 1000;
+  let first = true;
+  while (!own.signal.aborted) {
+    liveState.value = first ? "connecting" : "retrying";
+    try {
+      // Without an id, nothing resumes: what happened while the page was hidden is read again.
+      if (lastId === null && (!first || hiddenSince > 0)) tell(null);
+      await read(own);
+      wait = 1000;
+    } catch (error) {
+      if (own.signal.aborted) return;
+      if (error instanceof ProblemError && error.status === 410) {
+        lastId = null;
+        continue;
+      }
+      if (error instanceof ProblemError && error.status === 401) return;
+    }
+    first = false;
+    if (own.signal.aborted) return;
+    liveState.value = "retrying";
+    await new Promise((resolve) => setTimeout(resolve, wait));
+    wait = Math.min(wait * 2, 10_000);
+  }
+}
+
+async function read(own: AbortController): Promise<void> {
+  const once = new AbortController();
+  own.signal.addEventListener("abort", () => once.abort(), { once: true });
+  const headers: Record<string, string> = { accept: "text/event-stream" };
+  if (lastId !== null) headers["last-event-id"] = lastId;
+  const response = await send("GET", resource(project.value, "events"), headers, undefined, once.signal);
+  if (!response.ok || response.body === null) throw await problemOf(response);
+  liveState.value = "live";
+  const parser = new EventParser();
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let silence = setTimeout(() => once.abort(), SILENCE_MS);
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      clearTimeout(silence);
+      silence = setTimeout(() => once.abort(), SILENCE_MS);
+      for (const event of parser.push(value)) {
+        lastId = event.id;
+        const data = JSON.parse(event.data) as Record<string, unknown>;
+        tell({
+          id: event.id,
+          kind: event.kind,
+          at: String(data.at ?? ""),
+          application: typeof data.application === "string" ? data.application : null,
+          data,
+        });
+      }
+    }
+  } finally {
+    clearTimeout(silence);
+  }
+}
+
+function tell(event: LiveEvent | null): void {
+  if (event !== null) received.value = [event, ...received.value].slice(0, MOST_RECEIVED);
+  for (const listener of [...listeners]) listener(event);
+}

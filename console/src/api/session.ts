@@ -1,0 +1,121 @@
+/**
+ * Who is signed in. With the control plane's `/v1/session`, the token is exchanged for a cookie that scripts cannot
+ * read; mutating calls carry its CSRF token. A control plane without this resource receives the token itself, which
+ * stays in the memory of this page.
+ */
+import { computed, signal } from "@preact/signals";
+import { get, ProblemError, problemOf, send, useCredentials } from "./client";
+import type { Role } from "./types";
+
+export interface Who {
+  name: string;
+  /** Roles by project. */
+  roles: Record<string, Role>;
+}
+
+interface SessionAnswer {
+  name: string;
+  roles: Record<string, Role>;
+  csrf_token?: string | null;
+}
+
+/** `undefined`: not known yet; `null`: nobody is signed in. */
+export const who = signal<Who | null | undefined>(undefined);
+/** Why the last session ended, for the sign-in page. */
+export const ended = signal<string | null>(null);
+export const project = signal("default");
+/** The identity provider with which people sign in, if the control plane has one. */
+export const provider = signal<string | null>(null);
+
+const ORDER: Role[] = ["viewer", "operator", "author", "admin"];
+const role = computed<Role>(() => {
+  const roles = who.value?.roles ?? {};
+  return roles.default === "admin" ? "admin" : (roles[project.value] ?? "viewer");
+});
+
+/** Whether the caller has this role, or one that includes it, in the current project. */
+export function may(needed: Role): boolean {
+  return ORDER.indexOf(role.value) >= ORDER.indexOf(needed);
+}
+
+let token: string | null = null;
+let csrf: string | null = null;
+let hasSessions = true;
+
+useCredentials({
+  headers: (mutates) => ({
+    ...(token === null ? {} : { authorization: `Bearer ${token}` }),
+    ...(mutates && csrf !== null ? { "x-csrf-token": csrf } : {}),
+  }),
+  rejected: () => {
+    if (who.value) ended.value = "The session has ended. Sign in again; the page continues where it was.";
+    forget();
+  },
+});
+
+/** Continue the session of the cookie, if there is one. */
+export async function resume(): Promise<void> {
+  try {
+    const response = await send("GET", "/v1/session", { accept: "application/json" });
+    if (response.ok) accept((await response.json()) as SessionAnswer);
+    else {
+      hasSessions = response.status !== 404;
+      who.value = null;
+      if (hasSessions) {
+        const methods = await get<{ provider?: string | null }>("/v1/session/methods").catch(() => ({ provider: null }));
+        provider.value = methods.provider ?? null;
+      }
+    }
+  } catch {
+    who.value = null;
+  }
+}
+
+/** Sign in with a token. Raises `ProblemError` if the control plane refuses it. */
+export async function signIn(given: string): Promise<void> {
+  ended.value = null;
+  if (hasSessions) {
+    const response = await send("POST", "/v1/session", { authorization: `Bearer ${given}` });
+    if (response.ok) return accept((await response.json()) as SessionAnswer);
+    if (response.status !== 404) throw await problemOf(response);
+    hasSessions = false;
+  }
+  token = given;
+  try {
+    await get("/v1/projects", { limit: 1 });
+  } catch (error) {
+    token = null;
+    throw error;
+  }
+  who.value = await withToken();
+}
+
+export async function signOut(): Promise<void> {
+  try {
+    if (hasSessions) await send("DELETE", "/v1/session");
+  } finally {
+    forget();
+  }
+}
+
+/** Without sessions, no resource names the caller: only administrators may list tokens. */
+async function withToken(): Promise<Who> {
+  try {
+    await get("/v1/tokens", { limit: 1 });
+    return { name: "admin", roles: { default: "admin" } };
+  } catch (error) {
+    if (error instanceof ProblemError && error.status === 403) return { name: "viewer", roles: {} };
+    throw error;
+  }
+}
+
+function accept(answer: SessionAnswer): void {
+  csrf = answer.csrf_token ?? null;
+  who.value = { name: answer.name, roles: answer.roles };
+}
+
+function forget(): void {
+  token = null;
+  csrf = null;
+  who.value = null;
+}

@@ -1,0 +1,52 @@
+/** Names for the bodies of the public API that the console reads. */
+import type { components } from "../generated/api";
+
+type Schemas = components["schemas"];
+
+export interface Page<Item> {
+  items: Item[];
+  next_cursor: string | null;
+}
+export type Application = Schemas["ApplicationAnswer"];
+export type Epoch = Schemas["EpochRecord"];
+export type EpochPage = Schemas["EpochPage"];
+export type Execution = Schemas["ExecutionAnswer"];
+export type Failure = Schemas["Failure"];
+export type Load = Schemas["LoadAnswer"];
+export type Placement = Schemas["PlacementAnswer"];
+export type Version = Schemas["VersionAnswer"];
+export type Graph = Schemas["GraphAnswer"];
+export type GraphNode = Schemas["GraphNodeAnswer"];
+// The OpenAPI document describes answers with a serializer of their own as any object: these are written by hand.
+export interface Column {
+  name: string;
+  type: string;
+  internal?: boolean;
+}
+export interface Counts {
+  rows_in: number;
+  rows_out: number;
+  state_rows: number;
+  state_bytes: number;
+}
+export type StateTable = Omit<Schemas["StateTableAnswer"], "key" | "sub_key" | "value"> & {
+  key: Column[];
+  sub_key: Column[];
+  value: Column[];
+};
+export type StateValue = Schemas["StateValue"];
+export type Scan = Schemas["Scan"];
+export type KeyHistory = Schemas["KeyHistory"];
+export type KeyChange = Schemas["KeyChangeAnswer"];
+export type Blame = Schemas["Blame"];
+export type LineageNode = Omit<Schemas["LineageNode"], "counts"> & { counts: Counts };
+export type Lineage = Omit<Schemas["LineageAnswer"], "nodes"> & { nodes: LineageNode[] };
+export type LineageEdge = Schemas["LineageEdge"];
+export type SnapshotDiff = Schemas["SnapshotDiff"];
+export type DiffRows = Schemas["DiffRows"];
+export type RollbackPlan = Schemas["RollbackPlan"];
+export type Operation = Schemas["OperationAnswer"];
+export type Transaction = Schemas["TransactionAnswer"];
+export type Savepoint = Schemas["SavepointAnswer"];
+export type Role = "viewer" | "operator" | "author" | "admin";
+export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };

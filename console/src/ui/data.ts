@@ -1,0 +1,89 @@
+/** Data of a view: read when it is shown, and again after events that concern it. */
+import { signal } from "@preact/signals";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { listen, liveState, type LiveEvent } from "../api/events";
+import { ProblemError } from "../api/client";
+import { who } from "../api/session";
+
+export interface Data<Value> {
+  value: Value | undefined;
+  problem: ProblemError | null;
+  reload(): void;
+  /** Replace the value, until it is read again. */
+  set(value: Value): void;
+}
+
+const PAUSE_MS = 1000;
+const WITHOUT_STREAM_MS = 5000;
+
+/**
+ * `key` names what `read` reads: with another key, the value is discarded and read again. `concerns` decides which
+ * events change it. The earlier value is shown while a newer one is read.
+ */
+export function useData<Value>(
+  key: string,
+  read: (signal: AbortSignal) => Promise<Value>,
+  concerns: (event: LiveEvent) => boolean = () => false,
+): Data<Value> {
+  const [state, setState] = useState<{ key: string; value?: Value; problem: ProblemError | null }>({ key, problem: null });
+  const latest = useRef({ read, concerns });
+  latest.current = { read, concerns };
+  const again = useRef(() => {});
+  useEffect(() => {
+    const abort = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let reading = false;
+    let stale = false;
+    const load = async () => {
+      if (reading) {
+        stale = true;
+        return;
+      }
+      reading = true;
+      stale = false;
+      try {
+        const value = await latest.current.read(abort.signal);
+        if (!abort.signal.aborted) setState({ key, value, problem: null });
+      } catch (error) {
+        if (abort.signal.aborted) return;
+        const problem = error instanceof ProblemError ? error : new ProblemError(0, "page", String(error));
+        setState((before) => ({ ...(before.key === key ? before : {}), key, problem }));
+        if (problem.status === 0 || problem.status >= 500) soon(WITHOUT_STREAM_MS);
+      } finally {
+        reading = false;
+        if (stale && !abort.signal.aborted) soon(PAUSE_MS);
+      }
+    };
+    const soon = (ms: number) => {
+      timer ??= setTimeout(() => {
+        timer = undefined;
+        void load();
+      }, ms);
+    };
+    again.current = () => void load();
+    void load();
+    const ignore = listen((event) => {
+      if (event === null || latest.current.concerns(event)) soon(PAUSE_MS);
+    });
+    return () => {
+      abort.abort();
+      clearTimeout(timer);
+      ignore();
+    };
+  }, [key, who.value === null]);
+  const own = state.key === key ? state : { problem: null };
+  return {
+    value: "value" in own ? (own.value as Value) : undefined,
+    problem: own.problem,
+    reload: () => again.current(),
+    set: (value) => setState({ key, value, problem: null }),
+  };
+}
+
+/** The current time, which advances each second while the page is visible. */
+export const now = signal(Date.now());
+setInterval(() => {
+  if (document.visibilityState === "visible") now.value = Date.now();
+}, 1000);
+
+export { liveState };

@@ -1,0 +1,186 @@
+"""Every page of the console in a browser, at a real control plane with a running application and hostile names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+import httpx
+import pytest
+
+from epochal.client import Client
+from epochal.testing.servers.control_plane import ControlPlane, control_plane
+from tests.console.bundle import FILES, PACKAGES, POLICY, TYPES
+from tests.kit.waiting import eventually
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Route
+
+pytestmark = pytest.mark.slow
+
+BROWSERS = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
+SCRIPT = "<script>window.wrong=1</script>"
+PIPELINE = f"""
+from epochal import Pipeline
+from epochal.connectors import console, generator
+
+pipeline = Pipeline("hostile")
+rows = pipeline.read("rows", generator.source({{"n": "noise % 4"}}, rate=20))
+named = rows.select(
+    "CASE n WHEN 0 THEN '{SCRIPT}' WHEN 1 THEN '<img src=x onerror=window.wrong=1>' WHEN 2 THEN repeat('long ', 100) "
+    "ELSE '\\u202eright to left' END AS name"
+)
+named.key_by("name").aggregate("counts", seen="count(*)", note="max(name)").write("out", console.sink(rows=1))
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next((path for path in BROWSERS if Path(path).exists()), None)
+    if found is None:
+        pytest.skip("no Chromium is installed at " + ", ".join(BROWSERS))
+    with api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def plane(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """With a running application that has committed epochs, and a savepoint whose message is markup."""
+    folder = tmp_path_factory.mktemp("console")
+    file = folder / "hostile.py"
+    file.write_text(PIPELINE)
+    with control_plane(folder) as plane, plane.client() as client:
+        client.applications.create("hostile", client.artifacts.upload(file).sha256)
+        eventually(lambda: committed(client) >= 2, 120)
+        application = client.application("hostile")
+        client.operations.wait(application.savepoints.create("first", f"{SCRIPT} <b>message</b>"))
+        yield plane
+
+
+def committed(client: Client) -> int:
+    head = client.application("hostile").get().head
+    return head.epoch if head else 0
+
+
+def serve(route: Route) -> None:
+    """The files as the control plane serves them, with its policy."""
+    path = urlsplit(route.request.url).path.removeprefix("/console").lstrip("/")
+    file = FILES / path if path.startswith("assets/") else FILES / "index.html"
+    headers = {"content-security-policy": POLICY, "content-type": TYPES[file.suffix]}
+    route.fulfill(body=file.read_bytes(), headers=headers)
+
+
+@pytest.fixture
+def page(browser: Browser, plane: ControlPlane) -> Iterator[Page]:
+    """A page after sign-in. The test fails if it raises an error, breaks its policy or runs a name as a script."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    if httpx.get(f"{plane.url}/console/").status_code == 404:
+        page.route("**/console/**", serve)
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
+    page.goto(f"{plane.url}/console/applications")
+    page.fill("input[name=token]", (plane.home / "admin.token").read_text().strip())
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=hostile")
+    yield page
+    assert wrong == []
+    assert page.evaluate("window.wrong") is None
+    context.close()
+
+
+VIEWS = {
+    "applications": ("/applications", ".approw .name"),
+    "overview": ("/applications/hostile", ".graph .node.stateful"),
+    "state": (f"/applications/hostile/state#key={quote(quote(SCRIPT, safe=''), safe='')}", ".blame"),
+    "lineage": ("/applications/hostile/lineage?pick=1", ".picked h2"),
+    "sinks and operations": ("/applications/hostile/work", "text=No transaction waits"),
+    "operations": ("/operations", "details.opening"),
+    "events": ("/events", "main select"),
+}
+
+
+def show(page: Page, path: str) -> None:
+    """Go to a view as a link does: the session of a token ends when the page is loaded again."""
+    page.evaluate("url => { history.pushState(null, '', url); dispatchEvent(new PopStateEvent('popstate')) }", path)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_each_page_shows_its_data_and_fits(page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    for name, (path, selector) in VIEWS.items():
+        show(page, f"/console{path}")
+        page.wait_for_selector(selector, timeout=20_000)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_no_violation(browser: Browser, page: Page, theme: str) -> None:
+    axe = PACKAGES / "axe-core" / "axe.min.js"
+    if not axe.exists():
+        pytest.skip("axe-core is not installed: run `make console`")
+    page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+    # Scripts of the driver of the browser are not subject to the policy of the page.
+    page.evaluate(axe.read_text())
+    for name, (path, selector) in VIEWS.items():
+        show(page, f"/console{path}")
+        page.wait_for_selector(selector, timeout=20_000)
+        found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+        assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], name
+
+
+def test_a_key_shows_its_history_and_a_link_selects_an_epoch(page: Page) -> None:
+    show(page, "/console/applications/hostile/state")
+    page.click(f"text={SCRIPT}")
+    page.wait_for_selector("text=Last change")
+    page.wait_for_selector(".slider")
+    oldest = page.locator(".key-view tbody button").last
+    epoch = oldest.inner_text().split()[-1]
+    oldest.click()
+    page.wait_for_url(f"**epoch={epoch}*")
+    page.wait_for_selector(f".slider >> text=epoch {epoch}")
+
+
+def test_two_snapshots_are_compared(page: Page) -> None:
+    show(page, "/console/applications/hostile/lineage?pick=1,2")
+    page.wait_for_selector(".diff .opening")
+    page.click(".diff .opening summary")
+    page.wait_for_selector(".diff tbody tr")
+
+
+def test_a_savepoint_is_created_by_keyboard(page: Page, plane: ControlPlane) -> None:
+    show(page, "/console/applications/hostile")
+    page.locator("button:text-is('Savepoint')").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog input")
+    page.locator("dialog input").first.focus()
+    page.keyboard.type("by-keyboard")
+    page.keyboard.press("Enter")
+    with plane.client() as client:
+        savepoints = client.application("hostile").savepoints
+        eventually(lambda: "by-keyboard" in [each.name for each in savepoints.list()], 60)
+
+
+def test_an_epoch_appears_without_reloading(page: Page, plane: ControlPlane) -> None:
+    show(page, "/console/applications/hostile")
+    page.wait_for_selector(".epoch.committed")
+    with plane.client() as client:
+        before = committed(client)
+        page.wait_for_selector(f".epoch.committed >> text=/^{before + 1}$/", timeout=60_000)
+
+
+def test_a_wrong_token_is_refused(browser: Browser, plane: ControlPlane) -> None:
+    page = browser.new_page()
+    if httpx.get(f"{plane.url}/console/").status_code == 404:
+        page.route("**/console/**", serve)
+    page.goto(f"{plane.url}/console/")
+    page.fill("input[name=token]", "wrong")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[role=alert]")
+    page.close()
