@@ -580,6 +580,22 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/applications/{name}/lifecycle": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["list_lifecycle_v1_applications__name__lifecycle_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/applications/{name}/lineage": {
         parameters: {
             query?: never;
@@ -988,6 +1004,22 @@ export interface paths {
             cookie?: never;
         };
         get: operations["diff_rows_v1_applications__name__snapshots__snapshot__diff__table__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/applications/{name}/snapshots/{snapshot}/key-groups/{table}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["get_key_groups_v1_applications__name__snapshots__snapshot__key_groups__table__get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1412,6 +1444,38 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/lags": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["list_lags_v1_lags_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lineage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["get_lineages_v1_lineage_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/nodes": {
         parameters: {
             query?: never;
@@ -1519,6 +1583,102 @@ export interface paths {
         put: operations["change_project_v1_projects__project__put"];
         post?: never;
         delete: operations["delete_project_v1_projects__project__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["get_session_v1_session_get"];
+        put?: never;
+        post: operations["create_session_v1_session_post"];
+        delete: operations["delete_session_v1_session_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/session/callback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["finish_login_v1_session_callback_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/session/login": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["begin_login_v1_session_login_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/session/methods": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["get_login_methods_v1_session_methods_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["list_sessions_v1_sessions_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete: operations["end_session_v1_sessions__id__delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1731,6 +1891,13 @@ export interface components {
             /** Format: date-time */
             updated_at: string;
             version: number;
+        };
+        ApplicationLag: {
+            application: string;
+            reported_at: string | null;
+            sources: {
+                [key: string]: components["schemas"]["SourceLag"];
+            };
         };
         ArtifactAnswer: {
             bytes: number;
@@ -2189,6 +2356,8 @@ export interface components {
             work_directory: string;
         };
         DriverReport: {
+            /** @default [] */
+            epochs: components["schemas"]["MeasuredEpoch"][];
             /**
              * @default {
              *       "blocked_sinks": {},
@@ -2317,6 +2486,16 @@ export interface components {
         "EpochCounts-Output": {
             [key: string]: unknown;
         };
+        EpochDurations: {
+            /** @default {} */
+            steps: {
+                [key: string]: number;
+            };
+            /** @default {} */
+            tasks: {
+                [key: string]: components["schemas"]["TaskSeconds"];
+            };
+        };
         EpochKey: {
             branch: string;
             epoch: number;
@@ -2341,6 +2520,7 @@ export interface components {
             dropped_timers: {
                 [key: string]: number;
             };
+            durations?: components["schemas"]["EpochDurations"] | null;
             epoch: number;
             failure?: components["schemas"]["Failure"] | null;
             in_flight?: {
@@ -2585,6 +2765,17 @@ export interface components {
                 [key: string]: number;
             } | null;
         };
+        KeyGroupSizes: {
+            branch: string;
+            bytes: number[];
+            epoch: number;
+            files: number;
+            files_read: number;
+            operator: string;
+            parallelism: number;
+            rows: number[];
+            table: string;
+        };
         KeyHistory: {
             branch: string;
             epoch: number;
@@ -2599,6 +2790,25 @@ export interface components {
         };
         /** @enum {string} */
         Kind: "append" | "upsert" | "updates" | "changes";
+        LifecycleItem: {
+            after: components["schemas"]["RunSettings"] | null;
+            attempt: number | null;
+            before: components["schemas"]["RunSettings"] | null;
+            /** Format: date-time */
+            began_at: string;
+            by: string | null;
+            cause: components["schemas"]["Failure"] | null;
+            ended_at: string | null;
+            error: components["schemas"]["Problem"] | null;
+            execution: string | null;
+            /** @enum {string} */
+            kind: "start" | "stop" | "restart" | "upgrade" | "rescale" | "rollback" | "rekey" | "recovery";
+            message: string | null;
+            operation: string | null;
+            seconds: number | null;
+            /** @enum {string} */
+            state: "running" | "succeeded" | "failed" | "cancelled";
+        };
         LineageAnswer: {
             application: string;
             edges: components["schemas"]["LineageEdge"][];
@@ -2649,6 +2859,27 @@ export interface components {
             tags: string[];
             version: number;
         };
+        LineagesAnswer: {
+            edges: components["schemas"]["LineageEdge"][];
+            heads: {
+                [key: string]: components["schemas"]["EpochKey"] | null;
+            };
+            next_cursor: string | null;
+            nodes: components["schemas"]["LineageNode"][];
+        };
+        ListedSession: {
+            address: string | null;
+            /** Format: date-time */
+            created_at: string;
+            current: boolean;
+            /** Format: date-time */
+            expires_at: string;
+            id: string;
+            /** Format: date-time */
+            last_used_at: string;
+            name: string;
+            person: boolean;
+        };
         Load: {
             /** @default 0 */
             busy_share: number;
@@ -2684,6 +2915,10 @@ export interface components {
             number | null,
             number
         ];
+        LoginMethods: {
+            authentication: boolean;
+            provider: string | null;
+        };
         ManifestReference: {
             branch: string;
             epoch: number;
@@ -2698,6 +2933,17 @@ export interface components {
             column: string | null;
             /** @enum {string} */
             what: "function" | "argument" | "filter" | "key" | "input";
+        };
+        MeasuredEpoch: {
+            epoch: number;
+            /** @default {} */
+            steps: {
+                [key: string]: number;
+            };
+            /** @default {} */
+            tasks: {
+                [key: string]: components["schemas"]["TaskSeconds"];
+            };
         };
         Moment: {
             /** @default {} */
@@ -2821,6 +3067,10 @@ export interface components {
             items: components["schemas"]["ApplicationAnswer"][];
             next_cursor: string | null;
         };
+        Page_ApplicationLag_: {
+            items: components["schemas"]["ApplicationLag"][];
+            next_cursor: string | null;
+        };
         Page_ArtifactAnswer_: {
             items: components["schemas"]["ArtifactAnswer"][];
             next_cursor: string | null;
@@ -2835,6 +3085,14 @@ export interface components {
         };
         Page_ExecutionAnswer_: {
             items: components["schemas"]["ExecutionAnswer"][];
+            next_cursor: string | null;
+        };
+        Page_LifecycleItem_: {
+            items: components["schemas"]["LifecycleItem"][];
+            next_cursor: string | null;
+        };
+        Page_ListedSession_: {
+            items: components["schemas"]["ListedSession"][];
             next_cursor: string | null;
         };
         Page_NodeAnswer_: {
@@ -3148,6 +3406,13 @@ export interface components {
             };
             token: string | null;
         };
+        RunSettings: {
+            parallelism: number;
+            parallelisms: {
+                [key: string]: number;
+            };
+            version: number;
+        };
         SavepointAnswer: {
             branch: string;
             /** Format: date-time */
@@ -3181,6 +3446,18 @@ export interface components {
             };
             value: {
                 [key: string]: unknown;
+            };
+        };
+        SessionAnswer: {
+            created_at?: string | null;
+            csrf_token?: string | null;
+            expires_at?: string | null;
+            id?: string | null;
+            idle_seconds?: number | null;
+            name: string;
+            person: boolean;
+            roles: {
+                [key: string]: "viewer" | "operator" | "author" | "admin";
             };
         };
         ShownDue: {
@@ -3266,6 +3543,12 @@ export interface components {
             epoch: number;
             message: string | null;
             name: string;
+        };
+        SourceLag: {
+            files: number | null;
+            reachable: boolean;
+            records: number | null;
+            seconds: number | null;
         };
         SourceMove: {
             /** Format: date-time */
@@ -3475,6 +3758,10 @@ export interface components {
         TakenFor: {
             attempt: number;
             execution: string;
+        };
+        TaskSeconds: {
+            longest: number;
+            total: number;
         };
         TokenAnswer: {
             /** Format: date-time */
@@ -4574,6 +4861,7 @@ export interface operations {
         parameters: {
             query?: {
                 kind?: ("epoch" | "execution" | "savepoint" | "operation" | "straggler")[] | null;
+                after?: number | null;
             };
             header?: {
                 "last-event-id"?: number | null;
@@ -4720,6 +5008,32 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ApplicationAnswer"];
+                };
+            };
+        };
+    };
+    list_lifecycle_v1_applications__name__lifecycle_get: {
+        parameters: {
+            query?: {
+                limit?: number;
+                cursor?: string | null;
+            };
+            header?: {
+                "X-Request-Id"?: string;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_LifecycleItem_"];
                 };
             };
         };
@@ -5622,6 +5936,31 @@ export interface operations {
             };
         };
     };
+    get_key_groups_v1_applications__name__snapshots__snapshot__key_groups__table__get: {
+        parameters: {
+            query?: never;
+            header?: {
+                "X-Request-Id"?: string;
+            };
+            path: {
+                name: string;
+                snapshot: string;
+                table: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyGroupSizes"];
+                };
+            };
+        };
+    };
     start_application_v1_applications__name__start_post: {
         parameters: {
             query?: never;
@@ -6332,6 +6671,7 @@ export interface operations {
             query?: {
                 kind?: ("epoch" | "execution" | "savepoint" | "operation" | "straggler")[] | null;
                 application?: string[] | null;
+                after?: string | null;
             };
             header?: {
                 "last-event-id"?: string | null;
@@ -6509,6 +6849,55 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["UploadAnswer"];
+                };
+            };
+        };
+    };
+    list_lags_v1_lags_get: {
+        parameters: {
+            query?: {
+                limit?: number;
+                cursor?: string | null;
+            };
+            header?: {
+                "X-Request-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_ApplicationLag_"];
+                };
+            };
+        };
+    };
+    get_lineages_v1_lineage_get: {
+        parameters: {
+            query: {
+                application: string[];
+                limit?: number;
+                cursor?: string | null;
+            };
+            header?: {
+                "X-Request-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LineagesAnswer"];
                 };
             };
         };
@@ -6753,6 +7142,178 @@ export interface operations {
             };
             path: {
                 project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    get_session_v1_session_get: {
+        parameters: {
+            query?: never;
+            header?: {
+                "X-Request-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionAnswer"];
+                };
+            };
+        };
+    };
+    create_session_v1_session_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                "X-Request-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionAnswer"];
+                };
+            };
+        };
+    };
+    delete_session_v1_session_delete: {
+        parameters: {
+            query?: never;
+            header?: {
+                "X-Request-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    finish_login_v1_session_callback_get: {
+        parameters: {
+            query?: {
+                state?: string | null;
+                code?: string | null;
+                iss?: string | null;
+                error?: string | null;
+            };
+            header?: {
+                "X-Request-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    begin_login_v1_session_login_get: {
+        parameters: {
+            query?: {
+                return_to?: string;
+            };
+            header?: {
+                "X-Request-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    get_login_methods_v1_session_methods_get: {
+        parameters: {
+            query?: never;
+            header?: {
+                "X-Request-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginMethods"];
+                };
+            };
+        };
+    };
+    list_sessions_v1_sessions_get: {
+        parameters: {
+            query?: {
+                limit?: number;
+                cursor?: string | null;
+            };
+            header?: {
+                "X-Request-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_ListedSession_"];
+                };
+            };
+        };
+    };
+    end_session_v1_sessions__id__delete: {
+        parameters: {
+            query?: never;
+            header?: {
+                "X-Request-Id"?: string;
+            };
+            path: {
+                id: string;
             };
             cookie?: never;
         };
