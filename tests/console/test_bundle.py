@@ -46,7 +46,7 @@ def test_sources_have_valid_types_and_pass_their_tests() -> None:
 
 def test_the_initial_load_is_small() -> None:
     sizes = {file.name: len(gzip.compress(file.read_bytes())) for file in initial_files()}
-    assert len(sizes) >= 3
+    assert len(sizes) >= 5  # with the modules that the first script imports
     assert sum(sizes.values()) <= FIRST_LOAD, sizes
 
 
