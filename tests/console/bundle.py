@@ -40,5 +40,5 @@ def initial_files() -> Iterator[Path]:
         seen.add(file)
         yield file
         if file.suffix == ".js":
-            imports = re.findall(r'(?:from|import)\s*"\./([\w.-]+\.js)"', file.read_text())
+            imports = re.findall(r'(?:from|import)\s*"[^"]*?([\w.-]+\.js)"', file.read_text())
             waiting += [file.parent / name for name in imports]

@@ -31,7 +31,7 @@ def test_types_are_those_of_the_api(tmp_path: Path) -> None:
     need_node()
     document, types = tmp_path / "openapi.json", tmp_path / "api.ts"
     subprocess.run([sys.executable, "console/tools/openapi.py", str(document)], cwd=ROOT, check=True)
-    generate = ["npx", "--no-install", "openapi-typescript", str(document), "--output", str(types)]
+    generate = ["node", "node_modules/openapi-typescript/bin/cli.js", str(document), "--output", str(types)]
     subprocess.run(generate, cwd=SOURCES, check=True, stdout=subprocess.DEVNULL)
     committed = SOURCES / "src" / "generated" / "api.ts"
     assert types.read_text() == committed.read_text(), "run `make console` and commit the result"
@@ -46,7 +46,7 @@ def test_sources_have_valid_types_and_pass_their_tests() -> None:
 
 def test_the_initial_load_is_small() -> None:
     sizes = {file.name: len(gzip.compress(file.read_bytes())) for file in initial_files()}
-    assert len(sizes) >= 3
+    assert len(sizes) >= 5  # with the modules that the first script imports
     assert sum(sizes.values()) <= FIRST_LOAD, sizes
 
 
