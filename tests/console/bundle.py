@@ -13,11 +13,6 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "console"
 FILES = ROOT / "service" / "console_files"
 PACKAGES = SOURCES / "node_modules"
-TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'none'; "
-    "base-uri 'none'; frame-ancestors 'none'"
-)
 
 
 def need_node() -> None:

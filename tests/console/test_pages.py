@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-import httpx
 import pytest
 
 from epochal.client import Client
 from epochal.testing.servers.control_plane import ControlPlane, control_plane
-from tests.console.bundle import FILES, PACKAGES, POLICY, TYPES
+from tests.console.bundle import PACKAGES
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.slow
 
@@ -67,21 +66,11 @@ def committed(client: Client) -> int:
     return head.epoch if head else 0
 
 
-def serve(route: Route) -> None:
-    """The files as the control plane serves them, with its policy."""
-    path = urlsplit(route.request.url).path.removeprefix("/console").lstrip("/")
-    file = FILES / path if path.startswith("assets/") else FILES / "index.html"
-    headers = {"content-security-policy": POLICY, "content-type": TYPES[file.suffix]}
-    route.fulfill(body=file.read_bytes(), headers=headers)
-
-
 @pytest.fixture
 def page(browser: Browser, plane: ControlPlane) -> Iterator[Page]:
     """A page after sign-in. The test fails if it raises an error, breaks its policy or runs a name as a script."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
-    if httpx.get(f"{plane.url}/console/").status_code == 404:
-        page.route("**/console/**", serve)
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
@@ -107,7 +96,7 @@ VIEWS = {
 
 
 def show(page: Page, path: str) -> None:
-    """Go to a view as a link does: the session of a token ends when the page is loaded again."""
+    """Go to a view as a link within the page does."""
     page.evaluate("url => { history.pushState(null, '', url); dispatchEvent(new PopStateEvent('popstate')) }", path)
 
 
@@ -175,10 +164,27 @@ def test_an_epoch_appears_without_reloading(page: Page, plane: ControlPlane) -> 
         page.wait_for_selector(f".epoch.committed >> text=/^{before + 1}$/", timeout=60_000)
 
 
+def test_a_link_opens_its_view_in_a_session(page: Page, plane: ControlPlane) -> None:
+    """A page that is loaded again continues the session of its cookie, and a mutation carries the CSRF token."""
+    response = page.goto(f"{plane.url}/console/applications/hostile/lineage?pick=1")
+    assert response is not None
+    assert response.headers["content-security-policy"].startswith("default-src 'none'")
+    page.wait_for_selector(".picked h2")
+    page.goto(f"{plane.url}/console/applications/hostile")
+    page.click("button:text-is('Savepoint')")
+    page.locator("dialog input").first.fill("by-link")
+    page.keyboard.press("Enter")
+    with plane.client() as client:
+        savepoints = client.application("hostile").savepoints
+        eventually(lambda: "by-link" in [each.name for each in savepoints.list()], 60)
+    page.click("button:text-is('Sign out')")
+    page.wait_for_selector("input[name=token]")
+    page.reload()
+    page.wait_for_selector("input[name=token]")
+
+
 def test_a_wrong_token_is_refused(browser: Browser, plane: ControlPlane) -> None:
     page = browser.new_page()
-    if httpx.get(f"{plane.url}/console/").status_code == 404:
-        page.route("**/console/**", serve)
     page.goto(f"{plane.url}/console/")
     page.fill("input[name=token]", "wrong")
     page.keyboard.press("Enter")
