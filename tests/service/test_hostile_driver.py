@@ -182,6 +182,8 @@ def test_a_drivers_token_is_refused_by_all_other_paths(plane: Plane) -> None:
         ]
     assert tried > 80
     public = {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/openapi.json"), ("HEAD", "/openapi.json")}
+    public |= {("GET", f"/v1/session/{path}") for path in ("methods", "login", "callback")}
+    public |= {(method, path) for method in ("GET", "HEAD") for path in ("/", "/console", "/console/{path:path}")}
     assert not set(opened) - public, {key: opened[key] for key in set(opened) - public}
     assert {answer.status_code for answer in (*forged.values(), *foreign[2:])} <= {401, 404}, forged
     assert all(answer.status_code in (401, 404, 409, 422) for answer in foreign[:2])
