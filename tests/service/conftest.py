@@ -45,6 +45,7 @@ from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
 from tests.kit.catalogs import new_sqlite_catalog
 from tests.kit.manifests import plain_manifest
+from tests.service.browser import Browser
 from tests.service.listed_problems import ListedProblems
 from tests.service.listening import listening
 
@@ -378,3 +379,10 @@ def other(tmp_path: Path) -> Iterator[Plane]:
     supervisor = StandInSupervisor()
     with serving(settings, supervisor) as (control, token), http_client(settings, token) as client:
         yield Plane(control, client, settings, supervisor, [])
+
+
+@pytest.fixture
+def browser(plane: Plane) -> Iterator[Browser]:
+    browser = Browser(plane.settings)
+    yield browser
+    browser.client.close()

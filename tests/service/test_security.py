@@ -28,6 +28,7 @@ from epochal.service.catalog.tokens import AdminTokenFile, ensure_admin_token
 from epochal.service.domain.permissions import Access
 from epochal.service.domain.secrets import UserToken
 from epochal.service.domain.settings import Settings
+from epochal.service.runtime import authenticator
 from epochal.wire.tokens import Role
 from tests.kit.catalogs import new_sqlite_catalog
 
@@ -106,13 +107,16 @@ def test_endpoints_enforce_their_access_for_each_role(plane: Plane, app: FastAPI
         client.close()
 
 
-def test_expired_or_deleted_token_is_refused(plane: Plane) -> None:
-    soon = (datetime.now(UTC) + timedelta(seconds=1.5)).isoformat()
-    short = plane.post("/v1/tokens", 201, name="short", role="viewer", expires_at=soon)["token"]
+def test_expired_or_deleted_token_is_refused(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = datetime.now(UTC) + timedelta(minutes=5)
+    short = plane.post("/v1/tokens", 201, name="short", role="viewer", expires_at=at.isoformat())["token"]
     client = plane.as_bearer(short)
     assert client.get("/v1/applications").status_code == 200
-    while client.get("/v1/applications").status_code == 200:
-        pass
+    monkeypatch.setattr(authenticator, "now", lambda: at - timedelta(microseconds=1))
+    assert client.get("/v1/applications").status_code == 200
+    monkeypatch.setattr(authenticator, "now", lambda: at)
+    assert client.get("/v1/applications").json()["type"] == "urn:epochal:problem:unauthenticated"
+    plane.control.authenticator.forget()
     assert client.get("/v1/applications").json()["type"] == "urn:epochal:problem:unauthenticated"
 
     made = plane.post("/v1/tokens", 201, name="deleted", role="viewer")

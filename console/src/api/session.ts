@@ -1,5 +1,5 @@
 /**
- * Who is signed in. With the control plane's `/v1/session`, the token is exchanged for a cookie that scripts cannot
+ * The caller of the session. With the control plane's `/v1/session`, the token is exchanged for a cookie that scripts cannot
  * read; mutating calls carry its CSRF token. A control plane without this resource receives the token itself, which
  * stays in the memory of this page.
  */
@@ -19,7 +19,7 @@ interface SessionAnswer {
   csrf_token?: string | null;
 }
 
-/** `undefined`: not known yet; `null`: nobody is signed in. */
+/** `undefined`: not known yet; `null`: no caller. */
 export const who = signal<Who | null | undefined>(undefined);
 /** Why the last session ended, for the sign-in page. */
 export const ended = signal<string | null>(null);
