@@ -34,7 +34,7 @@ from epochal.snapshots.bundle_format import (
     BundleHeader,
     BundleOrigin,
 )
-from epochal.snapshots.bundle_writing import BundleFiles, encoded_epochs, files_of, write_bundle
+from epochal.snapshots.bundle_writing import BundleFiles, base_of, encoded_epochs, files_of, write_bundle
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.bundles import CreateExport, ExportArguments, ExportResult
 from epochal.wire.operations import OperationAnswer
@@ -124,6 +124,7 @@ class Exporting:
             snapshot = snapshots.reference(EpochKey(arguments.branch, arguments.epoch))
             since = key_of(arguments.since_branch, arguments.since_epoch)
             before = None if since is None else snapshots.reference(since)
+        before = base_of(self._store, snapshot, before)
         files = files_of(self._store, snapshot, before)
         artifacts = self._artifacts(files)
         size = files.size(self._store) + sum(path.stat().st_size for path in artifacts.values())
