@@ -9,13 +9,12 @@ import pytest
 
 from epochal.service.app import create_app
 from epochal.service.domain.permissions import Access
+from tests.service.browser import Browser, audited, stored
 from tests.service.problems import check_problem
 from tests.service.test_security import endpoints, filled
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
-
-from tests.service.browser import Browser, audited, stored
 
 
 @pytest.mark.parametrize("csrf", [None, "", "0" * 64, "é"])

@@ -14,12 +14,11 @@ from epochal.service.domain.setting_sections import Sessions
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime import browser_sessions
 from epochal.service.runtime.expiry import CatalogExpiry
+from tests.service.browser import Browser, change, stored
 from tests.service.problems import check_problem
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
-
-from tests.service.browser import Browser, change, stored
 
 
 @pytest.mark.parametrize("how", ["delete", "rotate", "project"])

@@ -11,13 +11,12 @@ import pytest
 
 from epochal.service.domain.settings import Settings
 from tests.kit.identity_provider import IdentityProvider, identity_provider
+from tests.service.browser import Browser, stored
 from tests.service.conftest import free_port
 from tests.service.problems import check_problem
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
-
-from tests.service.browser import Browser, stored
 
 
 class TestPeople:

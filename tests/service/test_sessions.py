@@ -16,14 +16,13 @@ from epochal.service.domain.permissions import Access
 from epochal.service.domain.setting_sections import Limits
 from epochal.service.domain.settings import Settings
 from epochal.wire.tokens import Role
+from tests.service.browser import Browser, audited, stored
 from tests.service.conftest import free_port
 from tests.service.problems import check_problem
 from tests.service.test_security import endpoints, filled
 
 if TYPE_CHECKING:
     from tests.service.conftest import Plane
-
-from tests.service.browser import Browser, audited, stored
 
 
 def test_a_session_shows_its_caller_roles_and_expiry(plane: Plane, browser: Browser) -> None:

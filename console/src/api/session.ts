@@ -1,7 +1,7 @@
 /**
- * The caller of the session. With the control plane's `/v1/session`, the token is exchanged for a cookie that scripts cannot
- * read; mutating calls carry its CSRF token. A control plane without this resource receives the token itself, which
- * stays in the memory of this page.
+ * The caller of the session. With the control plane's `/v1/session`, the token is exchanged for a cookie that scripts
+ * cannot read; mutating calls carry its CSRF token. A control plane without this resource receives the token itself,
+ * which stays in the memory of this page.
  */
 import { computed, signal } from "@preact/signals";
 import { get, ProblemError, problemOf, send, useCredentials } from "./client";
