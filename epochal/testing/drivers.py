@@ -192,7 +192,13 @@ class WatchedProcess:
 
     def wait_until_stopped(self) -> None:
         """Wait until the process is stopped (SIGSTOP)."""
-        self.wait_until(lambda: Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+        self.wait_until(self._is_stopped)
+
+    def _is_stopped(self) -> bool:
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        except FileNotFoundError:
+            return False  # it has ended, which wait_until reports with its log
 
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)

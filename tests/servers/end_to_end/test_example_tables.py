@@ -49,7 +49,7 @@ def test_python_blocks_of_the_pages_run(page: str, kind: str, monkeypatch: pytes
         monkeypatch.setenv(name, "not used: nothing connects")
     names: dict[str, object] = {"pipeline": Pipeline("page")}
     blocks = blocks_of(f"docs/reference/sinks/{page}.md", "python")
-    assert len(blocks) == (3 if kind == "delta" else 2)
+    assert len(blocks) == (4 if kind == "delta" else 2)
     kinds = []
     for block in blocks:
         exec(block.code, names)  # type: ignore[call-overload]

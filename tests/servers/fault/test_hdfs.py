@@ -13,6 +13,7 @@ import signal
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,10 +166,17 @@ def test_killed_tasks_upload_their_files_again(application: HdfsApplication) -> 
 
 @pytest.mark.long  # contract/test_hdfs_faults.py covers the sink alone
 def test_commit_waits_for_the_name_node(application: HdfsApplication) -> None:
-    """The NameNode is killed while files are gathered, restarted, and then enters safe mode. The driver waits."""
-    dies = application.fault("E5.hdfs.gathered-one", "stop", application.next_epoch)
-    refuses = application.fault("E5.hdfs.gathered", "stop", application.next_epoch)
-    driver = application.start(faults=[dies, refuses], epochs=application.files_left, tolerable_failed_epochs=1000)
+    """The NameNode is killed while files are gathered, restarted, and enters safe mode in a later epoch. The driver
+    waits.
+
+    Two sinks commit at the same time, so that one could fire the second fault of the same epoch during the first. The
+    second fires in the next epoch that is not aborted.
+    """
+    first = application.next_epoch
+    dies = application.fault("E5.hdfs.gathered-one", "stop", first)
+    refuses = application.fault("E5.hdfs.gathered", "stop", first + 1)
+    later = [replace(refuses, epoch=epoch) for epoch in range(first + 1, first + 100)]  # some are aborted
+    driver = application.start(faults=[dies, *later], epochs=application.files_left, tolerable_failed_epochs=1000)
     driver.wait_until(lambda: application.fired(dies))
     driver.wait_until_stopped()
     application.server.stop_name_node(kill=True)
@@ -179,9 +187,10 @@ def test_commit_waits_for_the_name_node(application: HdfsApplication) -> None:
     driver.wait_until(lambda: application.fired(refuses))
     driver.wait_until_stopped()
     application.server.enter_safe_mode()
+    known = len(driver.log_end(1_000_000))  # the NameNode may have started in safe mode
     try:
         driver.send(signal.SIGCONT)
-        driver.wait_until(lambda: "the NameNode is in safe mode" in driver.log_end(1_000_000))
+        driver.wait_until(lambda: "the NameNode is in safe mode" in driver.log_end(1_000_000)[known:])
         assert undecided(application) == []
     finally:
         application.server.leave_safe_mode()
