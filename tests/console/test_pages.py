@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
 
-from epochal.client import Client
-from epochal.testing.servers.control_plane import ControlPlane, control_plane
+from epochal.testing.servers.control_plane import ControlPlane
+from tests.console.browsing import SCRIPT, committed, show
 from tests.console.bundle import PACKAGES
 from tests.kit.waiting import eventually
 
@@ -18,71 +16,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.slow
-
-BROWSERS = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
-SCRIPT = "<script>window.wrong=1</script>"
-PIPELINE = f"""
-from epochal import Pipeline
-from epochal.connectors import console, generator
-
-pipeline = Pipeline("hostile")
-rows = pipeline.read("rows", generator.source({{"n": "noise % 4"}}, rate=20))
-named = rows.select(
-    "CASE n WHEN 0 THEN '{SCRIPT}' WHEN 1 THEN '<img src=x onerror=window.wrong=1>' WHEN 2 THEN repeat('long ', 100) "
-    "ELSE '\\u202eright to left' END AS name"
-)
-named.key_by("name").aggregate("counts", seen="count(*)", note="max(name)").write("out", console.sink(rows=1))
-"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = next((path for path in BROWSERS if Path(path).exists()), None)
-    if found is None:
-        pytest.skip("no Chromium is installed at " + ", ".join(BROWSERS))
-    with api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-@pytest.fixture(scope="module")
-def plane(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """With a running application that has committed epochs, and a savepoint whose message is markup."""
-    folder = tmp_path_factory.mktemp("console")
-    file = folder / "hostile.py"
-    file.write_text(PIPELINE)
-    with control_plane(folder) as plane, plane.client() as client:
-        client.applications.create("hostile", client.artifacts.upload(file).sha256)
-        eventually(lambda: committed(client) >= 2, 120)
-        application = client.application("hostile")
-        client.operations.wait(application.savepoints.create("first", f"{SCRIPT} <b>message</b>"))
-        yield plane
-
-
-def committed(client: Client) -> int:
-    head = client.application("hostile").get().head
-    return head.epoch if head else 0
-
-
-@pytest.fixture
-def page(browser: Browser, plane: ControlPlane) -> Iterator[Page]:
-    """A page after sign-in. The test fails if it raises an error, breaks its policy or runs a name as a script."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
-    page.goto(f"{plane.url}/console/applications")
-    page.fill("input[name=token]", (plane.home / "admin.token").read_text().strip())
-    page.keyboard.press("Enter")
-    page.wait_for_selector("text=hostile")
-    yield page
-    assert wrong == []
-    assert page.evaluate("window.wrong") is None
-    context.close()
-
 
 VIEWS = {
     "applications": ("/applications", ".approw .name"),
@@ -93,11 +26,6 @@ VIEWS = {
     "operations": ("/operations", "details.opening"),
     "events": ("/events", "main select"),
 }
-
-
-def show(page: Page, path: str) -> None:
-    """Go to a view as a link within the page does."""
-    page.evaluate("url => { history.pushState(null, '', url); dispatchEvent(new PopStateEvent('popstate')) }", path)
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -32,9 +32,10 @@ SHARED = {
     "new_application": "NewApplication",
     "epochal": "CommandLine",
     "installed": "Installation",
+    "page": "Page",
 }
-"""Fixtures, with their types, that start slowly or, like a JVM, need to warm up. A file with several of them belongs
-to the first."""
+"""Fixtures, with their types, that start slowly, use something that does or, like a JVM, need to warm up. A file with
+several of them belongs to the first."""
 SERVERS = ("hdfs_server", "kafka_server")
 """Many files use both, and ``spark`` too. On one worker, each of the three is started once for all of them."""
 

@@ -1,0 +1,81 @@
+"""Parts of the tests that use a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from epochal.client import Client
+from epochal.testing.servers.control_plane import ControlPlane
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+BROWSERS = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
+SCRIPT = "<script>window.wrong=1</script>"
+PIPELINE = f"""
+from epochal import Pipeline
+from epochal.connectors import console, generator
+
+pipeline = Pipeline("hostile")
+rows = pipeline.read("rows", generator.source({{"n": "noise % 4"}}, rate=20))
+named = rows.select(
+    "CASE n WHEN 0 THEN '{SCRIPT}' WHEN 1 THEN '<img src=x onerror=window.wrong=1>' WHEN 2 THEN repeat('long ', 100) "
+    "ELSE '\\u202eright to left' END AS name"
+)
+named.key_by("name").aggregate("counts", seen="count(*)", note="max(name)").write("out", console.sink(rows=1))
+"""
+
+
+@contextmanager
+def chromium(*arguments: str) -> Iterator[Browser]:
+    """Start Chromium. Skips the test, with the reason, if it or its driver is not installed."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next((path for path in BROWSERS if Path(path).exists()), None)
+    if found is None:
+        pytest.skip("no Chromium is installed at " + ", ".join(BROWSERS))
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", *arguments])
+        yield started
+        started.close()
+
+
+@contextmanager
+def opened(browser: Browser, width: int = 1280, **options: Any) -> Iterator[Page]:
+    """Open a page in a context of its own. Fails at the end if the page raised an error, broke its policy or ran a
+    name as a script."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
+    yield page
+    assert wrong == []
+    assert page.evaluate("window.wrong") is None
+    context.close()
+
+
+def admin_token(plane: ControlPlane) -> str:
+    return (plane.home / "admin.token").read_text().strip()
+
+
+def sign_in(page: Page, token: str) -> None:
+    """Enter a token on the sign-in page, and wait for the page behind it."""
+    page.fill("input[name=token]", token)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("header.top")
+
+
+def show(page: Page, path: str) -> None:
+    """Go to a view as a link within the page does."""
+    page.evaluate("url => { history.pushState(null, '', url); dispatchEvent(new PopStateEvent('popstate')) }", path)
+
+
+def committed(client: Client) -> int:
+    """The last committed epoch of the application ``hostile``."""
+    head = client.application("hostile").get().head
+    return head.epoch if head else 0
