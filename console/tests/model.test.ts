@@ -5,7 +5,7 @@ import { resource, withQuery } from "../src/api/client";
 import { epochal, literal, quoted } from "../src/model/commands";
 import { rateOf, withEpoch } from "../src/model/epochs";
 import { age, bytes, clipped, count, duration, rate } from "../src/model/format";
-import { keyText, keyValues, prefixText } from "../src/model/keys";
+import { keyText, keyValues } from "../src/model/keys";
 import { lanesOf, widthOf } from "../src/model/lanes";
 import type { Epoch } from "../src/api/types";
 
@@ -34,13 +34,6 @@ test("keys with separators, slashes and null keep their values", () => {
   const values = ["a,b/c%2F..", null, "<script>", ""];
   assert.deepEqual(keyValues(keyText(values)), values);
   assert.equal(keyText(["JFK", "LAX"]), "JFK,LAX");
-});
-
-test("the prefix ends at the first empty column, and an incomplete text has a star", () => {
-  assert.equal(prefixText(["JFK", "L"], ["string", "string"]), "JFK,L*");
-  assert.equal(prefixText(["JFK", ""], ["string", "string"]), "JFK*");
-  assert.equal(prefixText(["", "L"], ["string", "string"]), "");
-  assert.equal(prefixText(["42"], ["bigint"]), "42");
 });
 
 test("commands quote what a shell would interpret", () => {

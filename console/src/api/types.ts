@@ -50,3 +50,4 @@ export type Transaction = Schemas["TransactionAnswer"];
 export type Savepoint = Schemas["SavepointAnswer"];
 export type Role = "viewer" | "operator" | "author" | "admin";
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
+export type KeyGroupSizes = Schemas["KeyGroupSizes"];

@@ -173,7 +173,7 @@ async function copy(text: string, from: HTMLElement | null): Promise<void> {
   }
 }
 
-function Copyable({ title, text }: { title: string; text: string }) {
+export function Copyable({ title, text }: { title: string; text: string }) {
   const element = useRef<HTMLPreElement>(null);
   return (
     <section class="copyable">
