@@ -4,7 +4,7 @@ import { literal, questionCommands, questionPath, quoted, scanCommands, type Loo
 import { jsonText, parseExact } from "../src/model/exact";
 import { barsOf, skewOf, step } from "../src/model/groups";
 import { columnsOf, isAddressable, keyText, keyValues, prefixColumns, prefixOf, prefixText, type Given } from "../src/model/keys";
-import { cellText, chartNumber, clip, difference, valueText } from "../src/model/values";
+import { cellText, chartNumber, chartValues, clip, difference, valueText } from "../src/model/values";
 
 const column = (name: string, type: string) => ({ name, type });
 
@@ -85,6 +85,14 @@ test("differences of integers and decimals are exact", () => {
   assert.equal(difference(1e300, 2e300), "+1e+300");
   assert.equal(chartNumber("Infinity"), null);
   assert.equal(chartNumber("12.50"), 12.5);
+});
+
+test("values that differ in their last digits are drawn as distances", () => {
+  assert.deepEqual(chartValues([9007199254740994n, null, 9007199254740996n]), { values: [0, null, 2], base: "9007199254740994" });
+  assert.deepEqual(chartValues(["12345678901234.5678", "12345678901235.5678"]), { values: [0, 1], base: "12345678901234.5678" });
+  assert.deepEqual(chartValues([1, 2]), { values: [1, 2], base: null });
+  assert.equal(chartValues([9007199254740994n, 9007199254740994n]).base, "9007199254740994");
+  assert.deepEqual(chartValues([7, 7]), { values: [7, 7], base: null });
 });
 
 const asked: Looked = { project: "default", application: "flights", table: "delays", values: ["JFK", "LAX"], types: ["string", "string"], epoch: "12" };

@@ -37,6 +37,22 @@ export function chartNumber(value: unknown): number | null {
   return Number.isFinite(number) ? number : null;
 }
 
+/**
+ * Numbers for a chart. Values that differ only in their last digits are drawn as their exact distance from `base`, because
+ * the axis of a chart has no more digits than a double.
+ */
+export function chartValues(values: readonly unknown[]): { values: (number | null)[]; base: string | null } {
+  const numbers = values.map(chartNumber);
+  const present = numbers.filter((number) => number !== null);
+  const [low, high] = [Math.min(...present), Math.max(...present)];
+  const size = Math.max(Math.abs(low), Math.abs(high));
+  const base = values.find((value) => chartNumber(value) !== null);
+  if (present.length < 2 || high - low > size * 1e-9) return { values: numbers, base: null };
+  const distance = (value: unknown) => Number((difference(base, value) ?? "0").replace("−", "-"));
+  const distances = values.map((value, index) => (numbers[index] === null ? null : distance(value)));
+  return size < 1e9 && distances.every((each) => !each) ? { values: numbers, base: null } : { values: distances, base: valueText(base) };
+}
+
 /** The difference between two numbers, exact for integers and decimals. */
 export function difference(before: unknown, after: unknown): string | null {
   if (before === null || before === undefined || after === null || after === undefined) return null;

@@ -77,7 +77,7 @@ function Strip({ sizes, by, table }: { sizes: KeyGroupSizes; by: "rows" | "bytes
     const by = steps[event.key];
     if (by === undefined) return;
     event.preventDefault();
-    setCurrent(Math.max(0, Math.min(bars.length - 1, current + by)));
+    setCurrent((before) => Math.max(0, Math.min(bars.length - 1, before + by)));
   };
   return (
     <>

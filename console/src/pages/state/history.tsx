@@ -2,7 +2,7 @@
 import type { KeyChange, KeyHistory, StateTable } from "../../api/types";
 import { count, moment } from "../../model/format";
 import { jsonText } from "../../model/exact";
-import { cellText, chartNumber, difference, isNumeric } from "../../model/values";
+import { cellText, chartValues, difference, isNumeric } from "../../model/values";
 import { address, choose } from "../../router";
 import { Chart } from "../../ui/chart";
 import { shownColumns, visibleColumns } from "./columns";
@@ -16,6 +16,8 @@ export function History(props: { history: KeyHistory; table: StateTable; single:
   const column = numeric.find((name) => name === asked) ?? numeric[0];
   const changes = history.items;
   const ordered = [...changes].reverse();
+  const chart = single && column && ordered.length > 1 ? chartValues(ordered.map((change) => change.new?.[column])) : null;
+  const series = chart?.base == null ? column : `${column} minus ${chart.base}`;
   const marked = epoch === null ? undefined : changes.find((change) => change.epoch <= epoch);
   return (
     <section aria-labelledby="history-title">
@@ -35,11 +37,11 @@ export function History(props: { history: KeyHistory; table: StateTable; single:
           </label>
         )}
       </div>
-      {single && column && ordered.length > 1 && (
+      {chart && column && (
         <Chart
           times={ordered.map((change) => change.at)}
-          series={[{ label: column, unit: "", stepped: true, values: ordered.map((change) => chartNumber(change.new?.[column])) }]}
-          label={`${column} over ${count(ordered.length, "change")}; the table below has the values`}
+          series={[{ label: series!, unit: "", stepped: true, values: chart.values }]}
+          label={`${series} over ${count(ordered.length, "change")}; the table below has the values`}
           marker={marked?.at ?? null}
         />
       )}
@@ -47,7 +49,7 @@ export function History(props: { history: KeyHistory; table: StateTable; single:
         <p class="empty">The key has never had a row in the retained epochs.</p>
       ) : (
         <div class={`scroll tall ${props.stale ? "stale" : ""}`} tabIndex={0} role="group" aria-label="Changes of the key">
-          <table>
+          <table class="flat">
             <caption class="hidden">Changes of the key, newest first</caption>
             <thead>
               <tr>

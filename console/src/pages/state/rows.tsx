@@ -26,7 +26,7 @@ export function Rows(props: { table: StateTable; asked: Looked; prefix: Prefix; 
       {scroller.count > 0 && <Grid {...props} scroller={scroller} stale={stale} />}
       {scroller.started && (
         <p class="quiet caption">
-          {scroller.complete ? count(scroller.count, "row") : `The first ${count(scroller.count, "row")}; scrolling reads more.`} As of epoch {scroller.epoch}, in key order.{" "}
+          {scroller.complete ? count(scroller.count, "row") : `The first ${count(scroller.count, "row")}; scrolling reads more`}{scroller.complete ? " as" : ": as"} of epoch {scroller.epoch}, in key order.{" "}
           {asked.epoch === null && (
             <button type="button" class="inline" onClick={again}>
               Read again

@@ -82,7 +82,7 @@ function OneValue({ value, column }: { value: unknown; column: Column }) {
   if (text.length <= SHORT && !text.includes("\n")) {
     return (
       <>
-        <bdi>{text}</bdi>
+        <bdi class={text.length > 12 ? "medium" : ""}>{text}</bdi>
         {unit}
       </>
     );
