@@ -137,8 +137,9 @@ def survives_in_path(key: str) -> bool:
     """Return whether a key from :func:`key_segment` reaches the control plane unchanged as a path segment.
 
     Clients and proxies resolve ``.`` and ``..`` (many also as ``%2E``), and may merge or refuse ``/``, ``\\`` and zero.
+    Routes do not match line breaks.
     """
-    return key not in ("", ".", "..") and not any(text in key for text in ("%2F", "%5C", "%00"))
+    return key not in ("", ".", "..") and not any(text in key for text in ("%2F", "%5C", "%00", "%0A", "%0D"))
 
 
 def _text(value: Any) -> str:

@@ -74,8 +74,7 @@ def page(browser: Browser, plane: Plane) -> Iterator[Page]:  # noqa: F811
 
 def text_of(*values: Any) -> str:
     """A key as the page writes it into an address and into commands."""
-    texts = ("%00" if value is None else quote(str(value), safe="").replace("~", "~") for value in values)
-    return ",".join(texts)
+    return ",".join("%00" if value is None else quote(str(value), safe="") for value in values)
 
 
 def show(page: Page, table: str, key: Sequence[Any] | None = None, more: str = "") -> None:
@@ -308,7 +307,7 @@ def test_entries_of_a_map_lead_to_rows(page: Page) -> None:
     page.click("button:text-is('All entries of the key')")
     page.wait_for_selector("text=4 entries")
     show(page, "sliding", ["Oslo"])
-    page.wait_for_selector("th:text-is('window_start')")
+    page.wait_for_selector("th bdi:text-is('window_start')")
 
 
 def longest_task(page: Page) -> float:
@@ -365,7 +364,7 @@ def test_a_hundred_thousand_keys_scroll_in_both_directions(page: Page) -> None:
 
 def test_the_strip_of_key_groups_is_read_by_keyboard(page: Page, plane: Plane) -> None:
     show(page, "many")
-    strip = page.locator("svg.strip")
+    strip = page.locator(".strip")
     strip.wait_for()
     sizes = plane.get("/v1/applications/flights/snapshots/5/key-groups/many")
     ordered = sorted(sizes["rows"])
@@ -376,7 +375,7 @@ def test_the_strip_of_key_groups_is_read_by_keyboard(page: Page, plane: Plane) -
     strip.focus()
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
-    assert strip.get_attribute("aria-valuenow") == "1"
+    page.wait_for_selector(".strip[aria-valuenow='1']")
     assert str(strip.get_attribute("aria-valuetext")).startswith(f"Key group 1: {sizes['rows'][1]} rows, ")
     assert str(strip.get_attribute("aria-valuetext")).endswith("subtask 1 of many")
     page.click("text=Key groups as a table")
@@ -404,7 +403,7 @@ def test_axe_finds_no_violation_and_the_page_fits(page: Page, theme: str) -> Non
     page.set_viewport_size({"width": 390 if theme == "dark" else 1280, "height": 900})
     for name, (table, key, more) in VIEWS.items():
         show(page, table, key, more)
-        page.wait_for_selector("svg.strip")
+        page.wait_for_selector(".strip")
         found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
         assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], name
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name

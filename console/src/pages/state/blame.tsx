@@ -26,16 +26,18 @@ export function BlameView({ blame, table }: { blame: Blame; table: StateTable })
     ],
     ...Object.entries(blame.slices).map(([source, slice]): [string, ComponentChildren] => [
       "Input",
-      <details>
-        <summary>
-          <a href={`${overview}?node=${encodeURIComponent(source)}`}>
-            <bdi>{source}</bdi>
-          </a>{" "}
-          <bdi>{clip(`${plain(slice.start as never)} to ${plain(slice.end as never)}`, 120)}</bdi>
-          {slice.rows !== null && `, ${count(slice.rows, "row")}`}
-        </summary>
-        <pre tabIndex={0}>{clip(jsonText(slice.detail, "\n"), 20_000)}</pre>
-      </details>,
+      <>
+        <a href={`${overview}?node=${encodeURIComponent(source)}`}>
+          <bdi>{source}</bdi>
+        </a>
+        {slice.rows !== null && `, ${count(slice.rows, "row")}`}
+        <details>
+          <summary>
+            <bdi>{clip(`${plain(slice.start as never)} to ${plain(slice.end as never)}`, 120)}</bdi>
+          </summary>
+          <pre tabIndex={0}>{clip(jsonText(slice.detail, "\n"), 20_000)}</pre>
+        </details>
+      </>,
     ]),
     [
       "Code",

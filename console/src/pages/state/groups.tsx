@@ -63,7 +63,7 @@ function Strip({ sizes, by, table }: { sizes: KeyGroupSizes; by: "rows" | "bytes
   const skew = skewOf(values);
   const bars = barsOf(sizes.rows, sizes.bytes, by, MOST_BARS);
   const [current, setCurrent] = useState(Math.max(0, bars.findIndex((bar) => bar.first <= skew.group && skew.group <= bar.last)));
-  const box = useRef<SVGSVGElement>(null);
+  const box = useRef<HTMLDivElement>(null);
   const bar = bars[Math.min(current, bars.length - 1)];
   if (!bar) return <p class="empty">The table has no key groups.</p>;
   const size = (value: number) => (by === "rows" ? count(value, "row") : bytes(value));
@@ -93,11 +93,9 @@ function Strip({ sizes, by, table }: { sizes: KeyGroupSizes; by: "rows" | "bytes
         )}
         {sizes.files_read < sizes.files && ` ${count(sizes.files_read, "file")} of ${sizes.files} were counted.`}
       </p>
-      <svg
+      <div
         ref={box}
         class="strip"
-        viewBox={`0 0 ${bars.length} ${HEIGHT}`}
-        preserveAspectRatio="none"
         role="slider"
         tabIndex={0}
         aria-label={`Key groups by ${by}`}
@@ -109,12 +107,14 @@ function Strip({ sizes, by, table }: { sizes: KeyGroupSizes; by: "rows" | "bytes
         onPointerDown={pick}
         onKeyDown={move}
       >
-        {bars.map((each, index) => {
-          const value = each[by];
-          const height = value === 0 ? 1 : Math.max(3, (value / skew.greatest) * HEIGHT);
-          return <rect key={each.first} class={`h${step(value, skew.greatest)} ${index === current ? "current" : ""}`} x={index} y={HEIGHT - height} width={bars.length > 160 ? 1 : 0.86} height={height} />;
-        })}
-      </svg>
+        <svg viewBox={`0 0 ${bars.length} ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
+          {bars.map((each, index) => {
+            const value = each[by];
+            const height = value === 0 ? 1 : Math.max(3, (value / skew.greatest) * HEIGHT);
+            return <rect key={each.first} class={`h${step(value, skew.greatest)} ${index === current ? "current" : ""}`} x={index} y={HEIGHT - height} width={bars.length > 160 ? 1 : 0.86} height={height} />;
+          })}
+        </svg>
+      </div>
       <p class="strip-text" role="status">
         {barText(bar, sizes)}{" "}
         {listable && (

@@ -23,7 +23,7 @@ export function Rows(props: { table: StateTable; asked: Looked; prefix: Prefix; 
       {incomplete && <p class="empty">{scroller.problem?.message}</p>}
       {!scroller.started && !scroller.problem && <Loading what="rows" />}
       {scroller.started && scroller.count === 0 && <p class="empty">{prefix.values.length > 0 ? "No key begins like this." : "The table has no rows."}</p>}
-      {scroller.count > 0 && <Grid {...props} scroller={scroller} stale={stale} />}
+      {scroller.count > 0 && <Grid {...props} scroller={scroller} version={scroller.version} stale={stale} />}
       {scroller.started && (
         <p class="quiet caption">
           {scroller.complete ? count(scroller.count, "row") : `The first ${count(scroller.count, "row")}; scrolling reads more`}{scroller.complete ? " as" : ": as"} of epoch {scroller.epoch}, in key order.{" "}
@@ -39,7 +39,7 @@ export function Rows(props: { table: StateTable; asked: Looked; prefix: Prefix; 
   );
 }
 
-function Grid(props: { table: StateTable; selected: string | null; scroller: Scroller; stale: boolean }) {
+function Grid(props: { table: StateTable; selected: string | null; scroller: Scroller; version: number; stale: boolean }) {
   const { table, scroller, selected } = props;
   const box = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({ top: 0, height: 420 });
@@ -55,7 +55,7 @@ function Grid(props: { table: StateTable; selected: string | null; scroller: Scr
   const last = Math.min(total, Math.ceil((view.top + view.height) / HEIGHT) + 8);
   useEffect(() => {
     scroller.show(first, last);
-  }, [scroller, first, last, total]);
+  }, [scroller, first, last, props.version]);
   useEffect(() => {
     if (box.current) box.current.scrollTop = 0;
     measure();

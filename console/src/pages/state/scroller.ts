@@ -25,6 +25,8 @@ export class Scroller {
   problem: ProblemError | null = null;
   complete = false;
   started = false;
+  /** Grows with each change: a component that gets the same scroller is not rendered again otherwise. */
+  version = 0;
   private next: string | null = null;
   private readonly busy = new Set<number>();
   private readonly abort = new AbortController();
@@ -113,6 +115,7 @@ export class Scroller {
     } finally {
       this.busy.delete(index);
     }
+    this.version += 1;
     this.changed();
   }
 }
