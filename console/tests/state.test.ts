@@ -4,6 +4,7 @@ import { literal, questionCommands, questionPath, quoted, scanCommands, type Loo
 import { jsonText, parseExact } from "../src/model/exact";
 import { barsOf, skewOf, step } from "../src/model/groups";
 import { columnsOf, isAddressable, keyText, keyValues, prefixColumns, prefixOf, prefixText, type Given } from "../src/model/keys";
+import { intervalMs, recentFrom, stepMs, withResults } from "../src/model/queries";
 import { cellText, chartNumber, chartValues, clip, difference, valueText } from "../src/model/values";
 
 const column = (name: string, type: string) => ({ name, type });
@@ -139,4 +140,22 @@ test("a strip with many key groups hides no great one", () => {
   assert.deepEqual(bars.filter((bar) => bar.rows === 900).map((bar) => [bar.first, bar.last]), [[19968, 20031]]);
   assert.equal(bars.at(-1)!.last, 32767);
   assert.deepEqual([step(0, 9), step(1, 900), step(900, 900)], [0, 1, 5]);
+});
+
+const SLIDING = { query: "SELECT count(*) AS n WHERE a = 'WINDOW \\'1 day\\'' WINDOW '1 hour' SLIDE '5 minutes'", first_window: null, watermark: "2026-01-01T01:00:00Z" };
+
+test("the latest windows begin before the watermark", () => {
+  assert.equal(intervalMs("1 hour 30 minutes"), 5_400_000);
+  assert.equal(intervalMs("a while"), null);
+  assert.equal(stepMs(SLIDING), 300_000);
+  assert.equal(recentFrom(SLIDING, 12), "2026-01-01T00:00:00.000Z");
+  assert.equal(recentFrom({ ...SLIDING, watermark: null }, 12), null);
+});
+
+test("newer results come first, and a result that is read again is shown once", () => {
+  const result = (end: string, device: string, n: number) => ({ window_start: end, window_end: end, group: { device }, values: { n }, error: null, answered_at: end });
+  const known = [result("2026-01-01T00:05:00Z", "b", 1)];
+  const merged = withResults(known, [result("2026-01-01T00:10:00Z", "a", 3), result("2026-01-01T00:05:00Z", "b", 1), result("2026-01-01T00:05:00Z", "a", 2)], 10);
+  assert.deepEqual(merged.map((each) => each.values.n), [3, 2, 1]);
+  assert.equal(withResults(known, merged, 2).length, 2);
 });

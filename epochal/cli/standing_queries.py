@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from epochal.cli.formatting import Column, Listing
-from epochal.cli.options import Json, Name, Url, Wait
+from epochal.cli.options import Json, Name, Url, Wait, moment
 from epochal.cli.session import Session, connected
 from epochal.client.models import Operation, QueryResult, StandingQuery
 from epochal.errors import NotFound
@@ -36,6 +36,14 @@ Expires = Annotated[
     typer.Option("--expires-after", metavar="INTERVAL", help="Drop the query after this interval, such as '7 days'."),
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", help="Maximum number of results.", min=1)]
+End = Annotated[
+    str | None,
+    typer.Option(
+        "--min-window-end",
+        metavar="TIME",
+        help="Show only windows that end at this time or later: 2013-01-31T05:15:00Z; a time without a zone is local.",
+    ),
+]
 
 
 @app.command()
@@ -72,10 +80,13 @@ def show(name: Name, query: Id, url: Url = None, as_json: Json = False) -> None:
 
 
 @app.command()
-def results(name: Name, query: Id, limit: Limit = 100, url: Url = None, as_json: Json = False) -> None:
+def results(
+    name: Name, query: Id, limit: Limit = 100, min_window_end: End = None, url: Url = None, as_json: Json = False
+) -> None:
     """Show the results of a query by window and group."""
+    end = moment(min_window_end, "--min-window-end")
     with connected(url, as_json) as session:
-        found = list(session.client.application(name).queries.results(query, limit))
+        found = list(session.client.application(name).queries.results(query, limit, min_window_end=end))
         session.output.result(found, result_table(found))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
-from epochal.client.exchanges import path
+from epochal.client.exchanges import PAGE, path
 from epochal.client.models import Operation, QueryResult, QueryResults, StandingQueries, StandingQuery
+from epochal.client.state import zoned
 from epochal.client.transport import Transport
 from epochal.wire.bodies import read
 
@@ -45,12 +47,20 @@ class Queries:
         """Drop a query and its results."""
         return read(Operation, self._transport.post(self._path(query, "drop"), {}))
 
-    def results(self, query: int, limit: int | None = None) -> Iterator[QueryResult]:
-        """Results by window and group, read page by page from one epoch."""
+    def results(
+        self, query: int, limit: int | None = None, *, min_window_end: datetime | None = None
+    ) -> Iterator[QueryResult]:
+        """Results by window and group, read page by page from one epoch: at most ``limit``, or all.
+
+        ``min_window_end``: only those of windows that end at this time or later. Raises ``InvalidInput`` for a time
+        without a zone.
+        """
+        start = None if min_window_end is None else zoned(min_window_end)
         cursor: str | None = None
         left = limit
         while True:
-            options = {"cursor": cursor, "limit": None if left is None else min(left, 1000)}
+            size = PAGE if left is None else min(left, PAGE)
+            options = {"cursor": cursor, "limit": size, "min_window_end": start}
             found = {name: value for name, value in options.items() if value is not None}
             page = read(QueryResults, self._transport.get(self._path(query, "results"), found))
             yield from page.items

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Annotated
+from urllib.parse import quote
 
-from fastapi import APIRouter, status
+from fastapi import APIRouter, Query, status
 
 from epochal.contracts.catalog import QueryCommandKind
 from epochal.errors import Conflict, InvalidInput, OptionError, QueryRefused
@@ -15,6 +17,7 @@ from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import FILES, answers
 from epochal.service.api.parameters import LOOKUP, Paging, Reading
 from epochal.service.api.state import Scanning
+from epochal.wire.bodies import UtcTime
 from epochal.wire.operations import OperationAnswer
 from epochal.wire.projects import FullName
 from epochal.wire.standing_queries import (
@@ -99,7 +102,20 @@ def resume_query(name: str, query: QueryNumber, control: Control, caller: Caller
 @requires(Role.VIEWER)
 @answers(*LOOKUP)
 async def get_results(
-    name: FullName, query: QueryNumber, node: Node, scans: Scanning, read: Reading, page: Paging
+    name: FullName,
+    query: QueryNumber,
+    node: Node,
+    scans: Scanning,
+    read: Reading,
+    page: Paging,
+    min_window_end: Annotated[
+        UtcTime | None,
+        Query(
+            description="Only results of windows that end at this time or later, for example of those after the last "
+            "window that a caller has read.",
+            examples=["2013-01-31T05:15:00Z"],
+        ),
+    ] = None,
 ) -> QueryResults:
     """Results of closed windows, by window and group, for the retention time of the application (`keep`).
 
@@ -107,7 +123,8 @@ async def get_results(
     if `values` is null, why the whole window has none.
     """
     operator = (await asyncio.to_thread(node.standing_queries.one, name, query)).operator
-    found = await scans.scan(name, operator, str(query), read, page)
+    begin = "" if min_window_end is None else f"{query},{quote(min_window_end.isoformat(), safe='')}"
+    found = await scans.scan(name, operator, str(query), read, page, begin)
     return QueryResults(
         query=query,
         branch=found.branch,

@@ -51,3 +51,7 @@ export type Savepoint = Schemas["SavepointAnswer"];
 export type Role = "viewer" | "operator" | "author" | "admin";
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 export type KeyGroupSizes = Schemas["KeyGroupSizes"];
+export type StandingQuery = Schemas["StandingQueryAnswer"];
+export type StandingQueries = Schemas["StandingQueriesAnswer"];
+export type QueryResults = Schemas["QueryResults"];
+export type QueryResult = Schemas["QueryResult"];

@@ -18,6 +18,7 @@ export interface View {
 }
 
 const StateView = lazy<View>(() => import("./state"), "the state page");
+const QueriesView = lazy<View>(() => import("./queries"), "the queries page");
 const LineageView = lazy<View>(() => import("./lineage"), "the lineage page");
 const WorkView = lazy<View>(() => import("./work"), "the page");
 const EventsView = lazy<{ application?: Application }>(() => import("./events"), "the events page");
@@ -25,6 +26,7 @@ const EventsView = lazy<{ application?: Application }>(() => import("./events"),
 const VIEWS: [string, string][] = [
   ["", "Overview"],
   ["state", "State"],
+  ["queries", "Queries"],
   ["lineage", "Lineage"],
   ["work", "Sinks and operations"],
   ["events", "Events"],
@@ -70,6 +72,7 @@ export const ApplicationPage: FunctionComponent<{ name: string }> = ({ name }) =
       {!application && !data.problem && <Loading what={name} />}
       {application && view === "" && <Overview key={name} application={application} reload={data.reload} />}
       {application && view === "state" && <StateView key={name} application={application} reload={data.reload} />}
+      {application && view === "queries" && <QueriesView key={name} application={application} reload={data.reload} />}
       {application && view === "lineage" && <LineageView key={name} application={application} reload={data.reload} />}
       {application && view === "work" && <WorkView key={name} application={application} reload={data.reload} />}
       {application && view === "events" && <EventsView key={name} application={application} />}

@@ -40,13 +40,15 @@ class Scans:
         self._snapshots = snapshots
         self._lookups = Lookups(replicas, snapshots)
 
-    async def scan(self, application: str, table: str, prefix: str, read: ReadFrom, page: PageRequest) -> Scan:
+    async def scan(
+        self, application: str, table: str, prefix: str, read: ReadFrom, page: PageRequest, begin: str = ""
+    ) -> Scan:
         """Rows whose key begins with ``prefix``: leading key columns as in a path, the last one optionally with a
-        ``*``.
+        ``*``. ``begin``: leading key columns of the first row, which begin with the prefix.
 
         ``read`` chooses the epoch of the first page; the next pages are of the same epoch.
         """
-        format, found, since = await self._found(application, table, prefix, read, page)
+        format, found, since = await self._found(application, table, prefix, read, page, begin)
         return await asyncio.to_thread(_objects, table, format, found, since, read, page)
 
     async def columns(
@@ -57,13 +59,15 @@ class Scans:
         return await asyncio.to_thread(_columns, format, found, since, page)
 
     async def _found(
-        self, application: str, table: str, prefix: str, read: ReadFrom, page: PageRequest
+        self, application: str, table: str, prefix: str, read: ReadFrom, page: PageRequest, begin: str = ""
     ) -> tuple[RowFormat, Scanned, Mapping[str, int]]:
         """Up to one row more than the page; and ``partial_since`` of their snapshot."""
         after = _position(page)
         key: bytes | None = None
         if after is None:
             format, reader = await self._lookups.reader(application, table, read)
+            # The encoding of leading columns precedes that of every key that begins with them.
+            key = format.key_prefix(begin)[0] if begin else None
         else:
             key = after[2]
             format, reader = await self._again(application, table, EpochKey(after[0], after[1]), read)
