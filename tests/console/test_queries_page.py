@@ -83,9 +83,13 @@ def test_a_query_is_added_answers_pauses_resumes_and_is_dropped(page: Page, plan
     first = page.locator("[aria-label='Results of query 1'] tbody td").first.inner_text()
     # The next window appears without reloading, above the first one.
     page.wait_for_function(
-        "first => document.querySelector(\"[aria-label='Results of query 1'] tbody td\").innerText !== first", arg=first, timeout=90_000
+        "first => document.querySelector(\"[aria-label='Results of query 1'] tbody td\").innerText !== first",
+        arg=first,
+        timeout=90_000,
     )
-    assert {SCRIPT, "phone", "empty text"} <= set(page.locator("[aria-label='Results of query 1'] td.key").all_inner_texts())
+    assert {SCRIPT, "phone", "empty text"} <= set(
+        page.locator("[aria-label='Results of query 1'] td.key").all_inner_texts()
+    )
     page.click("button:text-is('Pause')")
     page.wait_for_selector("button:text-is('Resume')", timeout=60_000)
     page.click("button:text-is('Resume')")
@@ -108,9 +112,13 @@ def test_results_are_read_from_a_window_on(plane: ControlPlane) -> None:
         later = list(queries.results(number, min_window_end=ends[1]))
         assert {each.window_end for each in later} >= set(ends[1:])
         assert ends[0] not in {each.window_end for each in later}
-        assert [each for each in later if each.window_end <= ends[-1]] == [each for each in found if each.window_end >= ends[1]]
+        assert [each for each in later if each.window_end <= ends[-1]] == [
+            each for each in found if each.window_end >= ends[1]
+        ]
         assert len(list(queries.results(number, limit=1, min_window_end=ends[1]))) == 1
-        printed = plane.run("query", "results", "asked", str(number), "--min-window-end", ends[1].isoformat(), columns=300)
+        printed = plane.run(
+            "query", "results", "asked", str(number), "--min-window-end", ends[1].isoformat(), columns=300
+        )
         assert f"{ends[1]:%H:%M:%S}" in printed.stdout and f"– {ends[0]:%H:%M:%S}" not in printed.stdout
         client.operations.wait(queries.drop(number))
 

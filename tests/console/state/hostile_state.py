@@ -24,7 +24,7 @@ NAMES = (
     "long " * 100,
     "",
     "a,b",
-    "it's \"quoted\" $HOME `id` \\ !x",
+    'it\'s "quoted" $HOME `id` \\ !x',
     "line\nbreak\ttab",
     "..",
     "a/b%2Fc",
@@ -43,8 +43,8 @@ TYPED = table(
     "typed",
     StateKind.VALUE,
     "m decimal(10,2), t timestamp, y binary",
-    "big bigint, exact decimal(20,4), at timestamp, raw binary, f double, tags array<string>, point struct<x:int,s:string>, "
-    "seen map<string,bigint>, nothing string",
+    "big bigint, exact decimal(20,4), at timestamp, raw binary, f double, tags array<string>, "
+    "point struct<x:int,s:string>, seen map<string,bigint>, nothing string",
 )
 LISTED = table("visits.places", StateKind.MAP, "tail string", "late int", sub_key="airport string")
 LARGE = table("large", StateKind.VALUE, "id int", "text string")

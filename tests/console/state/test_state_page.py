@@ -1,210 +1,29 @@
-"""The state page in a browser: hostile keys, large values, wide and long tables, and commands that are executed.
+"""The state page in a browser: hostile keys, large values, wide and long tables.
 
 The control plane is real; the state is written as the engine writes it, without Spark.
 """
 
 from __future__ import annotations
 
-import io
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.console.bundle import PACKAGES
-from tests.console.hostile_state import BIG, NAMES, RIGHT_TO_LEFT, SCRIPT, hostile_state
-from tests.console.test_pages import browser  # noqa: F401
+from tests.console.state.hostile_state import BIG, NAMES, PLAIN, RIGHT_TO_LEFT, SCRIPT
+from tests.console.state.steps import TYPED_KEY, show, values_shown
 from tests.service.lookups import StateDriver
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
     from tests.service.conftest import Plane
 
 pytestmark = pytest.mark.slow
 
-COMMANDS = Path(sys.executable).parent
-STATE = "/console/applications/flights/state"
 LONGEST_TASK_MS = 200
-WATCH = """() => {
-    window.longest = 0;
-    const observer = new PerformanceObserver(list => {
-        for (const entry of list.getEntries()) window.longest = Math.max(window.longest, entry.duration);
-    });
-    observer.observe({ entryTypes: ["longtask"] });
-}"""
-
-
-@pytest.fixture(scope="module")
-def state(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Plane, StateDriver]]:  # noqa: F811
-    with hostile_state(tmp_path_factory.mktemp("state")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def plane(state: tuple[Plane, StateDriver]) -> Plane:
-    return state[0]
-
-
-@pytest.fixture
-def page(browser: Browser, plane: Plane) -> Iterator[Page]:  # noqa: F811
-    """The state page after sign-in. The test fails if it raises an error, breaks its policy or runs a name."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
-    page.goto(f"{plane.settings.url}{STATE}")
-    page.fill("input[name=token]", plane.admin_token)
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".state-page")
-    page.evaluate(WATCH)
-    yield page
-    assert wrong == []
-    assert page.evaluate("window.wrong") is None
-    context.close()
-
-
-def text_of(*values: Any) -> str:
-    """A key as the page writes it into an address and into commands."""
-    return ",".join("%00" if value is None else quote(str(value), safe="") for value in values)
-
-
-def show(page: Page, table: str, key: Sequence[Any] | None = None, more: str = "") -> None:
-    fragment = "" if key is None else "#key=" + quote(text_of(*key), safe="")
-    url = f"{STATE}?table={table}{more}{fragment}"
-    page.evaluate("url => { history.pushState(null, '', url); dispatchEvent(new PopStateEvent('popstate')) }", url)
-    if key is not None:
-        page.wait_for_selector(".key-view .blame, .key-view .notice.bad", timeout=20_000)
-
-
-def values_shown(page: Page) -> dict[str, str]:
-    """Columns and texts of the value, without units."""
-    return dict(
-        page.evaluate(
-            "() => [...document.querySelectorAll('.key-view dl.value > div')].map(div => [div.querySelector('dt')."
-            "textContent, (div.querySelector('dd bdi') ?? div.querySelector('dd i')).textContent])"
-        )
-    )
-
-
-def commands(page: Page, label: str) -> dict[str, str]:
-    """The commands of the dialog of the key."""
-    page.click(".key-view button:text-is('Copy as command')")
-    page.locator(f"dialog label:has-text('{label}') input").check()
-    texts: list[str] = page.locator("dialog .copyable pre").all_inner_texts()
-    page.keyboard.press("Escape")
-    page.wait_for_selector("dialog", state="detached")
-    return dict(zip(("cli", "curl", "python"), texts, strict=True))
-
-
-def shell(plane: Plane, command: str) -> str:
-    environment = os.environ | plane.environment | {"COLUMNS": "400"}
-    environment["PATH"] = f"{COMMANDS}:{environment['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", command], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-    return done.stdout
-
-
-def program(plane: Plane, text: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The object that the program prints."""
-    for name, value in plane.environment.items():
-        monkeypatch.setenv(name, value)
-    printed: list[Any] = []
-    with redirect_stdout(io.StringIO()):
-        exec(text, {"print": printed.append})
-    assert len(printed) == 1
-    return printed[0].model_dump(mode="json")
-
-
-def as_json(command: str) -> str:
-    """The same command with its answer as JSON."""
-    words = command.split(" ", 2)
-    return f"{words[0]} {words[1]} --json {words[2]}"
-
-
-TYPED_KEY = ("12.50", "2013-01-31T05:15:00.000000Z", "AP8=")
-KEYS = [
-    *(("names", (name,)) for name in NAMES if name != "a,b"),
-    *(("pairs", key) for key in (("JFK", BIG, "true", "2013-01-31"), ("", -5, "false", None), (None, None, None, "2013-01-31"))),
-    ("pairs", ("a,b'\"\n", BIG, "true", "2013-01-31")),
-    ("typed", TYPED_KEY),
-]
-
-
-@pytest.mark.parametrize(("table", "key"), KEYS)
-def test_commands_answer_what_the_page_shows(
-    page: Page, plane: Plane, monkeypatch: pytest.MonkeyPatch, table: str, key: tuple[Any, ...]
-) -> None:
-    show(page, table, key, "&epoch=3")
-    shown = values_shown(page)
-    assert page.locator(".key-view .selected").inner_text().startswith("epoch 3")
-    value = commands(page, "Value")
-    answers = [json.loads(shell(plane, value["curl"])), json.loads(shell(plane, as_json(value["cli"])))]
-    answers.append(program(plane, value["python"], monkeypatch))
-    assert [answer["epoch"] for answer in answers] == [3, 3, 3]
-    assert answers[1]["value"] == answers[2]["value"] == answers[0]["value"]
-    if table == "names":
-        assert shown["length"] == str(answers[0]["value"]["length"]) == str(3000 + len(key[0] or ""))
-        assert shown["note"] == (key[0] if key[0] else "null" if key[0] is None else "empty text")
-    else:
-        number = "n" if table == "pairs" else "big"
-        assert shown[number] == str(answers[0]["value"][number]) == str(BIG + 3)
-        assert shown[number] in shell(plane, value["cli"])
-
-
-@pytest.mark.parametrize("key", [SCRIPT, "", "it's \"quoted\" $HOME `id` \\ !x", "--epoch", None, "line\nbreak\ttab"])
-def test_commands_of_history_and_last_change(
-    page: Page, plane: Plane, monkeypatch: pytest.MonkeyPatch, key: str | None
-) -> None:
-    show(page, "names", [key])
-    page.wait_for_selector("[aria-label='Changes of the key'] tbody tr")
-    epochs = [int(text.split()[-1]) for text in page.locator("[aria-label='Changes of the key'] tbody button").all_inner_texts()]
-    assert epochs == [4, 3, 2, 1]
-    history = commands(page, "History")
-    for answer in (
-        json.loads(shell(plane, history["curl"])),
-        json.loads(shell(plane, as_json(history["cli"]))),
-        program(plane, history["python"], monkeypatch),
-    ):
-        assert [change["epoch"] for change in answer["items"]] == epochs
-        assert [change["new"]["length"] for change in answer["items"]] == [each * 1000 + len(key or "") for each in epochs]
-    blame = commands(page, "Last change")
-    for answer in (
-        json.loads(shell(plane, blame["curl"])),
-        json.loads(shell(plane, as_json(blame["cli"]))),
-        program(plane, blame["python"], monkeypatch),
-    ):
-        assert (answer["change"]["epoch"], answer["change"]["key"]) == (4, {"name": key})
-
-
-@pytest.mark.parametrize("prefix", ["", "l", "it's \"", "star*", "-", "50%"])
-def test_commands_of_a_prefix_list_the_rows_of_the_page(
-    page: Page, plane: Plane, monkeypatch: pytest.MonkeyPatch, prefix: str
-) -> None:
-    show(page, "names", more="&epoch=4")
-    page.fill("[data-search]", prefix)
-    expected = [name for name in NAMES if prefix == "" or (name or "").startswith(prefix)]
-    page.wait_for_selector(f"text=/^{len(expected)} rows? as of epoch 4/")
-    page.locator(".caption button:text-is('Copy as command')").click()
-    cli, curl, python = page.locator("dialog .copyable pre").all_inner_texts()
-    page.keyboard.press("Escape")
-    for answer in (
-        json.loads(shell(plane, curl)),
-        json.loads(shell(plane, as_json(cli))),
-        program(plane, python, monkeypatch),
-    ):
-        assert {row["key"]["name"] for row in answer["items"]} == set(expected)
-    assert len(page.locator(".grid tbody tr").all()) == len(expected)
 
 
 def test_every_key_of_the_list_opens(page: Page) -> None:
@@ -215,7 +34,9 @@ def test_every_key_of_the_list_opens(page: Page) -> None:
         link = page.locator(".grid tbody tr a").nth(index)
         name = link.inner_text()
         link.click()
-        page.wait_for_function("() => document.querySelector('.grid tr.selected a') && document.querySelector('.key-view dl.value')")
+        page.wait_for_function(
+            "() => document.querySelector('.grid tr.selected a') && document.querySelector('.key-view dl.value')"
+        )
         assert page.locator(".grid tr.selected a").inner_text() == name
         assert len(values_shown(page)) == 2
 
@@ -370,7 +191,9 @@ def test_the_strip_of_key_groups_is_read_by_keyboard(page: Page, plane: Plane) -
     ordered = sorted(sizes["rows"])
     ratio = ordered[-1] / ((ordered[63] + ordered[64]) / 2)
     greatest = sizes["rows"].index(ordered[-1])
-    page.wait_for_selector(f"text=The greatest key group, {greatest}, has {ordered[-1]} rows: {ratio:.1f} times the median")
+    page.wait_for_selector(
+        f"text=The greatest key group, {greatest}, has {ordered[-1]} rows: {ratio:.1f} times the median"
+    )
     assert strip.locator("rect").count() == 128
     strip.focus()
     page.keyboard.press("Home")
@@ -411,11 +234,12 @@ def test_axe_finds_no_violation_and_the_page_fits(page: Page, theme: str) -> Non
 
 def test_a_commit_updates_the_value_without_reloading(page: Page, state: tuple[Plane, StateDriver]) -> None:
     """Last: it adds an epoch."""
-    from tests.console.hostile_state import PLAIN
-
     plane, driver = state
     show(page, "names", [SCRIPT])
     page.wait_for_selector("dl.value")
-    driver.epoch((PLAIN, [{"name": SCRIPT, "length": 77, "note": None}]), artifact=plane.get("/v1/applications/flights")["artifact"])
+    driver.epoch(
+        (PLAIN, [{"name": SCRIPT, "length": 77, "note": None}]),
+        artifact=plane.get("/v1/applications/flights")["artifact"],
+    )
     page.wait_for_selector("dl.value dd >> text=/^77$/", timeout=20_000)
     page.wait_for_selector("[aria-label='Changes of the key'] tbody tr >> text=epoch 6")
