@@ -392,8 +392,8 @@ IDS: dict[tuple[str, str, str, str], tuple[Any, ...]] = {
 }
 """Every id and name in a body, query or header, with values that exist in ``pricing`` only, or refer to it."""
 NAMES_NOTHING = {
-    "query": "cursor limit at isolation min_epoch wait_seconds wait key prefix fold slices format state kind follow "
-    "tail offset filename code error iss return_to",
+    "query": "cursor limit at isolation min_epoch min_window_end wait_seconds wait key prefix fold slices format state "
+    "kind follow tail offset filename code error iss return_to",
     "header": "if-match if-none-match Idempotency-Key X-Request-Id",
     "body": "acceptance arguments at available_now bytes calls configuration confirm drain dry_run expires_after "
     "expires_at foreign grace_seconds isolation keep keys kinds map max_parallelism message min_epoch move move_aside "

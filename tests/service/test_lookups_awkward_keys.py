@@ -27,7 +27,25 @@ NAMES = table("names", StateKind.VALUE, "name string", "length int")
 ROUTES = table("routes", StateKind.VALUE, "origin string, day date", "flights int")
 PLACES = table("places", StateKind.MAP, "tail string", "late int", sub_key="airport string")
 NUMBERS = table("numbers", StateKind.VALUE, "number int", "half double")
-AWKWARD = (".", "..", "", "...", "/", "a/b", "../x", "a\\b", "%", "%2E", "a,b", "-", "--", "--epoch", "ü*", "a\nb", "\r")
+AWKWARD = (
+    ".",
+    "..",
+    "",
+    "...",
+    "/",
+    "a/b",
+    "../x",
+    "a\\b",
+    "%",
+    "%2E",
+    "a,b",
+    "-",
+    "--",
+    "--epoch",
+    "ü*",
+    "a\nb",
+    "\r",
+)
 
 
 @pytest.fixture
