@@ -3,6 +3,8 @@
 export interface Parented {
   key: string;
   parents: readonly string[];
+  /** A parent continues in the lane of the child of its own branch. */
+  branch?: string;
 }
 
 export interface LaneRow {
@@ -13,25 +15,41 @@ export interface LaneRow {
   joining: number[];
   /** Whether the line continues below. */
   continues: boolean;
+  /** For each lane that enters the row from above, the key of the snapshot that its line comes from. */
+  from: (string | undefined)[];
 }
 
-/** Rows in the order of `nodes`, in which children stand before their parents. */
-export function lanesOf(nodes: readonly Parented[]): LaneRow[] {
-  const expected: (string | null)[] = [];
+interface Line {
+  to: string;
+  from: string;
+  branch: string | undefined;
+}
+
+/** Rows in the order of `nodes`, in which children stand before their parents. The line of `trunk` is the leftmost. */
+export function lanesOf(nodes: readonly Parented[], trunk?: string): LaneRow[] {
+  const lines: (Line | null)[] = [];
+  let reserved = trunk !== undefined && nodes.some((node) => node.key === trunk);
   const free = () => {
-    const index = expected.indexOf(null);
-    if (index >= 0) return index;
-    expected.push(null);
-    return expected.length - 1;
+    for (let lane = reserved ? 1 : 0; lane < lines.length; lane += 1) if (lines[lane] === null) return lane;
+    while (reserved && lines.length === 0) lines.push(null);
+    lines.push(null);
+    return lines.length - 1;
   };
-  return nodes.map(({ key, parents }) => {
-    const joining = expected.flatMap((each, lane) => (each === key ? [lane] : []));
-    const lane = joining[0] ?? free();
-    for (const each of joining) expected[each] = null;
-    const passing = expected.flatMap((each, index) => (each !== null && index !== lane ? [index] : []));
+  return nodes.map(({ key, parents, branch }) => {
+    const joining = lines.flatMap((line, lane) => (line?.to === key ? [lane] : []));
+    const own = joining.find((lane) => branch !== undefined && lines[lane]!.branch === branch);
+    let lane: number;
+    if (reserved && key === trunk) {
+      reserved = false;
+      lane = 0;
+      if (lines.length === 0) lines.push(null);
+    } else lane = joining[0] === 0 && trunk !== undefined && !reserved ? 0 : (own ?? joining[0] ?? free());
+    const from = lines.map((line) => line?.from);
+    for (const each of joining) lines[each] = null;
+    const passing = lines.flatMap((line, index) => (line !== null && index !== lane ? [index] : []));
     const [parent] = parents;
-    expected[lane] = parent ?? null;
-    return { lane, passing, joining, continues: parent !== undefined };
+    lines[lane] = parent === undefined ? null : { to: parent, from: key, branch };
+    return { lane, passing, joining, continues: parent !== undefined, from };
   });
 }
 
