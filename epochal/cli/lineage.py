@@ -88,6 +88,11 @@ def lineage(
     cursor: Annotated[
         str | None, typer.Option("--cursor", help="Continue after a page; its last line prints the cursor.")
     ] = None,
+    branch: Annotated[
+        str | None, typer.Option("--branch", help="Only epochs of this branch, not folded. --json shows branches.")
+    ] = None,
+    first: Annotated[int | None, typer.Option("--first", min=1, help="With --branch: from this epoch on.")] = None,
+    last: Annotated[int | None, typer.Option("--last", min=1, help="With --branch: up to this epoch.")] = None,
     format: Annotated[
         LineageFormat,
         typer.Option("--format", help="Output format. dot and svg are folded and begin with the newest snapshot."),
@@ -97,17 +102,19 @@ def lineage(
 ) -> None:
     """Show the tree of snapshots: epochs, savepoints, forks, rollbacks, upgrades. Plain epochs are folded."""
     if format in (LineageFormat.dot, LineageFormat.svg):
-        if as_json or every or cursor:
+        if as_json or every or cursor or branch:
             raise typer.BadParameter(
-                f"{format.value} cannot be combined with --json, --all or --cursor.", param_hint="--format"
+                f"{format.value} cannot be combined with --json, --all, --branch or --cursor.", param_hint="--format"
             )
         with connected(url, as_json) as session:
             kind: Literal["dot", "svg"] = "dot" if format is LineageFormat.dot else "svg"
             sys.stdout.write(session.client.application(name).lineage_drawing(kind, limit))
         return
     with connected(url, as_json or format is LineageFormat.json) as session:
-        tree = session.client.application(name).lineage(limit, fold=not every, cursor=cursor)
-        session.output.result(tree, LineageView(tree, fold=not every))
+        fold = not every and branch is None
+        application = session.client.application(name)
+        tree = application.lineage(limit, fold=fold, cursor=cursor, branch=branch, first=first, last=last)
+        session.output.result(tree, LineageView(tree, fold=fold))
 
 
 # The columns: graph, epochs, text, (rows in, changed,) age.

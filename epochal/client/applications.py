@@ -67,13 +67,23 @@ class ApplicationHandle:
         return read(Application, self._transport.get(path("applications", self.name)))
 
     def lineage(
-        self, limit: int | None = None, *, fold: bool = False, slices: bool = False, cursor: str | None = None
+        self,
+        limit: int | None = None,
+        *,
+        fold: bool = False,
+        slices: bool = False,
+        cursor: str | None = None,
+        branch: str | None = None,
+        first: int | None = None,
+        last: int | None = None,
     ) -> Lineage:
         """The tree of snapshots around this application, newest first; at most ``limit`` nodes, or all.
 
-        ``fold``: fold each run of plain epochs to one node. ``slices``: include the input on every edge.
+        ``fold``: fold each run of plain epochs to one node. ``slices``: include the input on every edge. ``branch``:
+        only epochs ``first`` to ``last`` of this branch, which are not folded.
         """
-        return read_lineage(self._transport, self.name, limit, fold=fold, slices=slices, cursor=cursor)
+        span = {"branch": branch, "first": first, "last": last}
+        return read_lineage(self._transport, self.name, limit, fold=fold, slices=slices, cursor=cursor, span=span)
 
     def lineage_drawing(self, format: Literal["dot", "svg"], limit: int = 100) -> str:
         """The newest ``limit`` nodes of the folded lineage as Graphviz source or SVG."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -230,6 +230,7 @@ def read_lineage(
     fold: bool = False,
     slices: bool = False,
     cursor: str | None = None,
+    span: Mapping[str, str | int | None] | None = None,
 ) -> Lineage:
     """Merge the pages of a lineage, up to ``limit`` nodes."""
     nodes: list[Any] = []
@@ -237,6 +238,7 @@ def read_lineage(
     while True:
         size = PAGE if limit is None else min(PAGE, limit - len(nodes))
         query = {"limit": size, "cursor": cursor, "fold": _flag(fold), "slices": _flag(slices)}
+        query |= span or {}
         answer = transport.get(path("applications", application, "lineage"), query)
         nodes.extend(answer["nodes"])
         edges.extend(answer["edges"])

@@ -7,13 +7,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request, status
 from starlette.responses import Response
 
-from epochal.errors import NameTaken, NotFound, NotYetCommitted
+from epochal.errors import InvalidInput, NameTaken, NotFound, NotYetCommitted
 from epochal.service.api.access import requires
 from epochal.service.api.context import Control, Node, query_node
 from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import FILES, SNAPSHOT, answers
 from epochal.service.api.parameters import Named, Paging
 from epochal.service.api.project_paths import InProject
+from epochal.service.catalog.lineage import EpochSpan
 from epochal.service.queries.diffs import DiffService
 from epochal.service.queries.lineage.drawings import as_dot, as_svg
 from epochal.service.queries.lineage.service import LineageOptions
@@ -249,7 +250,7 @@ _DRAWN: dict[str, Any] = {"content": {"application/json": {}, "text/vnd.graphviz
 
 @lineage_router.get("", response_model=LineageAnswer, responses={200: _DRAWN})
 @requires(Role.VIEWER)
-@answers(*FILES)
+@answers(*FILES, InvalidInput)
 def get_lineage(
     name: str,
     page: Paging,
@@ -259,10 +260,18 @@ def get_lineage(
     ] = "json",
     fold: Annotated[bool, Query(description="Show a run of epochs without annotations as one node.")] = False,
     slices: Annotated[bool, Query(description="Add the input read between two nodes to each edge.")] = True,
+    branch: Annotated[
+        str | None, Query(max_length=LONGEST_NAME, description="Only epochs of this branch of the tree, never folded.")
+    ] = None,
+    first: Annotated[EpochNumber | None, Query(description="With `branch`: from this epoch on.")] = None,
+    last: Annotated[EpochNumber | None, Query(description="With `branch`: up to this epoch.")] = None,
 ) -> LineageAnswer | Response:
     """Snapshots of the whole tree of the application, newest first, and the origin of each."""
+    if branch is None and (first is not None or last is not None):
+        raise InvalidInput("`first` and `last` select epochs of a branch: name it with `branch`.")
     if format == "json":
-        return node.lineage.read(name, page, LineageOptions(fold, slices))
+        span = None if branch is None else EpochSpan(branch, first, last)
+        return node.lineage.read(name, page, LineageOptions(fold, slices, span))
     drawn = node.lineage.read(name, page, LineageOptions(fold=True, slices=False))
     if format == "dot":
         return Response(as_dot(drawn), media_type="text/vnd.graphviz")

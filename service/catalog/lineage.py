@@ -51,6 +51,20 @@ class Segment:
     last: int | None
 
 
+@dataclass(frozen=True)
+class EpochSpan:
+    """Epochs ``first`` to ``last`` of a branch, both included; ``None``: from the start, or up to the head."""
+
+    branch: str
+    first: int | None = None
+    last: int | None = None
+
+    @property
+    def conditions(self) -> list[ColumnElement[bool]]:
+        lower = [] if self.first is None else [Epoch.epoch >= self.first]
+        return [*lower, *([] if self.last is None else [Epoch.epoch <= self.last])]
+
+
 def segments(session: Session, branch: Branch) -> Iterator[Segment]:
     """The lineage of ``branch``, newest segment first."""
     last: int | None = None
@@ -102,8 +116,8 @@ class LineageRepository:
             looking = [branch for branch in self._session.scalars(near) if branch.id not in found]
         return found
 
-    def page(self, branches: Iterable[str], page: PageRequest) -> Part:
-        """Snapshots of these branches, newest first."""
+    def page(self, branches: Iterable[str], page: PageRequest, span: EpochSpan | None = None) -> Part:
+        """Snapshots of these branches, newest first; ``span``: only those."""
         rows: list[Epoch] = []
         order = attrgetter("prepared_at", "branch", "epoch")
         after = page.after(datetime, str, int)
@@ -112,6 +126,8 @@ class LineageRepository:
             query = select(Epoch).where(
                 Epoch.branch == branch, Epoch.prepared_at.is_not(None), Epoch.state.in_(_STATES)
             )
+            if span is not None:
+                query = query.where(*span.conditions)
             if after is not None:
                 query = query.where(_is_before(branch, *after))
             if len(rows) > page.limit:

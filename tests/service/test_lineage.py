@@ -114,6 +114,24 @@ def test_the_lineage_of_unknown_and_of_too_many_applications_is_refused(plane: P
     assert plane.as_bearer(None).get(path, params={"application": "flights"}).status_code == 401
 
 
+def test_a_run_is_opened_by_its_branch_and_epochs(plane: Plane, tree: Driver) -> None:
+    branch = tree.point.branch
+    answer = plane.get(LINEAGE, fold=True, slices=False, branch=branch, first=14, last=17)
+    assert spans(answer) == [("flights", epoch, epoch, 1) for epoch in (17, 16, 15, 14)]
+    assert [(edge["from"]["epoch"], edge["to"]["epoch"]) for edge in answer["edges"]][-1] == (13, 14)
+    first = plane.get(LINEAGE, branch=branch, first=14, last=17, limit=3)
+    rest = plane.get(LINEAGE, branch=branch, first=14, last=17, limit=3, cursor=first["next_cursor"])
+    assert [node["epoch"] for node in (first["nodes"] + rest["nodes"])] == [17, 16, 15, 14]
+    assert rest["next_cursor"] is None
+    other = {"branch": branch, "first": 2, "last": 17, "cursor": first["next_cursor"]}
+    assert plane.client.get(LINEAGE, params=other).status_code == 400  # the cursor of another list
+    assert plane.client.get(LINEAGE, params={"branch": "unknown"}).status_code == 404
+    assert plane.client.get(LINEAGE, params={"first": 3}).status_code == 422
+    with Client(plane.settings.url, token=plane.admin_token) as client:
+        found = client.application("flights").lineage(branch=branch, last=2)
+        assert [node.epoch for node in found.nodes] == [2, 1]
+
+
 def test_runs_of_plain_epochs_are_folded(plane: Plane, tree: Driver) -> None:
     answer = plane.get(LINEAGE, fold=True)
     assert sorted(spans(answer)) == sorted(FOLDED)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from epochal.contracts.identity import EpochKey
-from epochal.errors import SnapshotError
+from epochal.errors import NotFound, SnapshotError
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.database import Database, Session
-from epochal.service.catalog.lineage import LineageRepository
+from epochal.service.catalog.lineage import EpochSpan, LineageRepository
 from epochal.service.catalog.models import Application, Branch, FoldedEpochs
 from epochal.service.catalog.records import head_of
 from epochal.service.domain.lineage import SHORTEST_RUN, ListedSnapshot, Run, RunSummary, items_of, place_of
@@ -27,10 +27,12 @@ from epochal.wire.projects import local_name
 
 @dataclass(frozen=True)
 class LineageOptions:
-    """``fold``: show each run of plain epochs as one node. ``slices``: add the input to every edge."""
+    """``fold``: show each run of plain epochs as one node. ``slices``: add the input to every edge. ``span``: only these
+    epochs, which are never folded."""
 
     fold: bool = False
     slices: bool = True
+    span: EpochSpan | None = None
 
 
 class LineageService:
@@ -40,10 +42,13 @@ class LineageService:
         self._summaries = RunSummaries()
 
     def read(self, application: str, page: PageRequest, options: LineageOptions) -> LineageAnswer:
-        """Raises ``NotFound``; ``InvalidInput`` for a cursor of another list."""
+        """Raises ``NotFound``, also for a branch outside of the tree; ``InvalidInput`` for a cursor of another list."""
         with self._database.reading() as session:
             row = ApplicationRepository(session).named(application)
-            answer, ends = _folded(session, row, page, self._summaries) if options.fold else _whole(session, row, page)
+            if options.fold and options.span is None:
+                answer, ends = _folded(session, row, page, self._summaries)
+            else:
+                answer, ends = _whole(session, row, page, options.span)
         return with_slices(self._store, answer, ends) if options.slices else answer
 
     def together(self, applications: Sequence[str], page: PageRequest) -> LineagesAnswer:
@@ -63,10 +68,14 @@ class LineageService:
             )
 
 
-def _whole(session: Session, application: Application, page: PageRequest) -> tuple[LineageAnswer, list[Entry]]:
+def _whole(
+    session: Session, application: Application, page: PageRequest, span: EpochSpan | None
+) -> tuple[LineageAnswer, list[Entry]]:
     repository = LineageRepository(session)
     branches = repository.tree(application)
-    part = repository.page(branches, page)
+    if span is not None and span.branch not in branches:
+        raise NotFound(f"The lineage of {local_name(application.name)!r} has no branch {span.branch!r}.")
+    part = repository.page(branches if span is None else [span.branch], page, span)
     folded = repository.folded_before(branches)
     entries = [Entry(row, folded=folded.get(EpochKey(row.branch, row.epoch))) for row in part.rows]
     return _answer(session, application, Assembly(session, branches, entries), part.next_cursor), entries
