@@ -1,7 +1,7 @@
 /** Names for the bodies of the public API that the console reads. */
 import type { components } from "../generated/api";
 
-type Schemas = components["schemas"];
+export type Schemas = components["schemas"];
 
 export interface Page<Item> {
   items: Item[];

@@ -6,8 +6,9 @@ import type { DiffRows, SnapshotDiff } from "../api/types";
 import { clipped, count, plain, shown } from "../model/format";
 import { useData } from "../ui/data";
 import { Age, Facts, Loading, Problem } from "../ui/parts";
+import { CodeDiff } from "./diff_code";
 
-export function DiffView(props: { name: string; from: string; to: string; clear: () => void }) {
+export function DiffView(props: { name: string; from: string; to: string; swap: () => void; clear: () => void }) {
   // The path names one snapshot by its number, so that the first one decides the application of the path.
   const [application, epoch] = props.from.includes(":") ? (props.from.split(":") as [string, string]) : [props.name, props.from];
   const to = props.to.includes(":") || application === props.name ? props.to : `${props.name}:${props.to}`;
@@ -21,6 +22,9 @@ export function DiffView(props: { name: string; from: string; to: string; clear:
           {application} epoch {epoch} <span class="quiet">to</span> {diff ? `${diff.to.application} epoch ${diff.to.epoch}` : props.to.replace(":", " epoch ")}
         </h2>
         <span class="push" />
+        <button type="button" onClick={props.swap}>
+          Swap
+        </button>
         <button type="button" onClick={props.clear}>
           Pick others
         </button>
@@ -28,6 +32,7 @@ export function DiffView(props: { name: string; from: string; to: string; clear:
       <Problem problem={data.problem} retry={data.reload} />
       {!diff && !data.problem && <Loading what="the difference" />}
       {diff && <Summary diff={diff} />}
+      {diff && diff.tables.length > 0 && <h3>Keys <small>{totals(diff)}</small></h3>}
       {diff?.tables.map((table) => (
         <TableDiff key={table.table} table={table} path={path} to={to} />
       ))}
@@ -39,33 +44,65 @@ export function DiffView(props: { name: string; from: string; to: string; clear:
 function Summary({ diff }: { diff: SnapshotDiff }) {
   const facts: [string, preact.ComponentChildren][] = [
     ["Committed", <>{diff.from.committed_at && <Age at={diff.from.committed_at} />} and {diff.to.committed_at && <Age at={diff.to.committed_at} />}</>],
-    ["Code", diff.code === "same" ? <>the same: <code>{diff.from.filename}</code></> : <>different: <code>{diff.from.filename} {diff.from.artifact.slice(0, 8)}</code>, <code>{diff.to.filename} {diff.to.artifact.slice(0, 8)}</code></>],
   ];
-  for (const each of diff.parameters) {
-    facts.push([`Parameter ${each.name}`, <><del>{clipped(plain(each.from as never), 200)}</del> <ins>{clipped(plain(each.to as never), 200)}</ins></>]);
-  }
-  if (diff.ancestor) facts.push(["Common ancestor", `epoch ${diff.ancestor.epoch} of ${diff.ancestor.branch}`]);
-  for (const [side, way] of [["from", diff.between?.from], ["to", diff.between?.to]] as const) {
-    if (!way || way.epochs === 0) continue;
-    facts.push([
-      `Path to ${side === "from" ? "the first" : "the second"}`,
-      <>
-        {count(way.epochs, "epoch")}
-        {Object.entries(way.slices).map(([source, slice]) => (
-          <span key={source}>
-            ; {source} <code>{clipped(`${plain(slice.start as never)} to ${plain(slice.end as never)}`, 160)}</code>
-            {slice.rows !== null && `, ${count(slice.rows, "row")}`}
-          </span>
+  if (diff.ancestor) facts.push(["Common ancestor", `epoch ${diff.ancestor.epoch} of branch ${diff.ancestor.branch}`]);
+  if (diff.from.parallelism !== diff.to.parallelism) facts.push(["Subtasks", <><del>{diff.from.parallelism}</del> <ins>{diff.to.parallelism}</ins></>]);
+  const paths = ([["from", diff.between?.from], ["to", diff.between?.to]] as const).filter(([, way]) => way && way.epochs > 0);
+  return (
+    <>
+      <Facts items={facts} />
+      <CodeDiff diff={diff} />
+      <section class="part" aria-label="Parameters">
+        <h3>Parameters <small>{diff.parameters.length === 0 ? "the same" : `${count(diff.parameters.length, "parameter")} differ${diff.parameters.length === 1 ? "s" : ""}`}</small></h3>
+        {diff.parameters.length > 0 && (
+          <ul class="sides">
+            {diff.parameters.map((each) => (
+              <li key={each.name}>
+                <b>{each.name}</b> <del>{clipped(plain(each.from as never), 200)}</del> <ins>{clipped(plain(each.to as never), 200)}</ins>
+              </li>
+            ))}
+          </ul>
+        )}
+      </section>
+      <section class="part" aria-label="Input">
+        <h3>Input <small>{diff.between ? (paths.length === 0 ? "the same" : "since the common ancestor") : "unknown: the epochs between have expired or are too many"}</small></h3>
+        {paths.map(([side, way]) => (
+          <div key={side} class="scroll" tabIndex={0} role="group" aria-label={`Input of the ${side === "from" ? "first" : "second"} snapshot`}>
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">{side === "from" ? diff.from.application : diff.to.application}, {count(way!.epochs, "epoch")} to epoch {side === "from" ? diff.from.epoch : diff.to.epoch}</th>
+                  <th scope="col">From offset</th>
+                  <th scope="col">To offset</th>
+                  <th scope="col" class="number">Rows</th>
+                </tr>
+              </thead>
+              <tbody>
+                {Object.entries(way!.slices).map(([source, slice]) => (
+                  <tr key={source}>
+                    <td>{source}</td>
+                    <td><code>{clipped(plain(slice.start as never), 160)}</code></td>
+                    <td><code>{clipped(plain(slice.end as never), 160)}</code></td>
+                    <td class="number">{slice.rows === null ? "unknown" : count(slice.rows, "row")}</td>
+                  </tr>
+                ))}
+                {way!.changes.map((dated, index) => (
+                  <tr key={index}>
+                    <td colSpan={4}><span class="mark kind">{dated.change.kind}</span> at epoch {dated.epoch}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
         ))}
-        {way.changes.map((dated, index) => (
-          <span key={index}>
-            ; {dated.change.kind} at epoch {dated.epoch}
-          </span>
-        ))}
-      </>,
-    ]);
-  }
-  return <Facts items={facts} />;
+      </section>
+    </>
+  );
+}
+
+function totals(diff: SnapshotDiff): string {
+  const differing = diff.tables.reduce((sum, table) => sum + (table.added ?? 0) + (table.changed ?? 0) + (table.deleted ?? 0) + (table.expired ?? 0), 0);
+  return `${count(differing, "key")} differ${differing === 1 ? "s" : ""} in ${count(diff.tables.length, "table")}`;
 }
 
 function TableDiff({ table, path, to }: { table: SnapshotDiff["tables"][number]; path: string; to: string }) {

@@ -1,8 +1,8 @@
 /** Fork from a snapshot, and roll back to one with its plan. */
 import { useState } from "preact/hooks";
-import { post, resource } from "../api/client";
+import { get, post, resource } from "../api/client";
 import { project } from "../api/session";
-import type { Application, LineageNode, RollbackPlan } from "../api/types";
+import type { Application, LineageNode, RollbackPlan, SnapshotDiff } from "../api/types";
 import { count } from "../model/format";
 import { link, navigate } from "../router";
 import { useData } from "../ui/data";
@@ -14,6 +14,7 @@ export function ForkDialog({ node, close }: { node: LineageNode; close: () => vo
   const [shadow, setShadow] = useState(true);
   const [parameters, setParameters] = useState("{}");
   const [message, setMessage] = useState("");
+  const [accepted, setAccepted] = useState("");
   const [created, setCreated] = useState<string | null>(null);
   return (
     <Dialog
@@ -30,7 +31,7 @@ export function ForkDialog({ node, close }: { node: LineageNode; close: () => vo
         } catch {
           throw new Error("The parameters are not valid JSON.");
         }
-        const body = { name, epoch: node.epoch, shadow, parameters: given, message: message || null };
+        const body = { name, epoch: node.epoch, shadow, parameters: given, message: message || null, acceptance: acceptanceOf(accepted) };
         await post(resource(project.value, "applications", node.application, "fork"), body);
         say(`${name} is created.`);
         setCreated(name);
@@ -53,11 +54,21 @@ export function ForkDialog({ node, close }: { node: LineageNode; close: () => vo
       <Field label="Other parameters, as JSON" hint={`Merged over those of ${node.application}`}>
         <textarea rows={3} spellcheck={false} value={parameters} onInput={(event) => setParameters(event.currentTarget.value)} />
       </Field>
+      <Field label="Accepted differences (optional)" hint="Columns or operators whose meaning may change, such as totals.lo; partial:totals.mean for added columns that count later rows only">
+        <input value={accepted} onInput={(event) => setAccepted(event.currentTarget.value)} />
+      </Field>
       <Field label="Message (optional)">
         <input value={message} onInput={(event) => setMessage(event.currentTarget.value)} />
       </Field>
     </Dialog>
   );
+}
+
+/** `revenue.total, partial:revenue.largest` as the API has it. */
+export function acceptanceOf(text: string): { changed: string[]; partial: string[] } {
+  const names = text.split(/[\s,]+/).filter(Boolean);
+  const partial = names.filter((each) => each.startsWith("partial:")).map((each) => each.slice("partial:".length));
+  return { changed: names.filter((each) => !each.startsWith("partial:")), partial };
 }
 
 const RULES: Record<string, string> = {
@@ -72,9 +83,13 @@ export function RollbackDialog(props: { application: Application; node: LineageN
   const [aside, setAside] = useState(false);
   const [message, setMessage] = useState("");
   const [sure, setSure] = useState(false);
+  const [accepted, setAccepted] = useState("");
   const path = resource(project.value, "applications", application.name, "rollback");
-  const plan = useData(`plan ${path} ${node.epoch} ${aside}`, () => post<RollbackPlan>(path, { epoch: node.epoch, dry_run: true, move_aside: aside }));
+  const plan = useData(`plan ${path} ${node.epoch} ${aside} ${accepted}`, () => post<RollbackPlan>(path, { epoch: node.epoch, dry_run: true, move_aside: aside, acceptance: acceptanceOf(accepted) }));
   const value = plan.value;
+  // Keys that differ from the head, which the plan does not count.
+  const there = resource(project.value, "applications", application.name, "snapshots", String(node.epoch), "diff");
+  const diff = useData(`keys ${there}`, (signal) => get<SnapshotDiff>(there, { to: "head" }, signal));
   return (
     <Dialog
       wide
@@ -84,12 +99,17 @@ export function RollbackDialog(props: { application: Application; node: LineageN
       disabled={!value || !sure}
       close={props.close}
       onSubmit={async () => {
-        const body = { epoch: node.epoch, move_aside: aside, message: message || null, ...(value?.confirm ? { confirm: value.confirm } : {}) };
+        const body = { epoch: node.epoch, move_aside: aside, message: message || null, acceptance: acceptanceOf(accepted), ...(value?.confirm ? { confirm: value.confirm } : {}) };
         await post(path, body);
         say(`${application.name} is rolled back to epoch ${node.epoch}.`);
       }}
     >
       <Problem problem={plan.problem} retry={plan.reload} />
+      {(plan.problem || accepted) && (
+        <Field label="Accepted differences" hint="Columns or operators whose meaning may change, such as totals.lo">
+          <input value={accepted} onChange={(event) => setAccepted(event.currentTarget.value)} />
+        </Field>
+      )}
       {!value && !plan.problem && <Loading what="the plan" />}
       {value && (
         <>
@@ -107,6 +127,17 @@ export function RollbackDialog(props: { application: Application; node: LineageN
             <p class="notice">Version {value.version} continues; the snapshot is of version {value.version_then}.</p>
           )}
           {value.uncounted > 0 && <p class="notice">{count(value.uncounted, "discarded epoch")} without a readable manifest are not counted.</p>}
+          <ul class="figures">
+            <li><b>{value.epochs.toLocaleString("en")}</b> {value.epochs === 1 ? "epoch" : "epochs"} discarded</li>
+            {value.sinks.length > 0 && (
+              <li><b>{value.sinks.some((sink) => sink.rows === null) ? "?" : value.sinks.reduce((sum, sink) => sum + (sink.rows ?? 0), 0).toLocaleString("en")}</b> rows written by them</li>
+            )}
+            {diff.value && diff.value.tables.map((table) => (
+              <li key={table.table}>
+                <b>{table.added === null ? "?" : ((table.added ?? 0) + (table.changed ?? 0) + (table.deleted ?? 0) + (table.expired ?? 0)).toLocaleString("en")}</b> keys of {table.table} return to their values
+              </li>
+            ))}
+          </ul>
           <div class="scroll" tabIndex={0} role="group" aria-label="Output of discarded epochs by sink">
             <table>
               <thead>

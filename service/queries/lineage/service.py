@@ -27,8 +27,8 @@ from epochal.wire.projects import local_name
 
 @dataclass(frozen=True)
 class LineageOptions:
-    """``fold``: show each run of plain epochs as one node. ``slices``: add the input to every edge. ``span``: only these
-    epochs, which are never folded."""
+    """``fold``: show each run of plain epochs as one node. ``slices``: add the input to every edge. ``span``: only
+    these epochs, which are never folded."""
 
     fold: bool = False
     slices: bool = True

@@ -1,0 +1,68 @@
+/** The code of two snapshots: their hashes, and the difference of their sources if both can be read. */
+import { readSources, type Sources } from "../api/source";
+import type { SnapshotDiff } from "../api/types";
+import { diffLines, hunks } from "../model/textdiff";
+import { useData } from "../ui/data";
+import { Problem } from "../ui/parts";
+
+const CONTEXT = 3;
+
+export function CodeDiff({ diff }: { diff: SnapshotDiff }) {
+  const same = diff.code === "same";
+  const side = (which: SnapshotDiff["from"]) => (
+    <>
+      {which.version !== null && `version ${which.version} of ${which.application}, `}
+      <code>{which.filename ?? "unknown file"}</code> <code title={which.artifact}>{which.artifact.slice(0, 12)}</code>
+    </>
+  );
+  return (
+    <section class="part" aria-label="Code">
+      <h3>Code <small>{same ? "the same" : "differs"}</small></h3>
+      {same ? <p>{side(diff.to)}</p> : (
+        <ul class="sides">
+          <li><del>{side(diff.from)}</del></li>
+          <li><ins>{side(diff.to)}</ins></li>
+        </ul>
+      )}
+      {!same && readSources !== null && <SourceDiff from={diff.from.artifact} to={diff.to.artifact} read={readSources} />}
+    </section>
+  );
+}
+
+function SourceDiff({ from, to, read }: { from: string; to: string; read: NonNullable<typeof readSources> }) {
+  const data = useData(`sources ${from} ${to}`, async (signal) => {
+    const [before, after] = await Promise.all([read(from, signal), read(to, signal)]);
+    return { before, after };
+  });
+  return data.value ? <FilesDiff {...data.value} /> : <Problem problem={data.problem} />;
+}
+
+export function FilesDiff({ before, after }: { before: Sources; after: Sources }) {
+  const names = [...new Set([...Object.keys(before), ...Object.keys(after)])].sort().filter((name) => before[name] !== after[name]);
+  return (
+    <>
+      {names.map((name) => (
+        <figure key={name} class="code">
+          <figcaption>{name}</figcaption>
+          <div class="scroll tall" tabIndex={0} role="group" aria-label={`Changes of ${name}`}>
+            <table>
+              <tbody>
+                {hunks(diffLines(before[name] ?? "", after[name] ?? ""), CONTEXT).map((line, index) =>
+                  line === null ? (
+                    <tr key={index} class="gap"><td colSpan={3}>…</td></tr>
+                  ) : (
+                    <tr key={index} class={line.kind}>
+                      <td class="number">{line.before}</td>
+                      <td class="number">{line.after}</td>
+                      <td><code>{line.kind === "added" ? "+ " : line.kind === "removed" ? "- " : "  "}{line.text}</code></td>
+                    </tr>
+                  ),
+                )}
+              </tbody>
+            </table>
+          </div>
+        </figure>
+      ))}
+    </>
+  );
+}
