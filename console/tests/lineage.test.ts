@@ -51,6 +51,7 @@ test("a branch that a rollback left is marked, and its ancestors are not", () =>
   assert.deepEqual(drawing.rows.map((row) => row.lane), [0, 1, 0]);
   assert.deepEqual(drawing.strands.map((strand) => strand.application), ["a"]);
   assert.deepEqual(drawing.tips, [true, true, false]);
+  assert.deepEqual(nodes.map((each) => drawing.line(keyOf(each)).left), [false, true, false]);
 });
 
 test("an opened run keeps what is above and below of the opened epochs folded", () => {

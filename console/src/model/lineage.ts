@@ -90,7 +90,7 @@ export interface Drawing {
   edges: Map<string, LineageEdge>;
   strands: Strand[];
   line: (key: string | undefined) => Line;
-  /** Whether the row is the newest of its branch in the drawing, and so carries the branch's name. */
+  /** Whether the row is the newest of its branch in the drawing. */
   tips: boolean[];
 }
 
@@ -123,23 +123,26 @@ export function drawingOf(tree: Tree | null, own: string): Drawing {
     trunk && keyOf(trunk),
   );
   const current = currentBranches(nodes, edges, strands);
-  const lines = new Map(nodes.map((node) => [keyOf(node), { colour: colours.get(node.application)!, left: !current.has(`${node.application} ${node.branch}`) }]));
+  const lines = new Map(nodes.map((node) => [keyOf(node), { colour: colours.get(node.application)!, left: node.epoch > (current.get(`${node.application} ${node.branch}`) ?? -1) }]));
   return { rows, width: widthOf(rows), edges, strands, tips, line: (key) => (key === undefined ? NO_LINE : (lines.get(key) ?? NO_LINE)) };
 }
 
-/** For each application the branches that its head continues; a rollback has left the others. */
-function currentBranches(nodes: readonly Item[], edges: Map<string, LineageEdge>, strands: readonly Strand[]): Set<string> {
+/** By application and branch, the last epoch that its head continues; a rollback has left later ones. */
+function currentBranches(nodes: readonly Item[], edges: Map<string, LineageEdge>, strands: readonly Strand[]): Map<string, number> {
   const origins = new Map<string, SnapshotKey>();
   for (const node of nodes) {
     const origin = edges.get(keyOf(node))?.from;
     if (origin && origin.branch !== node.branch) origins.set(node.branch, origin);
   }
-  const found = new Set<string>();
+  const found = new Map<string, number>();
   for (const { application, head, row } of strands) {
     let branch: string | undefined = (head ?? nodes[row])?.branch;
+    let last = Infinity;
     while (branch !== undefined && !found.has(`${application} ${branch}`)) {
-      found.add(`${application} ${branch}`);
-      branch = origins.get(branch)?.branch;
+      found.set(`${application} ${branch}`, last);
+      const origin = origins.get(branch);
+      branch = origin?.branch;
+      last = origin?.epoch ?? Infinity;
     }
   }
   return found;

@@ -116,7 +116,7 @@ function Point(props: { node: Item; x: number; y: number; colour: number; kind: 
   if (node.epochs > 1) {
     return (
       <g class={`c${props.colour}`}>
-        <rect x={x - 5} y={y - 11} width={10} height={22} rx={5} class="point folded" />
+        <rect x={x - 5} y={y - 11} width={10} height={22} rx={5} class="point capsule" />
         {[-5, 0, 5].map((shift) => (
           <circle key={shift} cx={x} cy={y + shift} r={1.4} class="dot" />
         ))}
