@@ -310,10 +310,19 @@ def load_section(load: Load, now: datetime | None = None) -> RenderableType:
             formatting.count(operator.epoch_rows),
         )
     parts: list[RenderableType] = [Text(_headline(load, now), style="dim"), view]
+    parts += [Text(line, style="dim") for line in _ends(load)]
     parts += [
         Text(line, style="yellow") for name, operator in load.operators.items() for line in _named(name, operator)
     ]
     return Group(*parts)
+
+
+def _ends(load: Load) -> Iterator[str]:
+    """Rates of sources and sinks."""
+    for kind, found in (("source", load.sources), ("sink", load.sinks)):
+        for name, each in found.items():
+            if each.rows is not None and load.seconds > 0:
+                yield f"{kind} {name}: {each.rows / load.seconds:,.1f} rows/s"
 
 
 def autoscaling_words(load: Load) -> str | None:

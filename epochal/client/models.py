@@ -28,7 +28,9 @@ from epochal.wire.applications import (
     Parent,
     Restarts,
     RunSettings,
+    SinkLoad,
     SourceLag,
+    SourceLoad,
 )
 from epochal.wire.applications import AttemptAnswer as Attempt
 from epochal.wire.applications import ExecutionAnswer as Execution
@@ -162,7 +164,9 @@ __all__ = [
     "SnapshotPin",
     "SnapshotTag",
     "SourcePosition",
+    "SinkLoad",
     "SourceLag",
+    "SourceLoad",
     "SourceRange",
     "SourceSlice",
     "StandingQueries",

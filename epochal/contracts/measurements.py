@@ -164,6 +164,15 @@ class OperatorLoad(_Measured):
     stragglers: tuple[SubtaskLoad, ...] = ()
 
 
+class StateSize(_Measured):
+    """Size of a state table's files in the latest snapshot: its bases and all later changes."""
+
+    rows: int = Field(
+        ge=0, description="Rows in the files. Rows replaced or deleted since the last compaction count, too."
+    )
+    bytes: int = Field(ge=0, description="Bytes of the files.")
+
+
 class LoadSample(NamedTuple):
     """Work of all subtasks over some seconds: whole epochs and the time between them.
 
@@ -181,8 +190,9 @@ class LoadSample(NamedTuple):
 class Load(_Measured):
     """Recent load of an application's operators, with one version and parallelism.
 
-    ``seconds``: length of the window. ``busy_share``: seconds of work per subtask and second. ``samples``: consecutive,
-    oldest first; the last one ended shortly before the report.
+    ``seconds``: length of the window. ``busy_share``: seconds of work per subtask and second. ``rows_read``: rows of
+    the window's epochs by source; ``rows_written``: by sink. ``samples``: consecutive, oldest first; the last one ended
+    shortly before the report.
     """
 
     version: int | None
@@ -191,6 +201,8 @@ class Load(_Measured):
     seconds: float = Field(default=0.0, ge=0)
     busy_share: float = Field(default=0.0, ge=0)
     operators: dict[str, OperatorLoad] = Field(default={}, max_length=MOST_NAMES)
+    rows_read: dict[str, int] = Field(default={}, max_length=MOST_NAMES)
+    rows_written: dict[str, int] = Field(default={}, max_length=MOST_NAMES)
     samples: tuple[LoadSample, ...] = ()
 
 
@@ -247,6 +259,8 @@ class Moment(_Measured):
     state_rows: int | None = Field(default=None, ge=0)
     """Rows in the files of the latest snapshot: its bases and all later changes."""
     state_bytes: int | None = Field(default=None, ge=0)
+    tables: dict[str, StateSize] = Field(default={}, max_length=MOST_NAMES)
+    """By state table; empty if there are more than ``MOST_NAMES``."""
     clock_deviation_seconds: float = 0.0
     """Deviation of the driver's wall clock from its first reading plus elapsed time."""
     epoch_time_ahead_seconds: float = Field(default=0.0, ge=0)

@@ -296,7 +296,10 @@ class Coordinator:
             )
         )
         parallelism, work = program.configuration.parallelism, answers.worked(program.subtasks)
-        self.meter.operators_worked(epoch, program.orders.version, parallelism, work)
+        written = {name: sum(handle.rows for handle in handles) for name, handles in collected.sinks.items()}
+        self.meter.operators_worked(
+            epoch, program.orders.version, parallelism, work, read=answers.rows_read, written=written
+        )
         log.info("E3 collect: epoch %s, %d handles", plan.scope.key, len(collected.all))
         points.E3_COLLECTED.hit(epoch)
         return collected

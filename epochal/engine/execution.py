@@ -18,6 +18,7 @@ from epochal.background.worker import BackgroundWorker
 from epochal.contracts.catalog import Catalog, Change, DriverStatus, VersionOrder
 from epochal.contracts.configuration import Configuration, ExecutionOrders
 from epochal.contracts.inbox import NO_INBOX, Inbox
+from epochal.contracts.measurements import StateSize
 from epochal.engine.assembly import assemble, with_inbox
 from epochal.engine.clock import EpochClock
 from epochal.engine.commits import ABORT_COMMAND, BackgroundCommits, CommitQueue, Waiting, until_available
@@ -165,7 +166,7 @@ class _Attempt:
             position = recovery.run()
         changes += _dropped(queue, hooks.aborted)
         meter.blocked({})
-        meter.sized(lambda: size_of(position))
+        meter.sized(lambda: sizes_of(position))
         meter.timed(lambda: clock.report(_epoch_time(position)))
         if warning := clock.warning(_epoch_time(position)):
             log.warning("%s", warning)
@@ -265,10 +266,9 @@ def ordered(before: ExecutionOrders, order: VersionOrder) -> ExecutionOrders:
     )
 
 
-def size_of(position: Position) -> tuple[int, int]:
-    """Rows and bytes of the state's files."""
-    chains = list(position.chains.values())
-    return sum(rows_of(chain) for chain in chains), bytes_of(chains)
+def sizes_of(position: Position) -> dict[str, StateSize]:
+    """Rows and bytes of the files of each state table."""
+    return {table: StateSize(rows=rows_of(chain), bytes=bytes_of([chain])) for table, chain in position.chains.items()}
 
 
 def _epoch_time(position: Position) -> int | None:

@@ -149,10 +149,11 @@ class EpochFrames:
             for name, observation in self.handles.items()
         }
 
-    def observed_rows_in(self) -> int:
-        """Number of rows read, after the job, as known by the sources or counted by Spark."""
-        known = sum(slice.rows or 0 for slice in self.plan.slices.values())
-        return known + sum(int(observed(observation).get("rows", 0)) for observation in self.rows_in.values())
+    def observed_rows_in(self) -> dict[str, int]:
+        """Number of rows read from each source, after the job, as known by the source or counted by Spark."""
+        known = {name: slice.rows for name, slice in self.plan.slices.items() if slice.rows is not None}
+        counted = {name: int(observed(each).get("rows", 0)) for name, each in self.rows_in.items()}
+        return known | counted
 
 
 def handles_column() -> Column:

@@ -115,6 +115,8 @@ class Answers:
     """Partitions of the last stage with the handles of an operator without readers."""
     partitions: Collection[int]
     rows_in: int = 0
+    rows_read: Mapping[str, int] = field(default_factory=dict)
+    """The same by source."""
     time: ObservedTime = ObservedTime()
     task_seconds: Sequence[Mapping[TaskStep, float]] = ()
     """Durations of the steps of each task, in any order."""

@@ -14,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,8 @@ def figures_of(subtasks: Sequence[Work]) -> Figures:
 class _Sample:
     began: float
     operators: dict[str, Figures] = field(default_factory=dict)
+    read: Counter[str] = field(default_factory=Counter)
+    written: Counter[str] = field(default_factory=Counter)
 
     def busy_seconds(self, parallelism: int) -> float:
         """Seconds of work of the operators with this number of subtasks."""
@@ -74,8 +77,16 @@ class RecentLoad:
         self.lasting_stragglers: dict[str, list[int]] = {}
         """By operator, the stragglers of a full window that are slow in most of its samples."""
 
-    def ran(self, epoch: int, version: int | None, parallelism: int, work: Mapping[str, Sequence[Work]]) -> None:
-        """Add an epoch: the work of each subtask, by operator.
+    def ran(
+        self,
+        epoch: int,
+        version: int | None,
+        parallelism: int,
+        work: Mapping[str, Sequence[Work]],
+        read: Mapping[str, int] = MappingProxyType({}),
+        written: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Add an epoch: the work of each subtask, by operator; rows read, by source; rows written, by sink.
 
         The first epoch is not added, since it also built the views of the state.
         """
@@ -89,6 +100,8 @@ class RecentLoad:
             _add(self._sample.operators, {name: np.zeros_like(each) for name, each in figures.items()})
         else:
             _add(self._sample.operators, figures)
+            self._sample.read.update(read)
+            self._sample.written.update(written)
         self._epoch, self._latest = epoch, figures
 
     def between_epochs(self, lag_seconds: Callable[[], float | None]) -> None:
@@ -122,7 +135,8 @@ class RecentLoad:
     def report(self) -> Load | None:
         if self._epoch is None:
             return None
-        window = _sums([*self._window, self._sample])
+        samples = [*self._window, self._sample]
+        window = _sums(samples)
         seconds = max(0.0, self._clock() - (self._window[0] if self._window else self._sample).began)
         busy = _busy(window)
         return Load(
@@ -135,6 +149,8 @@ class RecentLoad:
                 name: operator_load(figures, self._latest.get(name))
                 for name, figures in list(window.items())[:MOST_NAMES]
             },
+            rows_read=_rows(sample.read for sample in samples),
+            rows_written=_rows(sample.written for sample in samples),
             samples=tuple(self._samples),
         )
 
@@ -196,6 +212,13 @@ def _sums(samples: Iterable[_Sample]) -> dict[str, Figures]:
     for sample in samples:
         _add(sums, sample.operators)
     return sums
+
+
+def _rows(samples: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for sample in samples:
+        found.update(sample)
+    return dict(list(found.items())[:MOST_NAMES])
 
 
 def _add(sums: dict[str, Figures], more: Mapping[str, Figures]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from epochal.contracts.measurements import (
     Origin,
     PlacementReport,
     SourceReport,
+    StateSize,
     TaskSeconds,
     TaskStep,
     Totals,
@@ -179,7 +181,7 @@ class Meter:
         self._blocked: Mapping[str, datetime] = {}
         self._store_away: datetime | None = None
         self._idle_at: datetime | None = None
-        self._size: Callable[[], tuple[int, int]] | None = None
+        self._sizes: Callable[[], Mapping[str, StateSize]] | None = None
         self._clocks: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)
         self._reports = 0
 
@@ -223,9 +225,15 @@ class Meter:
             self._placement = ran.model_copy(update={"moves": moves})
 
     def operators_worked(
-        self, epoch: int, version: int | None, parallelism: int, work: Mapping[str, Sequence[Work]]
+        self,
+        epoch: int,
+        version: int | None,
+        parallelism: int,
+        work: Mapping[str, Sequence[Work]],
+        read: Mapping[str, int] = MappingProxyType({}),
+        written: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Add the work of each subtask in an epoch, by operator."""
+        """Add the work of each subtask in an epoch, by operator; rows read, by source; rows written, by sink."""
         with self._lock:
             for name, subtasks in work.items():
                 figures, before = figures_of(subtasks), self._subtasks.get(name)
@@ -234,7 +242,7 @@ class Meter:
                 if before is not None:
                     before[: len(figures)] += figures
                 self._subtasks[name] = figures if before is None else before
-            self._load.ran(epoch, version, parallelism, work)
+            self._load.ran(epoch, version, parallelism, work, read, written)
 
     def committed(self, sink: str, seconds: float) -> None:
         """Add a commit of one sink (E5): seconds since the decision."""
@@ -289,9 +297,9 @@ class Meter:
             if all(reading.report.reachable for reading in self._readings.values()):
                 self._idle_at = datetime.now(UTC)
 
-    def sized(self, size: Callable[[], tuple[int, int]]) -> None:
-        """Set the function that returns rows and bytes of the state's files; called for each report."""
-        self._size = size
+    def sized(self, sizes: Callable[[], Mapping[str, StateSize]]) -> None:
+        """Set the function that returns the size of each state table's files; called for each report."""
+        self._sizes = sizes
 
     def timed(self, clocks: Callable[[], tuple[float, float]]) -> None:
         """Set the function that returns the deviation of the wall clock and the lead of epoch time, in seconds."""
@@ -309,7 +317,7 @@ class Meter:
 
     def report(self) -> DriverReport:
         deviation, ahead = self._clocks()
-        rows, size = (None, None) if self._size is None else self._size()
+        tables = None if self._sizes is None else self._sizes()
         with self._lock:
             self._reports += 1
             totals = Totals(
@@ -327,8 +335,9 @@ class Meter:
                 blocked_sinks=dict(list(self._blocked.items())[:MOST_NAMES]),
                 store_away_since=self._store_away,
                 idle_at=self._idle_at,
-                state_rows=rows,
-                state_bytes=size,
+                state_rows=None if tables is None else sum(table.rows for table in tables.values()),
+                state_bytes=None if tables is None else sum(table.bytes for table in tables.values()),
+                tables=dict(tables) if tables is not None and len(tables) <= MOST_NAMES else {},
                 clock_deviation_seconds=deviation,
                 epoch_time_ahead_seconds=ahead,
                 load=self._load.report(),

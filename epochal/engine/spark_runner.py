@@ -364,6 +364,7 @@ class _EpochJob:
         operators = {**self._frames.observed_answers(), **self._materialised}
         for _, answer in drained:
             operators.setdefault(answer.handle.owner, []).append(answer)
+        rows_read = self._frames.observed_rows_in()
         answers = [*(answer for found in operators.values() for answer in found), *(answer for _, answer in sinks)]
         return Answers(
             operators={name: [answer.handle for answer in found] for name, found in operators.items()},
@@ -375,7 +376,8 @@ class _EpochJob:
             partitions=range(in_order[-1]["partition"])
             if self._has_end_row
             else {row["partition"] for row in answered},
-            rows_in=self._frames.observed_rows_in(),
+            rows_in=sum(rows_read.values()),
+            rows_read=rows_read,
             time=self._frames.time.observed(),
             task_seconds=[answer.seconds for answer in answers],
             work=works_of(answers),

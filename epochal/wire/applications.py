@@ -9,7 +9,7 @@ from pydantic import Field
 
 from epochal.contracts.catalog import Failure, OpenTransaction
 from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
-from epochal.contracts.measurements import OperatorLoad, Origin, StragglerMove
+from epochal.contracts.measurements import OperatorLoad, Origin, StateSize, StragglerMove
 from epochal.wire.bodies import ALL_FIELDS, Answer, Body, EpochNumber, Message, Name, Open, Sha256, UtcTime
 from epochal.wire.configuration import ApplicationConfiguration, ConfigurationAnswer
 from epochal.wire.operations import OperationState
@@ -253,12 +253,41 @@ class SourceLag(Answer):
     reachable: bool = Field(description="False if the source's system does not answer.")
 
 
+class SourceLoad(SourceLag):
+    """Lag of a source and its rows in the measured window."""
+
+    rows: int | None = Field(description="Rows read in the window; null before the second epoch of the attempt.")
+
+
+class SinkLoad(Answer):
+    """Rows of a sink in the measured window, and whether it blocks."""
+
+    rows: int | None = Field(description="Rows written in the window; null before the second epoch of the attempt.")
+    blocked_since: datetime | None = Field(
+        description="Time since which its commits fail, so that later epochs wait for it; null if it does not block."
+    )
+
+
 class ApplicationLag(Answer):
-    """Lag of the sources of an application, as last reported by its driver."""
+    """Lag of the sources of an application, its rate and what it waits for, as last reported by its driver."""
+
+    model_config = ALL_FIELDS
 
     application: str
     reported_at: datetime | None = Field(description="Null unless a driver runs that has reported.")
     sources: dict[str, SourceLag] = Field(description="By name; at most 200.")
+    rows_per_second: float | None = Field(
+        default=None,
+        description="Mean number of rows read per second from all sources within the last minute; null before the "
+        "second epoch of the attempt.",
+    )
+    blocked_sinks: dict[str, datetime] = Field(
+        default_factory=dict,
+        description="Sinks whose commits fail, and since when; later epochs wait for them.",
+    )
+    store_away_since: datetime | None = Field(
+        default=None, description="Time since which the snapshot store does not answer; null if it answers."
+    )
 
 
 class PlacementAnswer(Answer):
@@ -302,6 +331,14 @@ class LoadAnswer(Answer):
         description="Lag of the source that is furthest behind; null if no source reports its lag."
     )
     operators: dict[str, OperatorLoad]
+    sources: dict[str, SourceLoad] = Field(default_factory=dict, description="By name; at most 200.")
+    sinks: dict[str, SinkLoad] = Field(default_factory=dict, description="By name; at most 200.")
+    tables: dict[str, StateSize] = Field(
+        default_factory=dict, description="Size of each state table's files; empty with more than 200 tables."
+    )
+    store_away_since: datetime | None = Field(
+        default=None, description="Time since which the snapshot store does not answer; null if it answers."
+    )
     autoscaling: AutoscalingDecision | None = Field(
         description="Null if autoscaling is off or the application does not run."
     )

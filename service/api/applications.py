@@ -55,8 +55,8 @@ def list_applications(page: Paging, node: Node, project: InProject) -> Page[Appl
 @requires(Role.VIEWER)
 def list_lags(page: Paging, node: Node, project: InProject) -> Page[ApplicationLag]:
     """List the lag of each source of all applications of the project, by name of the application: the records and files
-    that no decided epoch has read, and the seconds since everything had been read. Drivers report them every five
-    seconds."""
+    that no decided epoch has read, and the seconds since everything had been read. Also the rate of the application,
+    and the sinks and the store that it waits for. Drivers report them every five seconds."""
     return node.load.lags(page, project)
 
 
@@ -144,8 +144,8 @@ def _tagged(response: Response, application: ApplicationAnswer) -> ApplicationAn
 @router.get("/{name}/load")
 @requires(Role.VIEWER)
 def get_load(name: str, node: Node) -> LoadAnswer:
-    """Load of the last minute: rows and seconds of work by operator, skew and stragglers; and the decision of
-    autoscaling."""
+    """Load of the last minute: rows and seconds of work by operator, skew and stragglers; rows and lag by source, rows
+    by sink; size of the state tables; and the decision of autoscaling."""
     return node.load.load(name)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
-from epochal.contracts.measurements import Moment, SourceReport
+from epochal.contracts.measurements import Load, Moment, SourceReport
 from epochal.errors import NotFound
 from epochal.service.catalog.annotations import AnnotationRepository, message_answer, pin_answer, tag_answer
 from epochal.service.catalog.application_answers import application_answer
@@ -27,7 +28,9 @@ from epochal.wire.applications import (
     AutoscalingDecision,
     LoadAnswer,
     PlacementAnswer,
+    SinkLoad,
     SourceLag,
+    SourceLoad,
 )
 from epochal.wire.bodies import Page
 from epochal.wire.configuration import ApplicationConfiguration
@@ -134,6 +137,10 @@ class LoadService:
                 busy_share=0.0 if load is None else load.busy_share,
                 lag_seconds=None if load is None or not load.samples else load.samples[-1].lag_seconds,
                 operators={} if load is None else load.operators,
+                sources=_sources(moment, now()),
+                sinks=_sinks(moment),
+                tables=moment.tables,
+                store_away_since=moment.store_away_since,
                 autoscaling=_autoscaling(session, row),
             )
 
@@ -166,17 +173,43 @@ class LoadService:
 
 
 def _lag(application: Application, reported: tuple[Moment, datetime] | None, at: datetime) -> ApplicationLag:
-    sources = {} if reported is None else reported[0].sources
+    moment, reported_at = (Moment(), None) if reported is None else reported
     return ApplicationLag(
         application=local_name(application.name),
-        reported_at=None if reported is None else reported[1],
-        sources={
-            name: SourceLag(
-                records=source.records, files=source.files, seconds=_behind(source, at), reachable=source.reachable
-            )
-            for name, source in sources.items()
-        },
+        reported_at=reported_at,
+        sources={name: SourceLag(**_lag_of(source, at)) for name, source in moment.sources.items()},
+        rows_per_second=_rate(moment.load),
+        blocked_sinks=moment.blocked_sinks,
+        store_away_since=moment.store_away_since,
     )
+
+
+def _rate(load: Load | None) -> float | None:
+    if load is None or load.seconds <= 0 or not load.rows_read:
+        return None
+    return round(sum(load.rows_read.values()) / load.seconds, 3)
+
+
+def _sources(moment: Moment, at: datetime) -> dict[str, SourceLoad]:
+    rows = {} if moment.load is None else moment.load.rows_read
+    return {name: SourceLoad(rows=rows.get(name), **_lag_of(source, at)) for name, source in moment.sources.items()}
+
+
+def _sinks(moment: Moment) -> dict[str, SinkLoad]:
+    rows = {} if moment.load is None else moment.load.rows_written
+    return {
+        name: SinkLoad(rows=rows.get(name), blocked_since=moment.blocked_sinks.get(name))
+        for name in dict.fromkeys([*rows, *moment.blocked_sinks])
+    }
+
+
+def _lag_of(source: SourceReport, at: datetime) -> dict[str, Any]:
+    return {
+        "records": source.records,
+        "files": source.files,
+        "seconds": _behind(source, at),
+        "reachable": source.reachable,
+    }
 
 
 def _behind(source: SourceReport, at: datetime) -> float | None:

@@ -7,10 +7,37 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.client import Client
 from epochal.contracts.catalog import Failure
-from epochal.contracts.measurements import DriverReport, Moment, SourceReport
+from epochal.contracts.measurements import DriverReport, Load, Moment, SourceReport, StateSize
 
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane
+
+
+def test_the_rate_and_what_an_application_waits_for_are_listed(plane: Plane) -> None:
+    plane.application()
+    driver = plane.driver()
+    since = datetime.now(UTC) - timedelta(seconds=30)
+    load = Load(version=1, parallelism=2, epoch=9, seconds=40, rows_read={"a": 600, "b": 200}, rows_written={"out": 8})
+    moment = Moment(
+        sources={"a": SourceReport(records=7)},
+        blocked_sinks={"table": since},
+        store_away_since=since,
+        load=load,
+        tables={"totals": StateSize(rows=5, bytes=600)},
+    )
+    driver.catalog.report(DriverReport(number=1, moment=moment))
+    item = lags(plane)["flights"]
+    assert item["rows_per_second"] == 20.0
+    assert list(item["blocked_sinks"]) == ["table"]
+    assert datetime.fromisoformat(item["store_away_since"]) == since
+
+    shown = plane.get("/v1/applications/flights/load")
+    assert shown["sources"] == {"a": {"records": 7, "files": None, "seconds": None, "reachable": True, "rows": 600}}
+    assert shown["sinks"]["out"] == {"rows": 8, "blocked_since": None}
+    assert datetime.fromisoformat(shown["sinks"]["table"]["blocked_since"]) == since
+    assert shown["tables"] == {"totals": {"rows": 5, "bytes": 600}}
+    with Client(plane.settings.url, token=plane.admin_token) as client:
+        assert client.application("flights").load().sources["a"].rows == 600
 
 
 def reported(driver: Driver, number: int, **sources: SourceReport) -> None:

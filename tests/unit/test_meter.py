@@ -17,6 +17,7 @@ from epochal.contracts.measurements import (
     DriverReport,
     Durations,
     Load,
+    StateSize,
     TaskSeconds,
     Totals,
     Work,
@@ -188,6 +189,22 @@ def test_subtask_totals_span_parallelisms_up_to_a_limit() -> None:
     assert len(meter.report().totals.subtasks["totals"]) == 998
     meter.operators_worked(5, 5, 998, {"more": [Work(1, 1)] * 3})
     assert meter.report().totals.subtasks == {}
+
+
+def test_rows_of_sources_and_sinks_and_sizes_of_tables_are_reported() -> None:
+    now = Clock()
+    meter = Meter(now)
+    meter.operators_worked(1, 1, 1, {"totals": [Work(9, 1)]}, read={"in": 9}, written={"out": 1})
+    for epoch in (2, 3):
+        now.now += 5
+        meter.operators_worked(epoch, 1, 1, {"totals": [Work(9, 1)]}, read={"in": 9}, written={"out": 2})
+    meter.sized(lambda: {"totals": StateSize(rows=3, bytes=70), "late": StateSize(rows=1, bytes=5)})
+    moment = meter.report().moment
+    assert moment.load is not None
+    # The first epoch is not part of the window, as with operators.
+    assert (moment.load.rows_read, moment.load.rows_written, moment.load.seconds) == ({"in": 18}, {"out": 4}, 10)
+    assert (moment.state_rows, moment.state_bytes) == (4, 75)
+    assert moment.tables["totals"] == StateSize(rows=3, bytes=70)
 
 
 def test_the_load_covers_one_version_in_samples_of_whole_epochs(moments: Any) -> None:

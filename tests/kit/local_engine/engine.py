@@ -158,7 +158,7 @@ class LocalRunner(EpochRunner):
 
     def run(self, plan: EpochPlan, timeout_seconds: float) -> Answers:
         streams, time = self._sources(plan), LocalTime(plan.conditions)
-        rows_in = sum(part.num_rows for parts in streams.values() for part in parts)
+        rows_read = {name: sum(part.num_rows for part in parts) for name, parts in streams.items()}
         answered: dict[str, list[TaskAnswer]] = {}
         for step in self.pipeline.steps:
             if isinstance(step, LocalEventTime):
@@ -186,7 +186,8 @@ class LocalRunner(EpochRunner):
             [SinkAnswer(partition, answer.handle) for partition, answer in enumerate(written)],
             frozenset(),
             partitions=range(len(read)),
-            rows_in=rows_in,
+            rows_in=sum(rows_read.values()),
+            rows_read=rows_read,
             time=time.observed,
             task_seconds=[answer.seconds for answer in answers],
             work=works_of(answers),
