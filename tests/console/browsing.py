@@ -11,6 +11,7 @@ import pytest
 
 from epochal.client import Client
 from epochal.testing.servers.control_plane import ControlPlane
+from tests.console.bundle import PACKAGES
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -73,6 +74,21 @@ def sign_in(page: Page, token: str) -> None:
 def show(page: Page, path: str) -> None:
     """Go to a view as a link within the page does."""
     page.evaluate("url => { history.pushState(null, '', url); dispatchEvent(new PopStateEvent('popstate')) }", path)
+
+
+def add_axe(page: Page) -> None:
+    """Load axe into the page. Skips the test, with the reason, if it is not installed."""
+    axe = PACKAGES / "axe-core" / "axe.min.js"
+    if not axe.exists():
+        pytest.skip("axe-core is not installed: run `make console`")
+    # Scripts of the driver of the browser are not subject to the policy of the page.
+    page.evaluate(axe.read_text())
+
+
+def violations(page: Page) -> list[tuple[str, str]]:
+    """What axe finds: the rule and the first element of each violation."""
+    found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+    return [(each["id"], each["nodes"][0]["html"]) for each in found]
 
 
 def committed(client: Client) -> int:

@@ -8,8 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from epochal.testing.servers.control_plane import ControlPlane
-from tests.console.browsing import SCRIPT, committed, show
-from tests.console.bundle import PACKAGES
+from tests.console.browsing import SCRIPT, add_axe, committed, show, violations
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
@@ -39,17 +38,12 @@ def test_each_page_shows_its_data_and_fits(page: Page, width: int) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_no_violation(browser: Browser, page: Page, theme: str) -> None:
-    axe = PACKAGES / "axe-core" / "axe.min.js"
-    if not axe.exists():
-        pytest.skip("axe-core is not installed: run `make console`")
     page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
-    # Scripts of the driver of the browser are not subject to the policy of the page.
-    page.evaluate(axe.read_text())
+    add_axe(page)
     for name, (path, selector) in VIEWS.items():
         show(page, f"/console{path}")
         page.wait_for_selector(selector, timeout=20_000)
-        found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
-        assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], name
+        assert violations(page) == [], name
 
 
 def test_a_key_shows_its_history_and_a_link_selects_an_epoch(page: Page) -> None:

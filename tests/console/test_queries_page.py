@@ -9,14 +9,13 @@ import pytest
 
 from epochal.client import Client
 from epochal.testing.servers.control_plane import ControlPlane, control_plane
-from tests.console.bundle import PACKAGES
-from tests.console.test_pages import SCRIPT, browser, show  # noqa: F401
+from tests.console.browsing import SCRIPT, add_axe, admin_token, opened, show, sign_in, violations
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 PIPELINE = f"""
 from epochal import Pipeline
@@ -35,7 +34,7 @@ COUNT = "SELECT device, count(*) AS n GROUP BY device WINDOW '10 seconds'"
 
 
 @pytest.fixture(scope="module")
-def plane(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:  # noqa: F811
+def plane(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     folder = tmp_path_factory.mktemp("queries")
     file = folder / "asked.py"
     file.write_text(PIPELINE)
@@ -45,24 +44,13 @@ def plane(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield plane
 
 
-def signed_in(browser: Browser, plane: ControlPlane, token: str) -> Page:  # noqa: F811
-    page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
-    page.goto(f"{plane.url}{PATH}")
-    page.fill("input[name=token]", token)
-    page.keyboard.press("Enter")
-    page.wait_for_selector("#queries-title")
-    return page
-
-
-@pytest.fixture(scope="module")
-def page(browser: Browser, plane: ControlPlane) -> Iterator[Page]:  # noqa: F811
-    page = signed_in(browser, plane, (plane.home / "admin.token").read_text().strip())
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    yield page
-    assert wrong == []
-    assert page.evaluate("window.wrong") is None
-    page.context.close()
+@pytest.fixture
+def page(browser: Browser, plane: ControlPlane) -> Iterator[Page]:
+    with opened(browser) as page:
+        page.goto(f"{plane.url}{PATH}")
+        sign_in(page, admin_token(plane))
+        page.wait_for_selector("#queries-title")
+        yield page
 
 
 def ids(client: Client) -> list[int]:
@@ -125,9 +113,6 @@ def test_results_are_read_from_a_window_on(plane: ControlPlane) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_no_violation_and_the_page_fits(page: Page, plane: ControlPlane, theme: str) -> None:
-    axe = PACKAGES / "axe-core" / "axe.min.js"
-    if not axe.exists():
-        pytest.skip("axe-core is not installed: run `make console`")
     with plane.client() as client:
         queries = client.application("asked").queries
         if not ids(client):
@@ -136,17 +121,17 @@ def test_axe_finds_no_violation_and_the_page_fits(page: Page, plane: ControlPlan
     page.set_viewport_size({"width": 390 if theme == "dark" else 1280, "height": 900})
     show(page, PATH)
     page.wait_for_selector(".flat tbody tr", timeout=90_000)
-    page.evaluate(axe.read_text())
-    found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
-    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+    add_axe(page)
+    assert violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_only_the_owner_sees_the_actions(browser: Browser, plane: ControlPlane) -> None:  # noqa: F811
+def test_only_the_owner_sees_the_actions(browser: Browser, plane: ControlPlane) -> None:
     with plane.client() as client:
         token = client.tokens.create("ada", "author").token
-    page = signed_in(browser, plane, token)
-    page.wait_for_selector("#query-title")
-    assert page.locator("button:text-is('Drop')").count() == 0
-    assert page.locator("button:text-is('Add a query')").count() == 1
-    page.context.close()
+    with opened(browser) as page:
+        page.goto(f"{plane.url}{PATH}")
+        sign_in(page, token)
+        page.wait_for_selector("#query-title")
+        assert page.locator("button:text-is('Drop')").count() == 0
+        assert page.locator("button:text-is('Add a query')").count() == 1

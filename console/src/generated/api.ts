@@ -1894,10 +1894,15 @@ export interface components {
         };
         ApplicationLag: {
             application: string;
+            blocked_sinks: {
+                [key: string]: string;
+            };
             reported_at: string | null;
+            rows_per_second: number | null;
             sources: {
                 [key: string]: components["schemas"]["SourceLag"];
             };
+            store_away_since: string | null;
         };
         ArtifactAnswer: {
             bytes: number;
@@ -2363,7 +2368,8 @@ export interface components {
              *       "blocked_sinks": {},
              *       "clock_deviation_seconds": 0,
              *       "epoch_time_ahead_seconds": 0,
-             *       "sources": {}
+             *       "sources": {},
+             *       "tables": {}
              *     }
              */
             moment: components["schemas"]["Moment"];
@@ -2889,6 +2895,14 @@ export interface components {
                 [key: string]: components["schemas"]["OperatorLoad"];
             };
             parallelism: number;
+            /** @default {} */
+            rows_read: {
+                [key: string]: number;
+            };
+            /** @default {} */
+            rows_written: {
+                [key: string]: number;
+            };
             /** @default [] */
             samples: components["schemas"]["LoadSample"][];
             /** @default 0 */
@@ -2907,6 +2921,16 @@ export interface components {
             parallelism: number;
             reported_at: string | null;
             seconds: number;
+            sinks: {
+                [key: string]: components["schemas"]["SinkLoad"];
+            };
+            sources: {
+                [key: string]: components["schemas"]["SourceLoad"];
+            };
+            store_away_since: string | null;
+            tables: {
+                [key: string]: components["schemas"]["StateSize"];
+            };
             version: number | null;
         };
         LoadSample: [
@@ -2964,6 +2988,10 @@ export interface components {
             state_bytes?: number | null;
             state_rows?: number | null;
             store_away_since?: string | null;
+            /** @default {} */
+            tables: {
+                [key: string]: components["schemas"]["StateSize"];
+            };
         };
         NewTokenAnswer: {
             /** Format: date-time */
@@ -3475,6 +3503,10 @@ export interface components {
             idle: boolean;
             late?: string | null;
         };
+        SinkLoad: {
+            blocked_since: string | null;
+            rows: number | null;
+        };
         SinkMove: {
             becomes: string;
             needs_mapping: boolean;
@@ -3548,6 +3580,13 @@ export interface components {
             files: number | null;
             reachable: boolean;
             records: number | null;
+            seconds: number | null;
+        };
+        SourceLoad: {
+            files: number | null;
+            reachable: boolean;
+            records: number | null;
+            rows: number | null;
             seconds: number | null;
         };
         SourceMove: {
@@ -3669,6 +3708,10 @@ export interface components {
         };
         /** @enum {string} */
         StateScope: "keyed" | "operator" | "union" | "broadcast" | "partial";
+        StateSize: {
+            bytes: number;
+            rows: number;
+        };
         StateTableAnswer: {
             branch: string | null;
             epoch: number | null;
@@ -5044,6 +5087,9 @@ export interface operations {
                 format?: "json" | "dot" | "svg";
                 fold?: boolean;
                 slices?: boolean;
+                branch?: string | null;
+                first?: number | null;
+                last?: number | null;
                 limit?: number;
                 cursor?: string | null;
             };
@@ -5296,6 +5342,7 @@ export interface operations {
     get_results_v1_applications__name__queries__query__results_get: {
         parameters: {
             query?: {
+                min_window_end?: string | null;
                 isolation?: "read_committed" | "read_uncommitted";
                 epoch?: number | null;
                 savepoint?: string | null;

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.service.conftest import Plane
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 COMMANDS = Path(sys.executable).parent
 
