@@ -86,7 +86,7 @@ def add_axe(page: Page) -> None:
 
 
 def violations(page: Page) -> list[tuple[str, str]]:
-    """What axe finds: the rule and the first element of each violation."""
+    """Return the violations that axe finds: the rule and the first element of each."""
     found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
     return [(each["id"], each["nodes"][0]["html"]) for each in found]
 

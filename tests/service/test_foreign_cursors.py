@@ -382,6 +382,7 @@ IDS: dict[tuple[str, str, str, str], tuple[Any, ...]] = {
     ("GET", "/v1/operations", "query", "application"): ("invoices", "pricing.orders"),
     ("GET", "/v1/events", "query", "application"): ("pricing.orders", "pricing/orders"),
     ("GET", "/v1/lineage", "query", "application"): ("invoices", "pricing.orders", "pricing/orders"),
+    ("GET", f"{ONE}/lineage", "query", "branch"): ("{branch}",),
     ("GET", "/v1/events", "query", "after"): ("invoices/1", "pricing.orders/1", "pricing/orders/1"),
     ("GET", f"{ONE}/events", "query", "after"): ("999999", "pricing.orders/1"),
     ("GET", "/v1/events", "header", "last-event-id"): ("invoices/1", "pricing.orders/1", "pricing/orders/1"),
@@ -392,8 +393,8 @@ IDS: dict[tuple[str, str, str, str], tuple[Any, ...]] = {
 }
 """Every id and name in a body, query or header, with values that exist in ``pricing`` only, or refer to it."""
 NAMES_NOTHING = {
-    "query": "cursor limit at isolation min_epoch min_window_end wait_seconds wait key prefix fold slices format state "
-    "kind follow tail offset filename code error iss return_to",
+    "query": "cursor limit at first last isolation min_epoch min_window_end wait_seconds wait key prefix fold "
+    "slices format state kind follow tail offset filename code error iss return_to",
     "header": "if-match if-none-match Idempotency-Key X-Request-Id",
     "body": "acceptance arguments at available_now bytes calls configuration confirm drain dry_run expires_after "
     "expires_at foreign grace_seconds isolation keep keys kinds map max_parallelism message min_epoch move move_aside "
@@ -426,7 +427,7 @@ def test_an_id_of_another_project_is_refused(plane: Plane, ads: Project, pricing
     queried = {(method, path): names for method, path, _, _, names in parameters()}
     for (method, template, place, name), values in IDS.items():
         for value in values:
-            foreign = value.format(artifact=theirs["artifact"]) if isinstance(value, str) else value
+            foreign = value.format(**theirs) if isinstance(value, str) else value
             path = fill(template, "orders", epoch="1", id=upload)
             of_project = template.split("/")[2] in OF_PROJECTS
             url = ads.url(path.removeprefix("/v1/")) if of_project else path

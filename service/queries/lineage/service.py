@@ -74,7 +74,7 @@ def _whole(
     repository = LineageRepository(session)
     branches = repository.tree(application)
     if span is not None and span.branch not in branches:
-        raise NotFound(f"The lineage of {local_name(application.name)!r} has no branch {span.branch!r}.")
+        raise NotFound(f"The lineage of {local_name(application.name)!r} does not have this branch.")
     part = repository.page(branches if span is None else [span.branch], page, span)
     folded = repository.folded_before(branches)
     entries = [Entry(row, folded=folded.get(EpochKey(row.branch, row.epoch))) for row in part.rows]
