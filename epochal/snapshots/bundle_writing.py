@@ -56,6 +56,19 @@ class BundleFiles:
         return manifests + sum(file.bytes for file in (*self.pack_members, *self.files))
 
 
+def base_of(
+    store: SnapshotStore, snapshot: ManifestReference, since: ManifestReference | None
+) -> ManifestReference | None:
+    """``since``, or ``None`` if all bases of ``snapshot`` are newer.
+
+    The manifests of such an increment would not reach ``since``. In another project, where a manifest has the checksum
+    of its renamed parent, two increments since one snapshot would then rename the same manifest differently. Raises
+    ``FileMissing``, ``FileCorrupt``.
+    """
+    manifests, _ = needed_files(store, snapshot, since)
+    return since if manifests and store.read_manifest(manifests[-1]).parent == since else None
+
+
 def files_of(store: SnapshotStore, snapshot: ManifestReference, since: ManifestReference | None) -> BundleFiles:
     """Manifests, packs and files that ``snapshot`` needs and ``since`` does not. Raises ``FileMissing``,
     ``FileCorrupt``."""

@@ -67,8 +67,22 @@ class ExportedRows:
             committed_at=row.committed_at,
         )
 
-    def branches(self, ids: Iterable[str]) -> tuple[BundleBranch, ...]:
-        return tuple(_bundle_branch(self._session.get_one(Branch, id)) for id in ids)
+    def branches(self, snapshot: EpochKey, ids: Collection[str]) -> tuple[BundleBranch, ...]:
+        """These branches of the lineage of ``snapshot`` and all between them, newest first.
+
+        Without those between them, an importer could not tell that the oldest one is in the lineage.
+        """
+        found: list[BundleBranch] = []
+        left, at = set(ids), snapshot.branch
+        while left:
+            row = self._session.get_one(Branch, at)
+            found.append(_bundle_branch(row))
+            left.discard(at)
+            if row.parent_branch is None:
+                break
+            at = row.parent_branch
+        assert not left, f"{left} are not in the lineage of {snapshot}"
+        return tuple(found)
 
     def versions(self, epochs: Iterable[BundleEpoch]) -> list[BundleVersion]:
         """Versions with which the epochs ran, by application and number."""

@@ -60,3 +60,20 @@ def _without_older_packs() -> None:
         return wrong
 
     change(exports, "files_of", forgetful)
+
+
+@mutant("bundles: an increment that its base does not need stays one", MOVING)
+def _needless_increment() -> None:
+    from epochal.service.commands.bundles import exports
+
+    change(exports, "base_of", lambda _: lambda store, snapshot, since: since)
+
+
+@mutant("bundles: the header lacks branches between those of files", MOVING)
+def _gaps_in_the_line_of_branches() -> None:
+    from epochal.service.catalog.bundles import ExportedRows
+
+    def with_gaps(branches: Any) -> Any:
+        return lambda self, snapshot, ids: tuple(each for each in branches(self, snapshot, ids) if each.id in ids)
+
+    change(ExportedRows, "branches", with_gaps)

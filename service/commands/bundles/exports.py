@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -34,7 +34,7 @@ from epochal.snapshots.bundle_format import (
     BundleHeader,
     BundleOrigin,
 )
-from epochal.snapshots.bundle_writing import BundleFiles, encoded_epochs, files_of, write_bundle
+from epochal.snapshots.bundle_writing import BundleFiles, base_of, encoded_epochs, files_of, write_bundle
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.bundles import CreateExport, ExportArguments, ExportResult
 from epochal.wire.operations import OperationAnswer
@@ -124,6 +124,7 @@ class Exporting:
             snapshot = snapshots.reference(EpochKey(arguments.branch, arguments.epoch))
             since = key_of(arguments.since_branch, arguments.since_epoch)
             before = None if since is None else snapshots.reference(since)
+        before = base_of(self._store, snapshot, before)
         files = files_of(self._store, snapshot, before)
         artifacts = self._artifacts(files)
         size = files.size(self._store) + sum(path.stat().st_size for path in artifacts.values())
@@ -177,7 +178,7 @@ class Exporting:
         size: int,
     ) -> BundleHeader:
         """``artifacts``: their number; ``size``: size of all members, in bytes."""
-        branches = rows.branches(_branches(files))
+        branches = rows.branches(snapshot.key, _branches(files))
         versions = rows.versions(epochs)
         encoded = encoded_epochs(epochs)
         application, version = rows.maker(snapshot.key)
@@ -216,11 +217,10 @@ class Exporting:
         return target.sha256, target.size
 
 
-def _branches(files: BundleFiles) -> Iterable[str]:
+def _branches(files: BundleFiles) -> set[str]:
     """Branches of the manifests, and branches that contain the files."""
-    ids = dict.fromkeys(reference.branch for reference in files.manifests)
     paths = (*files.packs, *(file.path for file in files.files))
-    return ids | dict.fromkeys(path.partition("/")[0] for path in paths)
+    return {reference.branch for reference in files.manifests} | {path.partition("/")[0] for path in paths}
 
 
 def _text(moment: datetime) -> str:

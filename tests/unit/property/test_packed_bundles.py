@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import random
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from epochal.contracts.catalog import ManifestReference
@@ -32,13 +34,40 @@ MEMORY = Path("/dev/shm")
 PROJECTS = ("default", "ads")
 
 
-@given(chance=st.randoms(use_true_random=False))
-@settings(
+FEW = settings(
     max_examples=max(4, settings.default.max_examples // 5),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+
+
+@given(chance=st.randoms(use_true_random=False))
+@FEW
 def test_imported_snapshots_equal_the_exported_ones(chance: random.Random) -> None:
+    with two_worlds(chance) as (source, target):
+        move(source, any_lineage(source, chance), target, chance)
+
+
+@given(chance=st.randoms(use_true_random=False))
+@example(chance=random.Random(68))  # a whole bundle of a branch two rollbacks deep, with files of the first branch
+@FEW
+def test_increments_since_one_snapshot_are_imported_in_any_order(chance: random.Random) -> None:
+    """Also those whose snapshot has bases after ``since``, and therefore does not need it."""
+    with two_worlds(chance) as (source, target):
+        app = any_lineage(source, chance)
+        since, *later = sorted(source.model.lineage(app.branch), key=lambda key: key.epoch)
+        later = chance.sample(later, min(len(later), 4))
+        exporting, importing = Mover(source), Mover(target)
+        for number, key in enumerate([since, *later]):
+            export = exporting.request_export(app, key, None if key == since else since)
+            exporting.work_off()
+            imported = importing.request_import(exporting.bundle(export), f"copy-{number}", "ads")
+            importing.work_off()
+            check_equal(source, source.model.references[key], target, EpochKey(**importing.result(imported)["parent"]))
+
+
+@contextmanager
+def two_worlds(chance: random.Random) -> Iterator[tuple[World, World]]:
     """Bundles are read in the process of the test: a process for each takes most of the time."""
     with (
         tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder,
@@ -55,7 +84,7 @@ def test_imported_snapshots_equal_the_exported_ones(chance: random.Random) -> No
         try:
             with target.database.writing() as session:
                 ProjectRepository(session).create("ads", Quotas(), "me")
-            move(source, any_lineage(source, chance), target, chance)
+            yield source, target
         finally:
             source.close()
             target.close()
