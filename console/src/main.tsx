@@ -2,7 +2,7 @@ import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import { follow, liveState } from "./api/events";
 import { get } from "./api/client";
-import { project, resume, signOut, who } from "./api/session";
+import { project, resume, signOut, waiting, who } from "./api/session";
 import type { Page } from "./api/types";
 import { ApplicationPage } from "./pages/application";
 import { Applications } from "./pages/applications";
@@ -19,7 +19,7 @@ const Events = lazy<{ application?: never }>(() => import("./pages/events"), "ev
 const LIVE = {
   live: "Live: the page follows the event stream.",
   connecting: "The event stream is being opened.",
-  retrying: "The control plane does not answer. The page tries again.",
+  retrying: "The control plane does not answer, or its event stream ended. The page tries again.",
   off: "The event stream is closed.",
 };
 
@@ -28,7 +28,7 @@ function Shell() {
   useEffect(() => {
     document.title = [second, first === "applications" && second ? route.value[2] : first, "Epochal"].filter(Boolean).join(" · ");
   }, [route.value.join("/")]);
-  if (who.value === undefined) return <Loading what="the session" />;
+  if (who.value === undefined) return waiting.value ? <p class="loading" role="status">{LIVE.retrying}</p> : <Loading what="the session" />;
   if (who.value === null) return <SignIn />;
   return (
     <>

@@ -1,4 +1,8 @@
 /** Calls of the public API. Every failure is a `ProblemError` with a text for users. */
+import { ServerClock } from "../model/clock";
+
+/** The clock of the control plane, by the header `Date` of its answers. */
+export const serverClock = new ServerClock();
 
 export class ProblemError extends Error {
   constructor(
@@ -9,6 +13,11 @@ export class ProblemError extends Error {
   ) {
     super(detail);
   }
+}
+
+/** Whether a problem may pass without a change by the caller: no answer, too many requests, a failing server. */
+export function passes(problem: ProblemError): boolean {
+  return problem.status === 0 || problem.status === 429 || problem.status >= 500;
 }
 
 /** Credentials of mutating and reading calls, set by the session. */
@@ -58,8 +67,9 @@ export async function send(
   signal?: AbortSignal,
 ): Promise<Response> {
   const mutates = method !== "GET";
+  const sent = Date.now();
   try {
-    return await fetch(path, {
+    const response = await fetch(path, {
       method,
       headers: { ...credentials.headers(mutates), ...headers },
       credentials: "same-origin",
@@ -67,10 +77,20 @@ export async function send(
       ...(body === undefined ? {} : { body }),
       ...(signal === undefined ? {} : { signal }),
     });
+    serverClock.note(response.headers.get("date"), sent, Date.now());
+    return response;
   } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new ProblemError(0, "unreachable", "The control plane does not answer. The page tries again.");
+    throw unanswered(error, mutates);
   }
+}
+
+/** A request without an answer. Whether it took effect is unknown, so that only reading ones are repeated. */
+function unanswered(error: unknown, mutates: boolean): unknown {
+  if (error instanceof DOMException && error.name === "AbortError") return error;
+  const what = mutates
+    ? "The control plane does not answer. It may have received the request: check before you repeat it."
+    : "The control plane does not answer. The page tries again.";
+  return new ProblemError(0, "unreachable", what);
 }
 
 async function call<Answer>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Answer> {
@@ -78,7 +98,11 @@ async function call<Answer>(method: string, path: string, body?: unknown, signal
   if (body !== undefined) headers["content-type"] = "application/json";
   const response = await send(method, path, headers, body === undefined ? undefined : JSON.stringify(body), signal);
   if (!response.ok) throw await problemOf(response);
-  return (response.status === 204 ? undefined : await response.json()) as Answer;
+  try {
+    return (response.status === 204 ? undefined : await response.json()) as Answer;
+  } catch (error) {
+    throw unanswered(error, method !== "GET");
+  }
 }
 
 export async function problemOf(response: Response): Promise<ProblemError> {

@@ -22,6 +22,8 @@ export const liveState = signal<LiveState>("off");
 export const received = signal<LiveEvent[]>([]);
 const MOST_RECEIVED = 500;
 const SILENCE_MS = 45_000;
+/** Answers to an id that has expired (410), or that the control plane does not accept any more. */
+const EXPIRED = [410, 404, 422];
 
 /** `null`: events were missed, so everything may have changed. */
 type Listener = (event: LiveEvent | null) => void;
@@ -34,7 +36,8 @@ export function listen(listener: Listener): () => void {
 
 let abort: AbortController | null = null;
 let lastId: string | null = null;
-let hiddenSince = 0;
+/** Whether events may have been missed: the next connection then begins without an id, and views read again. */
+let missed = false;
 
 /** Open or close the stream, by the visibility of the page and the session. Call once. */
 export function follow(): void {
@@ -55,7 +58,7 @@ export function follow(): void {
 function close(): void {
   abort?.abort();
   abort = null;
-  hiddenSince = Date.now();
+  missed = true;
   liveState.value = "off";
 }
 
@@ -71,19 +74,24 @@ async function run(own: AbortController): Promise<void> {
   while (!own.signal.aborted) {
     liveState.value = first ? "connecting" : "retrying";
     try {
-      // Without an id, nothing resumes: what happened while the page was hidden is read again.
-      if (lastId === null && (!first || hiddenSince > 0)) tell(null);
       await read(own);
       wait = 1000;
     } catch (error) {
       if (own.signal.aborted) return;
-      if (error instanceof ProblemError && error.status === 410) {
-        lastId = null;
-        continue;
+      if (error instanceof ProblemError) {
+        if (error.status === 401) return;
+        if (EXPIRED.includes(error.status) && lastId !== null) {
+          // The next connection begins now; `missed` makes the views read what happened until then.
+          lastId = null;
+          missed = true;
+          continue;
+        }
+        // The control plane refuses only the stream, such as 429: views are read again with each attempt.
+        if (error.status > 0) tell(null);
       }
-      if (error instanceof ProblemError && error.status === 401) return;
     }
     first = false;
+    missed ||= lastId === null;
     if (own.signal.aborted) return;
     liveState.value = "retrying";
     await new Promise((resolve) => setTimeout(resolve, wait));
@@ -99,6 +107,9 @@ async function read(own: AbortController): Promise<void> {
   const response = await send("GET", resource(project.value, "events"), headers, undefined, once.signal);
   if (!response.ok || response.body === null) throw await problemOf(response);
   liveState.value = "live";
+  // The stream has begun, so that no event after this reading is missed.
+  if (lastId === null && missed) tell(null);
+  missed = false;
   const parser = new EventParser();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let silence = setTimeout(() => once.abort(), SILENCE_MS);
@@ -109,7 +120,7 @@ async function read(own: AbortController): Promise<void> {
       clearTimeout(silence);
       silence = setTimeout(() => once.abort(), SILENCE_MS);
       for (const event of parser.push(value)) {
-        lastId = event.id;
+        if (event.id) lastId = event.id;
         const data = JSON.parse(event.data) as Record<string, unknown>;
         tell({
           id: event.id,

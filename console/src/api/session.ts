@@ -4,7 +4,7 @@
  * which stays in the memory of this page.
  */
 import { computed, signal } from "@preact/signals";
-import { get, ProblemError, problemOf, send, useCredentials } from "./client";
+import { get, passes, ProblemError, problemOf, send, useCredentials } from "./client";
 import type { Role } from "./types";
 
 export interface Who {
@@ -53,21 +53,30 @@ useCredentials({
   },
 });
 
-/** Continue the session of the cookie, if there is one. */
+/** Whether the control plane does not answer yet whether there is a session. */
+export const waiting = signal(false);
+const RETRY_MS = 2000;
+
+/** Continue the session of the cookie, if there is one. Repeated until the control plane answers. */
 export async function resume(): Promise<void> {
-  try {
-    const response = await send("GET", "/v1/session", { accept: "application/json" });
-    if (response.ok) accept((await response.json()) as SessionAnswer);
-    else {
-      hasSessions = response.status !== 404;
-      who.value = null;
-      if (hasSessions) {
-        const methods = await get<{ provider?: string | null }>("/v1/session/methods").catch(() => ({ provider: null }));
-        provider.value = methods.provider ?? null;
+  for (;;) {
+    try {
+      const response = await send("GET", "/v1/session", { accept: "application/json" });
+      if (response.ok) return accept((await response.json()) as SessionAnswer);
+      if (!passes(await problemOf(response))) {
+        hasSessions = response.status !== 404;
+        break;
       }
+    } catch {
+      // No answer, or a part of one.
     }
-  } catch {
-    who.value = null;
+    waiting.value = true;
+    await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+  }
+  who.value = null;
+  if (hasSessions) {
+    const methods = await get<{ provider?: string | null }>("/v1/session/methods").catch(() => ({ provider: null }));
+    provider.value = methods.provider ?? null;
   }
 }
 

@@ -1,6 +1,6 @@
 /** The lineage of one or several applications: pages as they are scrolled to, live, with opened runs. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get, ProblemError, resource } from "../api/client";
+import { get, passes, ProblemError, resource } from "../api/client";
 import { listen } from "../api/events";
 import { project } from "../api/session";
 import type { Lineage, LineageEdge, LineageNode, Schemas } from "../api/types";
@@ -47,7 +47,7 @@ export function useLineage(own: string, others: readonly string[], fold: boolean
       } catch (error) {
         if (abort.signal.aborted) return;
         setProblem(error instanceof ProblemError ? error : new ProblemError(0, "page", String(error)));
-        if (!(error instanceof ProblemError) || error.status === 0 || error.status >= 500) soon(5 * PAUSE_MS);
+        if (!(error instanceof ProblemError) || passes(error)) soon(5 * PAUSE_MS);
       }
     };
     const soon = (ms: number) => {

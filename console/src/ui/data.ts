@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { listen, liveState, type LiveEvent } from "../api/events";
-import { ProblemError } from "../api/client";
+import { passes, ProblemError, serverClock } from "../api/client";
 import { who } from "../api/session";
 
 export interface Data<Value> {
@@ -48,7 +48,7 @@ export function useData<Value>(
         if (abort.signal.aborted) return;
         const problem = error instanceof ProblemError ? error : new ProblemError(0, "page", String(error));
         setState((before) => ({ ...(before.key === key ? before : {}), key, problem }));
-        if (problem.status === 0 || problem.status >= 500) soon(WITHOUT_STREAM_MS);
+        if (passes(problem)) soon(WITHOUT_STREAM_MS);
       } finally {
         reading = false;
         if (stale && !abort.signal.aborted) soon(PAUSE_MS);
@@ -80,10 +80,10 @@ export function useData<Value>(
   };
 }
 
-/** The current time, which advances each second while the page is visible. */
-export const now = signal(Date.now());
+/** The current time of the control plane, which advances each second while the page is visible. */
+export const now = signal(serverClock.at(Date.now()));
 setInterval(() => {
-  if (document.visibilityState === "visible") now.value = Date.now();
+  if (document.visibilityState === "visible") now.value = serverClock.at(Date.now());
 }, 1000);
 
 export { liveState };

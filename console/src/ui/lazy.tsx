@@ -10,23 +10,29 @@ export function lazy<Props extends object>(
   let loaded: ComponentType<Props> | null = null;
   return function Lazy(props: Props) {
     const [, ready] = useState(0);
-    const [failed, setFailed] = useState(false);
-    useEffect(() => {
+    const [failures, setFailures] = useState(0);
+    const [loading, setLoading] = useState(false);
+    const begin = () => {
       if (loaded) return;
-      load().then(
-        (module) => {
-          loaded = module.default;
-          ready((count) => count + 1);
-        },
-        () => setFailed(true),
-      );
-    }, []);
-    if (failed) {
+      setLoading(true);
+      load()
+        .then(
+          (module) => {
+            loaded = module.default;
+            ready((count) => count + 1);
+          },
+          () => setFailures((count) => count + 1),
+        )
+        .finally(() => setLoading(false));
+    };
+    useEffect(begin, []);
+    if (failures > 0 && !loaded && !loading) {
+      // An updated console has other files: only the page itself names them.
       return (
         <div class="notice bad" role="alert">
-          <p>A part of the console could not be loaded. It may have been updated.</p>
-          <button type="button" onClick={() => location.reload()}>
-            Load it again
+          <p>{failures === 1 ? `A part of the console, ${what}, could not be loaded.` : "A part of the console still cannot be loaded. The console may have been updated."}</p>
+          <button type="button" onClick={failures === 1 ? begin : () => location.reload()}>
+            {failures === 1 ? "Try again" : "Load the console again"}
           </button>
         </div>
       );
