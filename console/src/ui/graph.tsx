@@ -3,25 +3,22 @@ import dagre from "@dagrejs/dagre";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Graph, GraphNode } from "../api/types";
 import { clipped } from "../model/format";
+import { hasRate, isOperator, type NodeFigures } from "../model/graph";
 
-export interface NodeFacts {
-  /** Second line of a node, such as `1,200 rows/s`. */
-  line: string;
-  /** Third line, such as the size of its state. */
-  more: string;
-  hot: boolean;
-}
-
-const SMALL = new Set(["transform", "watermark"]);
+const SMALL = new Set(["transform", "side", "close"]);
+const ONE_LINE = new Set(["watermark", "static", "feedback"]);
 const GAP = 14;
+const LABEL = { width: 62, height: 14 };
+const LONGEST = 21;
 
 function sizeOf(node: GraphNode): { width: number; height: number } {
-  return SMALL.has(node.type) ? { width: 150, height: 34 } : { width: 172, height: 66 };
+  if (SMALL.has(node.type)) return { width: 26 + 6.2 * Math.min(LONGEST, [...node.name].length), height: 34 };
+  return { width: ONE_LINE.has(node.type) ? 150 : 172, height: ONE_LINE.has(node.type) ? 66 : 84 };
 }
 
 export default function GraphView(props: {
   graph: Graph;
-  facts: (node: GraphNode) => NodeFacts;
+  figures: (node: GraphNode) => NodeFigures;
   edge: (from: GraphNode, to: GraphNode) => string;
   selected: number | null;
   select: (id: number | null) => void;
@@ -40,7 +37,7 @@ export default function GraphView(props: {
     <div ref={box} class="graph" tabIndex={0} role="group" aria-label={props.label}>
       <svg
         viewBox={`0 0 ${drawing.width} ${drawing.height}`}
-        style={{ width: `${drawing.width}px`, minWidth: `${drawing.width * (narrow ? 0.62 : 0.72)}px` }}
+        style={{ width: `${drawing.width}px`, minWidth: `${drawing.width * (0.8)}px` }}
       >
         <defs>
           <marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
@@ -53,25 +50,30 @@ export default function GraphView(props: {
             <g key={`${edge.from}-${edge.to}`} class="edge">
               <path d={edge.path} marker-end="url(#arrow)" />
               {text && (
-                <text x={edge.x} y={edge.y - 6} text-anchor="middle">
-                  {text}
-                </text>
+                <>
+                  <rect x={edge.x - LABEL.width / 2} y={edge.y - LABEL.height / 2} {...LABEL} />
+                  <text x={edge.x} y={edge.y + 4} text-anchor="middle">
+                    {text}
+                  </text>
+                </>
               )}
             </g>
           );
         })}
         {drawing.nodes.map(({ node, x, y, width, height }) => {
-          const facts = props.facts(node);
+          const figures = props.figures(node);
           const small = SMALL.has(node.type);
+          const [first = "", second = ""] = figures.lines;
           const open = () => props.select(props.selected === node.id ? null : node.id);
           return (
             <g
               key={node.id}
-              class={`node ${node.type} ${kindOf(node)} ${facts.hot ? "hot" : ""} ${props.selected === node.id ? "selected" : ""}`}
+              class={`node ${node.type} ${kindOf(node)} ${figures.slowest ? "hot" : ""} ${figures.waits ? "waits" : ""} ${props.selected === node.id ? "selected" : ""}`}
               transform={`translate(${x - width / 2},${y - height / 2})`}
               role="button"
               tabIndex={0}
               aria-pressed={props.selected === node.id}
+              aria-label={[`${node.type} ${node.name}`, figures.slowest ? "slowest operator" : "", first, second, figures.waits].filter(Boolean).join(", ")}
               onClick={open}
               onKeyDown={(event) => {
                 if (event.key === "Enter" || event.key === " ") {
@@ -83,18 +85,22 @@ export default function GraphView(props: {
               <rect width={width} height={height} rx={small ? height / 2 : 8} />
               {small ? (
                 <text x={width / 2} y={height / 2 + 4} text-anchor="middle" class="label">
-                  {clipped(node.name, 21)}
+                  {clipped(node.name, LONGEST)}
                 </text>
               ) : (
                 <>
                   <text x={GAP} y={20} class="type">
                     {node.type}
+                    {figures.slowest && <tspan class="mark"> · slowest</tspan>}
                   </text>
                   <text x={GAP} y={38} class="label strong">
-                    {clipped(node.name, 19)}
+                    {clipped(node.name, ONE_LINE.has(node.type) ? 17 : 19)}
                   </text>
-                  <text x={GAP} y={55} class="fact">
-                    {clipped([facts.line, facts.more].filter(Boolean).join(" · "), 28)}
+                  <text x={GAP} y={56} class="fact">
+                    {clipped(first, 26)}
+                  </text>
+                  <text x={GAP} y={72} class={figures.waits ? "fact bad" : "fact"}>
+                    {clipped(figures.waits || second, 26)}
                   </text>
                 </>
               )}
@@ -109,15 +115,20 @@ export default function GraphView(props: {
 export function kindOf(node: GraphNode): "source" | "sink" | "plain" | "stateful" {
   if (node.type === "source" || node.type === "static") return "source";
   if (node.type === "sink") return "sink";
-  return SMALL.has(node.type) ? "plain" : "stateful";
+  return isOperator(node) ? "stateful" : "plain";
 }
 
 function laidOut(graph: Graph, narrow: boolean) {
   const layout = new dagre.graphlib.Graph();
-  layout.setGraph({ rankdir: narrow ? "TB" : "LR", nodesep: 26, ranksep: narrow ? 34 : 62, marginx: 6, marginy: 10 });
+  layout.setGraph({ rankdir: narrow ? "TB" : "LR", nodesep: 26, ranksep: narrow ? 26 : 22, marginx: 6, marginy: 10 });
   layout.setDefaultEdgeLabel(() => ({}));
   for (const node of graph.nodes) layout.setNode(String(node.id), sizeOf(node));
-  for (const node of graph.nodes) for (const input of node.inputs ?? []) layout.setEdge(String(input), String(node.id));
+  for (const node of graph.nodes) {
+    for (const input of node.inputs ?? []) {
+      const from = graph.nodes[input];
+      layout.setEdge(String(input), String(node.id), from && hasRate(from, node) ? { ...LABEL, labelpos: "c" } : {});
+    }
+  }
   dagre.layout(layout);
   const size = layout.graph();
   return {
@@ -125,9 +136,9 @@ function laidOut(graph: Graph, narrow: boolean) {
     height: Math.ceil(size.height ?? 0),
     nodes: graph.nodes.map((node) => ({ node, ...(layout.node(String(node.id)) as { x: number; y: number; width: number; height: number }) })),
     edges: layout.edges().map(({ v, w }) => {
-      const points = (layout.edge(v, w) as { points: { x: number; y: number }[] }).points;
+      const { points, x, y } = layout.edge(v, w) as { points: { x: number; y: number }[]; x?: number; y?: number };
       const middle = points[Math.floor(points.length / 2)] ?? { x: 0, y: 0 };
-      return { from: Number(v), to: Number(w), path: curve(points), x: middle.x, y: middle.y };
+      return { from: Number(v), to: Number(w), path: curve(points), x: x ?? middle.x, y: y ?? middle.y };
     }),
   };
 }
