@@ -150,12 +150,15 @@ def logs(
         int, typer.Option("--tail", "-n", min=0, help="Number of lines to show from the end of the log.")
     ] = 200,
     attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="The log of this attempt.")] = None,
+    branch: Annotated[
+        str | None, typer.Option("--branch", help="The branch of the attempt; by default the newest with this number.")
+    ] = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
     """Print the driver's log. With --json and --follow: one JSON document per line."""
     with connected(url, as_json) as session:
-        lines = session.client.application(name).logs(tail=tail, follow=follow, attempt=attempt)
+        lines = session.client.application(name).logs(tail=tail, follow=follow, attempt=attempt, branch=branch)
         if as_json and not follow:
             session.output.document({"lines": list(lines)})
             return

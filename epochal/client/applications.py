@@ -113,9 +113,14 @@ class ApplicationHandle:
         """Stream events, starting after ``last_event_id`` if given. Reconnects automatically and never ends."""
         return follow_events(self._transport, path("applications", self.name, "events"), last_event_id, kind=kinds)
 
-    def logs(self, *, tail: int = 200, follow: bool = False, attempt: int | None = None) -> Iterator[str]:
-        """Lines of the driver's log: the last ``tail`` lines, and with ``follow`` new lines until the log is closed."""
-        query = {"tail": tail, "follow": "true" if follow else "false", "attempt": attempt}
+    def logs(
+        self, *, tail: int = 200, follow: bool = False, attempt: int | None = None, branch: str | None = None
+    ) -> Iterator[str]:
+        """Lines of the driver's log: the last ``tail`` lines, and with ``follow`` new lines until the log is closed.
+
+        ``attempt``: by default the latest. ``branch``: that of the attempt; by default the newest with such an attempt.
+        """
+        query = {"tail": tail, "follow": "true" if follow else "false", "attempt": attempt, "branch": branch}
         with self._transport.stream(path("applications", self.name, "logs"), query) as response:
             yield from response.iter_lines()
 

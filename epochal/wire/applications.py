@@ -187,6 +187,9 @@ class ExecutionAnswer(Answer):
     id: str
     application: str
     version: int
+    branch: str | None = Field(
+        default=None, description="Branch of its epochs. Attempts are numbered by branch. Null from older versions."
+    )
     state: Open[ExecutionState]
     attempt: int
     available_now: bool = Field(description="Whether it processes the input available at its start, and ends.")

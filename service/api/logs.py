@@ -37,9 +37,13 @@ async def logs(
     lines: Annotated[int, Query(ge=0, le=MOST_LINES, alias="tail", description="Number of last lines.")] = 200,
     follow: Annotated[bool, Query(description="Follow the log, also of later attempts.")] = False,
     attempt: Annotated[int | None, Query(ge=1, description="Attempt; by default the latest.")] = None,
+    branch: Annotated[
+        str | None,
+        Query(max_length=80, description="Branch of the attempt; by default, the newest with such an attempt."),
+    ] = None,
 ) -> Response:
-    """Log of the latest execution. With `attempt`, following ends with that attempt; without it, the next attempt
-    follows.
+    """Log of the latest attempt, or of an earlier one, which epochs and executions name by `branch` and `attempt`. With
+    `attempt`, following ends with that attempt; without it, the next attempt follows.
 
     The whole log is available while the driver's files are on this control plane's machine; of a terminated driver, the
     last 16 MB are kept for a month. Otherwise `not-found`, which names the machine that has the log.
@@ -47,12 +51,12 @@ async def logs(
     followers = followers_of(request)
     if follow:
         followers.check()
-    found = await asyncio.to_thread(control.driver_logs.find, name, attempt)
+    found = await asyncio.to_thread(control.driver_logs.find, name, attempt, branch)
     text, follower = await asyncio.to_thread(_end, found, lines)
     if not follow:
         return Response(text, media_type=_MEDIA_TYPE)
     following = _Following(control.driver_logs, name, only=attempt is not None)
-    return FollowedResponse(followers, following.stream(text, follower, found.attempt), _MEDIA_TYPE)
+    return FollowedResponse(followers, following.stream(text, follower, found), _MEDIA_TYPE)
 
 
 class _Following:
@@ -61,10 +65,11 @@ class _Following:
         self._application = application
         self._only = only
 
-    async def stream(self, text: bytes, follower: LogFollower, attempt: int) -> AsyncIterator[bytes]:
+    async def stream(self, text: bytes, follower: LogFollower, followed: FoundLog) -> AsyncIterator[bytes]:
+        execution, attempt = followed.execution, followed.attempt
         yield text
         while True:
-            latest, running = await asyncio.to_thread(self._state, attempt)
+            latest, running = await asyncio.to_thread(self._state, execution, attempt)
             # Checked before reading, so that the last lines of an ended attempt are still read.
             for block in await asyncio.to_thread(_appended, follower):
                 yield block
@@ -76,17 +81,17 @@ class _Following:
                 except NotFound as error:
                     yield f"{error.message}\n".encode()
                     return
-                attempt, follower = found.attempt, LogFollower(found.path)
+                execution, attempt, follower = found.execution, found.attempt, LogFollower(found.path)
                 if found.kept is not None:
                     yield found.kept
                 continue
             await asyncio.sleep(POLL_SECONDS)
 
-    def _state(self, attempt: int) -> tuple[int, bool]:
+    def _state(self, execution: str, attempt: int) -> tuple[int, bool]:
         """The latest attempt, and whether the followed attempt is still running."""
-        execution = self._logs.latest(self._application)
-        running = any(item.number == attempt and item.state == "running" for item in execution.attempts)
-        return execution.attempt, running
+        latest = self._logs.latest(self._application)
+        attempts = latest.attempts if latest.id == execution else ()
+        return latest.attempt, any(item.number == attempt and item.state == "running" for item in attempts)
 
 
 def _end(found: FoundLog, lines: int) -> tuple[bytes, LogFollower]:

@@ -66,6 +66,18 @@ class ExecutionRepository:
         query = select(Attempt).where(Attempt.execution == execution.id).order_by(Attempt.number)
         return self._session.scalars(query.execution_options(populate_existing=True)).all()
 
+    def with_attempt(self, application: Application, number: int, branch: str | None) -> Execution | None:
+        """The newest execution that has an attempt of this number, on ``branch`` if given."""
+        query = (
+            select(Execution)
+            .join(Attempt, Attempt.execution == Execution.id)
+            .where(Execution.application == application.id, Attempt.number == number)
+            .order_by(Execution.id.desc())
+        )
+        if branch is not None:
+            query = query.where(Execution.branch == branch)
+        return self._session.scalars(query.limit(1)).first()
+
     def latest_attempts(self, at_most: int) -> Mapping[str, Sequence[Attempt]]:
         """The latest ``most`` attempts of each active execution, oldest first. Their numbers are consecutive."""
         one = aliased(Attempt)

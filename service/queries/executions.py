@@ -49,12 +49,20 @@ class ExecutionService:
             execution = applications.execution(applications.named(application))
             return None if execution is None else _answer(session, application, execution)
 
+    def with_attempt(self, application: str, number: int, branch: str | None) -> ExecutionAnswer | None:
+        """The newest execution with this attempt, on ``branch`` if given. Raises ``NotFound``."""
+        with self._database.reading() as session:
+            row = ApplicationRepository(session).named(application)
+            execution = ExecutionRepository(session).with_attempt(row, number, branch)
+            return None if execution is None else _answer(session, application, execution)
+
 
 def _answer(session: Session, application: str, row: Execution) -> ExecutionAnswer:
     return ExecutionAnswer(
         id=row.id,
         application=application,
         version=row.version,
+        branch=row.branch,
         state=cast(ExecutionState, row.state),
         attempt=row.attempt,
         available_now=row.available_now,

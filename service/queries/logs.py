@@ -25,6 +25,7 @@ from epochal.wire.applications import ExecutionAnswer
 class FoundLog:
     """Log of an attempt: a file that may still grow or be created, or the kept part (``kept``)."""
 
+    execution: str
     attempt: int
     path: Path
     kept: bytes | None = None
@@ -53,25 +54,25 @@ class LogService:
             raise NotFound(f"Application {application!r} was never started and has no log.")
         return execution
 
-    def find(self, application: str, attempt: int | None) -> FoundLog:
-        """Log of the latest execution; without ``attempt``, of its latest attempt.
+    def find(self, application: str, attempt: int | None, branch: str | None = None) -> FoundLog:
+        """Log of an attempt, by default of the latest one. ``branch``: that of the attempt; by default, of the newest
+        execution with an attempt of this number.
 
         Raises ``NotFound`` without such an attempt, or if its log is on another machine and not kept yet.
         """
         execution = self.latest(application)
+        if attempt is not None:
+            execution = self._with_attempt(execution, attempt, branch)
         number = execution.attempt if attempt is None else attempt
-        if attempt is not None and all(item.number != attempt for item in execution.attempts):
-            numbers = ", ".join(str(item.number) for item in execution.attempts) or "none"
-            raise NotFound(f"The latest execution of {application!r} has no attempt {attempt}; it has {numbers}.")
         path = log_path(self._settings.logs_directory, application, execution.id, number)
         if parts_of(path):
-            return FoundLog(number, path)
+            return FoundLog(execution.id, number, path)
         with self._database.reading() as session:
             logs = DriverLogs(session)
             kept, process = logs.kept(execution.id, number), logs.process(execution.id, number)
         if kept is not None:
             try:
-                return FoundLog(number, path, self._files.read(kept.path, f"the log of attempt {number}"))
+                return FoundLog(execution.id, number, path, self._files.read(kept.path, f"the log of attempt {number}"))
             except FileMissing:
                 pass  # it has just expired
         self._check_not_expired(application, execution, number)
@@ -80,12 +81,22 @@ class LogService:
         if reference is not None and machine is None:
             self._bring(str(reference))
         if machine is None or machine.host == this_machine().host:
-            return FoundLog(number, path)
+            return FoundLog(execution.id, number, path)
         raise NotFound(
             f"The log of attempt {number} of {application!r} is on host {machine.host}, where its driver was started; "
             "read it from the control plane there. After the end of a driver, the last 16 MB of its log are kept for "
             "a limited time and can be read anywhere, unless its host failed."
         )
+
+    def _with_attempt(self, latest: ExecutionAnswer, attempt: int, branch: str | None) -> ExecutionAnswer:
+        found = self._executions.with_attempt(latest.application, attempt, branch)
+        if found is None:
+            numbers = ", ".join(str(item.number) for item in latest.attempts) or "none"
+            on = "" if branch is None else f" on branch {branch!r}"
+            raise NotFound(
+                f"Application {latest.application!r} has no attempt {attempt}{on}; its latest execution has {numbers}."
+            )
+        return found
 
     def _check_not_expired(self, application: str, execution: ExecutionAnswer, attempt: int) -> None:
         ended = next((item.ended_at for item in execution.attempts if item.number == attempt), None)

@@ -215,6 +215,24 @@ def test_logs_return_the_last_lines_of_an_attempt(plane: Plane) -> None:
     assert plane.client.get(LOGS, params={"tail": -1}).status_code == 422
 
 
+def test_logs_of_earlier_executions_are_found_by_branch_and_attempt(plane: Plane) -> None:
+    plane.application()
+    first = plane.driver()
+    write(plane, first.attempt, "first execution\n")
+    branch = plane.get("/v1/applications/flights/executions")["items"][0]["branch"]
+    plane.post("/v1/applications/flights/stop")
+    first.catalog.finish(None)
+    plane.post("/v1/applications/flights/start")
+    second = plane.driver()
+    write(plane, second.attempt, "second execution\n")
+    for asked in ({"attempt": first.attempt}, {"attempt": first.attempt, "branch": branch}):
+        assert plane.client.get(LOGS, params=asked).text == "first execution\n"
+        assert plane.client.get(LOGS, params={**asked, "follow": True}).text == "first execution\n"
+    assert plane.client.get(LOGS, params={"attempt": second.attempt, "branch": branch}).text == "second execution\n"
+    refused = plane.client.get(LOGS, params={"attempt": first.attempt, "branch": "another"})
+    assert refused.status_code == 404 and "no attempt 1 on branch 'another'" in refused.json()["detail"]
+
+
 def test_following_logs_continues_with_the_next_attempt(plane: Plane) -> None:
     plane.application()
     first = plane.driver()

@@ -3,11 +3,12 @@ import { useState } from "preact/hooks";
 import { get } from "../api/client";
 import type { Epoch, EpochPage } from "../api/types";
 import { lengthOf } from "../model/epochs";
-import { bytes, clipped, clock, count, duration, moment, short, shown } from "../model/format";
+import { bytes, count, duration, short } from "../model/format";
 import { address, choose } from "../router";
 import { Chart } from "../ui/chart";
 import { now, useData } from "../ui/data";
-import { Age, Facts, FailureNotice, Loading, Problem, State } from "../ui/parts";
+import { Age, Loading, Problem, State } from "../ui/parts";
+import { EpochDetails } from "./epoch_details";
 
 export const SHOWN_EPOCHS = 100;
 const FIRST_EPOCHS = 20;
@@ -35,7 +36,8 @@ export function Rates({ epochs }: { epochs: Epoch[] }) {
   );
 }
 
-export function Timeline({ epochs, page, path }: { epochs: Epoch[]; page: EpochPage | undefined; path: string }) {
+export function Timeline(props: { name: string; epochs: Epoch[]; page: EpochPage | undefined; path: string; reload: () => void }) {
+  const { epochs, page, path } = props;
   const [older, setOlder] = useState<{ path: string; items: Epoch[]; cursor: string | null }>({ path: "", items: [], cursor: null });
   const opened = address.value.query.get("epoch");
   const known = new Set(epochs.map((epoch) => `${epoch.branch}/${epoch.epoch}`));
@@ -74,7 +76,7 @@ export function Timeline({ epochs, page, path }: { epochs: Epoch[]; page: EpochP
             <span>Committed</span>
           </div>
           {all.map((epoch) => (
-            <EpochRow key={`${epoch.branch}/${epoch.epoch}`} epoch={epoch} most={most} open={opened === String(epoch.epoch)} />
+            <EpochRow key={`${epoch.branch}/${epoch.epoch}`} epoch={epoch} most={most} open={opened === String(epoch.epoch)} name={props.name} reload={props.reload} />
           ))}
           {!few && page.folded?.map((range) => (
             <p key={`${range.branch}/${range.first}`} class="folded">
@@ -94,7 +96,8 @@ export function Timeline({ epochs, page, path }: { epochs: Epoch[]; page: EpochP
   );
 }
 
-function EpochRow({ epoch, most, open }: { epoch: Epoch; most: number; open: boolean }) {
+function EpochRow(props: { epoch: Epoch; most: number; open: boolean; name: string; reload: () => void }) {
+  const { epoch, most, open } = props;
   const started = Date.parse(epoch.started_at);
   const running = (epoch.prepared_at ? Date.parse(epoch.prepared_at) : epoch.state === "started" ? Math.max(now.value, started) : started) - started;
   const publishing = epoch.prepared_at && epoch.committed_at ? Date.parse(epoch.committed_at) - Date.parse(epoch.prepared_at) : 0;
@@ -124,52 +127,9 @@ function EpochRow({ epoch, most, open }: { epoch: Epoch; most: number; open: boo
         <span>
           <Age at={epoch.committed_at ?? epoch.prepared_at ?? epoch.started_at} />
         </span>
+        {epoch.failure && <span class="cause">{epoch.failure.message}</span>}
       </button>
-      {open && <EpochDetails epoch={epoch} running={running} publishing={publishing} />}
-    </div>
-  );
-}
-
-const REASONS: Record<string, string> = {
-  input: "input was available",
-  due: "a timer or window was due",
-  in_flight: "records of a loop were in flight",
-  command: "a command",
-  drain: "all input has ended",
-};
-
-function EpochDetails({ epoch, running, publishing }: { epoch: Epoch; running: number; publishing: number }) {
-  const facts: [string, preact.ComponentChildren][] = [
-    ["Opened for", epoch.opened_for.map((reason) => REASONS[reason] ?? reason).join(", ") || "not prepared yet"],
-    ["Attempt, version", `attempt ${epoch.attempt}${epoch.version ? `, version ${epoch.version}` : ""}`],
-    ["Branch", <code>{epoch.branch}</code>],
-    ["Parent", epoch.parent ? `epoch ${epoch.parent.epoch}` : "none: the first epoch"],
-  ];
-  for (const [name, watermarks] of Object.entries(epoch.watermarks)) {
-    facts.push([`Watermark ${name}`, watermarks.ended ? "all input has ended" : watermarks.fire ? moment(watermarks.fire) : "not known yet"]);
-  }
-  for (const [what, rows] of [["late", epoch.late_rows], ["rejected", epoch.rejected_rows]] as const) {
-    for (const [name, number] of Object.entries(rows)) facts.push([`${name}, ${what}`, count(number, "row")]);
-  }
-  for (const [name, records] of Object.entries(epoch.in_flight ?? {})) facts.push([`Loop ${name}`, `${count(records, "record")} in flight`]);
-  if (epoch.next_due?.at) facts.push(["Next due", `${moment(epoch.next_due.at)}, ${epoch.next_due.operator}`]);
-  for (const change of epoch.changes) facts.push([`Change: ${change.kind}`, clipped(shown(change.detail), 300)]);
-  if (epoch.collected_at) facts.push(["Files", `deleted ${moment(epoch.collected_at)}`]);
-  return (
-    <div class="details">
-      {epoch.failure && <FailureNotice failure={epoch.failure} title="The epoch was aborted." />}
-      <ol class="steps">
-        <li>
-          <b>E1</b> opened {clock(epoch.started_at)}
-        </li>
-        <li class={epoch.prepared_at ? "" : "pending"}>
-          <b>E2 to E4</b> {epoch.prepared_at ? `run, collected and prepared in ${duration(running)}` : epoch.state === "aborted" ? "not prepared" : "in progress"}
-        </li>
-        <li class={epoch.committed_at ? "" : "pending"}>
-          <b>E5 to E6</b> {epoch.committed_at ? `committed by sinks and published in ${duration(publishing)}` : epoch.state === "aborted" ? "not committed" : "waits"}
-        </li>
-      </ol>
-      <Facts items={facts} />
+      {open && <EpochDetails name={props.name} epoch={epoch} reload={props.reload} />}
     </div>
   );
 }

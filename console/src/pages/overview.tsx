@@ -50,7 +50,7 @@ export function Overview({ application }: View) {
       </section>
       <Problem problem={epochs.problem} retry={epochs.reload} />
       {list.length > 1 && <Rates epochs={list} />}
-      <Timeline epochs={list} page={epochs.value} path={path("epochs")} />
+      <Timeline name={name} epochs={list} page={epochs.value} path={path("epochs")} reload={epochs.reload} />
       {failures.length > 0 && (
         <section class="card" aria-labelledby="failures-title">
           <h2 id="failures-title">Failed attempts</h2>
