@@ -2578,6 +2578,7 @@ export interface components {
             attempt: number;
             attempts: components["schemas"]["AttemptAnswer"][];
             available_now: boolean;
+            branch?: string | null;
             drain: boolean;
             ended_at: string | null;
             heartbeat_at: string | null;
@@ -5144,6 +5145,7 @@ export interface operations {
                 tail?: number;
                 follow?: boolean;
                 attempt?: number | null;
+                branch?: string | null;
             };
             header?: {
                 "X-Request-Id"?: string;
