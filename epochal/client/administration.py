@@ -1,4 +1,4 @@
-"""Projects, access tokens, links to the console, the audit log, control planes and query nodes, and the snapshot store."""
+"""Projects, access tokens, links to the console, the audit log, control planes, query nodes, and the snapshot store."""
 
 from __future__ import annotations
 

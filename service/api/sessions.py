@@ -70,7 +70,7 @@ async def create_session_link(
 
 
 def _address(request: Request, control: ControlPlane) -> str:
-    """URL of this control plane for the caller, who may reach it by a forwarded port."""
+    """URL of this control plane for the caller. With a forwarded port, it differs from the control plane's own one."""
     address = control.settings.advertised_url or str(request.base_url)
     return address.rstrip("/")
 

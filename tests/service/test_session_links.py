@@ -198,14 +198,14 @@ def test_one_of_concurrent_exchanges_at_two_control_planes_succeeds(plane: Plane
             code = plane.post("/v1/session/links", 201)["code"]
             before, start = len(stored(plane)), threading.Barrier(8)
 
-            def at_once(number: int, code: str = code, start: threading.Barrier = start) -> int:
+            def exchanged(number: int, code: str = code, start: threading.Barrier = start) -> int:
                 browser = Browser((plane.settings, second)[number % 2])
                 with browser.client:
                     start.wait()
                     return exchange(browser, code).status_code
 
             with ThreadPoolExecutor(8) as pool:
-                found = sorted(pool.map(at_once, range(8)))
+                found = sorted(pool.map(exchanged, range(8)))
             assert found == [201] + [401] * 7
             assert len(stored(plane)) == before + 1
 
