@@ -117,6 +117,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
     housekeeping.register("expiry of calls", EXPIRY_SECONDS, expiry.expire_calls)
     housekeeping.register("expiry of the audit log", EXPIRY_SECONDS, expiry.expire_audit)
     housekeeping.register("expiry of sessions", EXPIRY_SECONDS, expiry.expire_sessions)
+    housekeeping.register("expiry of session links", EXPIRY_SECONDS, expiry.expire_session_links)
     supervisor = make_supervisor(settings, isolation.user, ledger, leadership)
     events.listen_to_others(lambda topics: supervisor.wake() if topics & {EXECUTION, OPERATION} else None)
     lifecycle = Lifecycle(database, supervisor)

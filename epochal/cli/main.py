@@ -21,6 +21,7 @@ from epochal.cli import (
     bundles,
     calls,
     config,
+    console,
     doctor,
     epochs,
     lifecycle,
@@ -89,6 +90,7 @@ for group in (
     administration,
     migrate,
     doctor,
+    console,
     login,
 ):
     app.add_typer(group.app)

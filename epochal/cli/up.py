@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from contextlib import closing
@@ -12,20 +13,23 @@ from rich.table import Table
 from rich.text import Text
 
 from epochal.cli.companions import Companion, check_kinds, companions
+from epochal.cli.console import console_link, open_or_print, page_path
 from epochal.cli.directories import writable
 from epochal.cli.listening import listen
 from epochal.cli.options import Json
 from epochal.cli.output import Output
 from epochal.cli.settings import Arguments, with_settings
+from epochal.client import Client
 from epochal.client.location import DEFAULT_URL
 from epochal.client.location import home as default_home
-from epochal.errors import OptionError
+from epochal.errors import EpochalError, OptionError
 from epochal.logs import FORMAT_VARIABLE
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.certificates import check_certificate
 from epochal.service.runtime.free_memory import free_bytes, usual_warm_drivers
 from epochal.service.runtime.internal_server import InternalServer
 from epochal.service.runtime.launchers.java import check_java
+from epochal.wire.projects import DEFAULT_PROJECT
 
 app = typer.Typer()
 
@@ -43,6 +47,9 @@ def up(
             "Its data ends with it.",
         ),
     ] = None,
+    opened: Annotated[
+        bool, typer.Option("--open", help="Open the console in the browser when the control plane is ready.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Start a control plane; Ctrl-C stops it. Running applications continue, and the next control plane adopts them."""
@@ -54,6 +61,8 @@ def up(
             check_certificate(tls)
     writable(settings.data, "--home", 0o700)
     if settings.role == "query":
+        if opened:
+            raise OptionError("--open opens the console, which query nodes do not serve.")
         if beside:
             raise OptionError("--with starts servers for applications, which query nodes do not run.")
         _up_query_node(output, settings)
@@ -63,10 +72,10 @@ def up(
             "A control plane answers from one process. For more look-ups start query nodes beside it: "
             f"epochal up --role query --workers {settings.workers}"
         )
-    _up_control_plane(output, settings, beside or ())
+    _up_control_plane(output, settings, beside or (), opened)
 
 
-def _up_control_plane(output: Output, settings: Settings, beside: Sequence[str]) -> None:
+def _up_control_plane(output: Output, settings: Settings, beside: Sequence[str], opened: bool) -> None:
     check_java(os.environ)
     check_kinds(beside)
     usual, why_none = usual_warm_drivers(free_bytes())
@@ -89,8 +98,25 @@ def _up_control_plane(output: Output, settings: Settings, beside: Sequence[str])
             # Imported after everything that may be refused: the web framework and Spark take a second.
             from epochal.cli.serving import serve
 
-            serve(settings, listener, internal, lambda: _announce(output, settings, servers, why_none))
+            def ready() -> None:
+                _announce(output, settings, servers, why_none)
+                if opened:
+                    # In a thread: the link is a request to this process.
+                    asyncio.get_running_loop().run_in_executor(None, _open_console, output, settings)
+
+            serve(settings, listener, internal, ready)
     output.note("The control plane has stopped. Running applications continue; the next `epochal up` adopts them.")
+
+
+def _open_console(output: Output, settings: Settings) -> None:
+    local = settings.model_copy(update={"host": "127.0.0.1"}) if settings.host in ("0.0.0.0", "::") else settings
+    try:
+        token = settings.token_file.read_text().strip() if settings.authentication else None
+        with Client(local.url, token) as client:
+            link, _ = console_link(client, page_path(DEFAULT_PROJECT, None))
+        open_or_print(output, link)
+    except (EpochalError, OSError) as error:
+        output.warn(f"No link to the console could be created ({error}). Open {local.url}/console/ and sign in.")
 
 
 def _up_query_node(output: Output, settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""Projects, access tokens, the audit log, control planes and query nodes, and the snapshot store."""
+"""Projects, access tokens, links to the console, the audit log, control planes, query nodes, and the snapshot store."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from epochal.client.models import (
     Project,
     Pruning,
     RotatedToken,
+    SessionLink,
     Token,
 )
 from epochal.client.transport import Transport
 from epochal.wire.bodies import read
 from epochal.wire.projects import ChangeProject, Quotas
+from epochal.wire.sessions import LINK_SECONDS
 
 Role = Literal["viewer", "operator", "author", "admin"]
 
@@ -80,6 +82,22 @@ class Tokens:
     def delete(self, id: str) -> None:
         """Revoke a token permanently."""
         self._transport.delete(path("tokens", id))
+
+
+class Session:
+    """``client.session``: logins of browsers, with the rights of this client's token."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create_link(self, path: str = "/console/", *, seconds: float = LINK_SECONDS) -> SessionLink:
+        """Create a link with which a browser signs in once to the console, and sees the page ``path``.
+
+        ``seconds``: time in which it can be used, at most an hour. Raises ``Conflict`` if authentication is off: the
+        console then needs no link.
+        """
+        body = {"path": path, "seconds": seconds}
+        return read(SessionLink, self._transport.query("/v1/session/links", body))
 
 
 class Audit:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from epochal.wire.bodies import Answer, Open
+from epochal.wire.bodies import Answer, Body, Open
 from epochal.wire.tokens import Role
 
 CSRF_HEADER = "X-CSRF-Token"
@@ -37,6 +37,35 @@ class LoginMethods(Answer):
 
     authentication: bool = Field(description="False: requests need neither a token nor a session.")
     provider: str | None = Field(description="Name of the identity provider of GET /v1/session/login; null: none.")
+
+
+CONSOLE_PATH = r"/console/[!-\[\]-~]{0,2000}"
+"""Regular expression: visible ASCII without backslashes, never another site."""
+LINK_SECONDS = 60.0
+LONGEST_LINK_SECONDS = 3600.0
+
+
+class CreateSessionLink(Body):
+    seconds: float = Field(
+        default=LINK_SECONDS, gt=0, le=LONGEST_LINK_SECONDS, description="Time in which the link can be used."
+    )
+    path: str = Field(
+        default="/console/",
+        pattern=f"^{CONSOLE_PATH}$",
+        description="Path of the console that the link opens, with or without a fragment.",
+        examples=["/console/applications/flights"],
+    )
+
+
+class SessionLinkAnswer(Answer):
+    """A link with which a browser signs in once."""
+
+    code: str = Field(description="Token for one POST /v1/session, in the header `Authorization: Bearer`.")
+    expires_at: datetime
+    url: str = Field(
+        description="Page of the console, with the code in the fragment. It begins with the setting `public_url` or, "
+        "without one, with the address of this request."
+    )
 
 
 class ListedSession(Answer):

@@ -31,6 +31,8 @@ LATE_MINUTES, STRICT_MINUTES = 15, 60
 NEW_YEAR, JANUARY, FEBRUARY, DECEMBER = date(2013, 1, 1), date(2013, 1, 31), date(2013, 2, 28), date(2013, 12, 31)
 MAX_FILES = 100
 """Maximum number of files in an epoch, so that the rest of the year takes few epochs."""
+LINK_SECONDS = 3600
+"""Time in which the link to the console can be used: longer than the demo takes."""
 CONFIGURATION = {"epoch_interval_seconds": 1.0, "restart": {"backoff_seconds": 0.5}}
 
 
@@ -72,6 +74,7 @@ class Demo:
             application = self.client.application("flights")
             self.wait_until_running(application)
         screen.good(f"[bold]flights[/] runs, as artifact {artifact.sha256[:12]}")
+        screen.link(self.client.session.create_link("/console/applications/flights", seconds=LINK_SECONDS).url)
         return application
 
     def stream_january(self, application: ApplicationHandle) -> None:

@@ -45,6 +45,12 @@ def good(text: str) -> None:
     console.print(f"[green]✓[/] {text}")
 
 
+def link(url: str) -> None:
+    """Print the link at which the demo can be watched, on one line."""
+    console.print("[dim]Watch it in the browser (the link signs in once):")
+    console.print(Text(f"  {url}", style="bold cyan"), soft_wrap=True)
+
+
 def record(title: str, values: Mapping[str, Any]) -> None:
     """Print the value of one key."""
     shown = "  ".join(f"[dim]{name}[/] [bold]{_shown(value)}[/]" for name, value in values.items())

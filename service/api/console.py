@@ -7,9 +7,11 @@ of the application, and are answered with its page.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,8 +27,12 @@ router = APIRouter(include_in_schema=False)
 PAGE = "index.html"
 ASSETS = "assets"
 _METHODS = ["GET", "HEAD"]
+_COMPRESSED = (".html", ".js", ".css", ".json", ".map", ".svg", ".txt")
+_MOST_COMPRESSED = 100
+"""Number of compressed files that stay in memory: more than a bundle has."""
 _SEGMENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _HASHED = re.compile(r"[\w.-]*[.-][A-Za-z0-9_]{8,}\.[a-z0-9]+(\.map)?")
+_WEIGHT = re.compile(r"q\s*=\s*([01](?:\.[0-9]{0,3})?)")
 _TAGS = re.compile(r'(?:W/)?("[^"]*")')
 _IMMUTABLE = "public, max-age=31536000, immutable"
 _REVALIDATED = "no-cache"
@@ -67,13 +73,48 @@ console in the source tree. The command line and the REST API work without it.</
 
 @dataclass(frozen=True)
 class _File:
+    """``varies``: also served in compressed form. ``encoding``: that of ``content``."""
+
     content: bytes
     media_type: str
     caching: str
+    varies: bool = False
+    encoding: str | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of the file, also in an answer with 304. Each form has an ETag of its own (RFC 9110, 8.8.3)."""
+        found = {**HEADERS, "cache-control": self.caching, "etag": self.etag}
+        return found | ({"vary": "accept-encoding"} if self.varies else {})
 
     @property
     def etag(self) -> str:
         return f'"{hashlib.sha256(self.content).hexdigest()[:32]}"'
+
+    def in_form_for(self, accepted: str) -> _File:
+        """The compressed form, if the header ``Accept-Encoding`` allows it and it is smaller."""
+        if not self.varies or not accepts_gzip(accepted):
+            return self
+        compressed = _compressed(self.content)
+        if len(compressed) >= len(self.content):
+            return self
+        return replace(self, content=compressed, encoding="gzip")
+
+
+@lru_cache(_MOST_COMPRESSED)
+def _compressed(content: bytes) -> bytes:
+    """Compressed once for each content, without a time stamp: the ETag stays the same after a restart."""
+    return gzip.compress(content, 9, mtime=0)
+
+
+def accepts_gzip(header: str) -> bool:
+    """Whether a value of ``Accept-Encoding`` allows gzip (RFC 9110, 12.5.3)."""
+    weights: dict[str, float] = {}
+    for item in header.lower().split(","):
+        name, _, parameter = (part.strip() for part in item.partition(";"))
+        weight = _WEIGHT.fullmatch(parameter) if parameter else None
+        weights[name] = 1.0 if not parameter else float(weight[1]) if weight else 0.0
+    return weights.get("gzip", weights.get("x-gzip", weights.get("*", 0.0))) > 0
 
 
 class Bundle:
@@ -108,7 +149,7 @@ class Bundle:
             return None
         is_hashed = segments[0] == ASSETS and _HASHED.fullmatch(segments[-1])
         media_type = _TYPES.get(file.suffix, "application/octet-stream")
-        return _File(content, media_type, _IMMUTABLE if is_hashed else _REVALIDATED)
+        return _File(content, media_type, _IMMUTABLE if is_hashed else _REVALIDATED, file.suffix in _COMPRESSED)
 
 
 @router.api_route("/console/{path:path}", methods=_METHODS)
@@ -121,9 +162,10 @@ def console(path: str, request: Request, control: Control) -> Response:
     found = bundle.find(path)
     if found is None:
         return _answer(404, _File(b"There is no such file.\n", _TYPES[".txt"], "no-store"))
-    if _matches(request.headers.get("if-none-match"), found.etag):
-        return Response(status_code=304, headers={**HEADERS, "cache-control": found.caching, "etag": found.etag})
-    return _answer(200, found)
+    served = found.in_form_for(",".join(request.headers.getlist("accept-encoding")))
+    if _matches(request.headers.get("if-none-match"), served.etag):
+        return Response(status_code=304, headers=served.headers)
+    return _answer(200, served)
 
 
 @router.api_route("/console", methods=_METHODS)
@@ -142,9 +184,12 @@ def start(request: Request, control: Control) -> Response:
 
 
 def _answer(status: int, file: _File) -> Response:
-    headers = {**HEADERS, "cache-control": file.caching}
+    """``Range`` is ignored, as RFC 9110 allows: a part of a compressed file could be joined with the other form."""
+    headers = file.headers if status == 200 else {**HEADERS, "cache-control": file.caching}
+    if file.encoding is not None:
+        headers["content-encoding"] = file.encoding
     if status == 200:
-        headers["etag"] = file.etag
+        headers["accept-ranges"] = "none"
     return Response(file.content, status, headers, file.media_type)
 
 

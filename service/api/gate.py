@@ -142,7 +142,10 @@ async def _authenticated(request: Request, authenticator: Authenticator) -> Prin
     authorization, cookie = request.headers.get("authorization"), None
     if authorization is None and authenticator.enabled:
         cookie = cookie_in(request)
-    if cookie is None:
+    if cookie is None and authenticator.enabled and is_login(request.scope.get("endpoint")):
+        verified = await authenticator.login(authorization)
+        request.state.login, principal = verified, verified.principal
+    elif cookie is None:
         principal = await authenticator.user(authorization)
     else:
         known = await authenticator.sessions.user(cookie)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from fastapi import APIRouter, Request, Response, status
 from starlette.concurrency import run_in_threadpool
 
@@ -17,7 +19,7 @@ from epochal.service.domain.logins import VerifiedLogin
 from epochal.service.domain.permissions import Principal
 from epochal.service.runtime.browser_sessions import KnownSession
 from epochal.wire.bodies import Page
-from epochal.wire.sessions import ListedSession, SessionAnswer
+from epochal.wire.sessions import CreateSessionLink, ListedSession, SessionAnswer, SessionLinkAnswer
 
 router = APIRouter(prefix="/v1/session", tags=["sessions"])
 list_router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
@@ -31,9 +33,9 @@ _NO_STORE = "no-store"
 @audited
 @answers(Conflict)
 async def create_session(request: Request, response: Response, control: Control) -> SessionAnswer:
-    """Log in: create a session from the token in the header `Authorization` (a token of Epochal, or of the identity
-    provider), and set its cookie. The cookie then replaces the token for every path, with the same rights. Requests
-    that also have `Authorization` use that.
+    """Log in: create a session from the token in the header `Authorization` (a token of Epochal or of the identity
+    provider, or the `code` of a link), and set its cookie. The cookie then replaces the token for every path, with the
+    same rights. Requests that also have `Authorization` use that.
 
     The session ends with the token, after `sessions.hours`, and if it is not used for `sessions.idle_hours`. A previous
     session of the browser ends. POST, PUT, PATCH and DELETE with the cookie require the header `X-CSRF-Token`."""
@@ -41,8 +43,36 @@ async def create_session(request: Request, response: Response, control: Control)
         raise Conflict("Authentication is off: requests need neither a token nor a session.")
     if session_of(request) is not None:
         raise Conflict("This browser has a session. To create another one, send a token in the header Authorization.")
-    verified = await control.authenticator.login(request.headers.get("authorization"))
-    return await log_in(request, response, control, verified)
+    return await log_in(request, response, control, request.state.login)
+
+
+@router.post("/links", status_code=status.HTTP_201_CREATED)
+@for_members
+@audited
+@answers(Conflict)
+async def create_session_link(
+    body: CreateSessionLink, request: Request, response: Response, control: Control
+) -> SessionLinkAnswer:
+    """Create a link with which a browser signs in once, without a token. The session has the rights of the token, or of
+    the session, of this request, and ends with it."""
+    if not control.authenticator.enabled:
+        raise Conflict(f"Authentication is off: open {_address(request, control)}/console/ without a link.")
+    known, duration = session_of(request), timedelta(seconds=body.seconds)
+    if known is None:
+        verified = await control.authenticator.login(request.headers.get("authorization"))
+        code, expires_at = await run_in_threadpool(control.sessions.create_link, verified, duration)
+    else:
+        code, expires_at = await run_in_threadpool(control.sessions.create_link_of_session, known, duration)
+    response.headers["cache-control"] = _NO_STORE
+    separator = "&" if "#" in body.path else "#"
+    url = f"{_address(request, control)}{body.path}{separator}code={code.text}"
+    return SessionLinkAnswer(code=code.text, expires_at=expires_at, url=url)
+
+
+def _address(request: Request, control: ControlPlane) -> str:
+    """URL of this control plane for the caller. With a forwarded port, it differs from the control plane's own one."""
+    address = control.settings.advertised_url or str(request.base_url)
+    return address.rstrip("/")
 
 
 async def log_in(request: Request, response: Response, control: ControlPlane, verified: VerifiedLogin) -> SessionAnswer:

@@ -28,6 +28,7 @@ from epochal.service.catalog.models import (
     IdempotencyKey,
     Lease,
     NodeRow,
+    SessionLink,
     Upload,
     UserSession,
 )
@@ -106,7 +107,7 @@ class BackupRepository:
             yield DumpedTable(table.name, kinds_of(table), dumped)
 
 
-LEFT_OUT = frozenset(row.__tablename__ for row in (IdempotencyKey, Lease, NodeRow, Upload, UserSession))
+LEFT_OUT = frozenset(row.__tablename__ for row in (IdempotencyKey, Lease, NodeRow, SessionLink, Upload, UserSession))
 """Tables without meaning after a restore: stored answers, liveness of processes, unfinished uploads, logins."""
 _AT_ONCE = 500
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from epochal.errors import EnvironmentProblem, Fenced, LauncherUnavailable, NameTaken, NotFound, Unauthenticated
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.leases import LockKey, transaction_lock
-from epochal.service.catalog.models import Attempt, Execution, RevokedToken, Token, UserSession
+from epochal.service.catalog.models import Attempt, Execution, RevokedToken, SessionLink, Token, UserSession
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
 from epochal.service.domain.executions import DriverName
@@ -90,7 +90,9 @@ class TokenRepository:
         return paginate(self._session, select(Token).where(Token.project == project), page, [Token.name])
 
     def revoke(self, row: Token, by: str) -> None:
-        """Delete the token with its sessions, and record its id, so that it is not seeded again from a file."""
+        """Delete the token with its sessions and links, and record its id, so that it is not seeded again from a
+        file."""
+        self._session.execute(delete(SessionLink).where(SessionLink.token == row.id))
         self._session.execute(delete(UserSession).where(UserSession.token == row.id))
         self._session.add(RevokedToken(id=row.id, name=row.name, revoked_at=now(), revoked_by=by))
         self._session.delete(row)

@@ -8,8 +8,9 @@ import json
 import re
 from dataclasses import asdict, dataclass
 
-_RETURN_TO = re.compile(r"/console/[!-\[\]-~]{0,2000}")
-"""A path of the console, in visible ASCII without backslashes: never another site."""
+from epochal.wire.sessions import CONSOLE_PATH
+
+_RETURN_TO = re.compile(CONSOLE_PATH)
 
 
 def is_console_path(path: str) -> bool:

@@ -17,13 +17,15 @@ _ISSUER, _AUDIENCE = "iss", "aud"
 
 @dataclass(frozen=True, slots=True)
 class VerifiedLogin:
-    """A token that was verified now. ``token``: id of a token of the catalog; ``None`` for a person, with
-    ``claims`` instead. ``expires_at``: end of the token."""
+    """A token, or the code of a link, that was verified now. ``token``: id of a token of the catalog; ``None`` for a
+    person, with ``claims`` instead. ``expires_at``: end of the token, and of the session that created the link.
+    ``link``: id of the link, which the login uses up."""
 
     principal: Principal
     token: str | None
     claims: Mapping[str, Any] | None
     expires_at: datetime | None
+    link: str | None = None
 
 
 def session_end(login: VerifiedLogin, moment: datetime, sessions: Sessions) -> datetime:

@@ -12,6 +12,7 @@ from epochal.wire.internal_api import new_driver_token
 
 _USER = re.compile(r"ept_([0-9a-f]{32})_([A-Za-z0-9_-]{43})")
 _SESSION = re.compile(r"eps_([0-9a-f]{32})_([A-Za-z0-9_-]{43})")
+_CODE = re.compile(r"epc_[A-Za-z0-9_-]{32}")
 _DRIVER = re.compile(r"epd_([0-9a-f]{32})\.([0-9]{1,9})_([A-Za-z0-9_-]{43})")
 
 
@@ -61,6 +62,26 @@ class SessionSecret:
     def parse(cls, text: str) -> SessionSecret | None:
         match = _SESSION.fullmatch(text)
         return None if match is None else cls(match[1], text)
+
+
+@dataclass(frozen=True)
+class SessionCode:
+    """The code of a link with which a browser signs in once: 192 random bits, short enough for a line of a terminal
+    with the URL. The catalog finds it by its SHA-256."""
+
+    text: str = field(repr=False)
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @classmethod
+    def make(cls) -> SessionCode:
+        return cls(f"epc_{secrets.token_urlsafe(24)}")
+
+    @classmethod
+    def parse(cls, text: str) -> SessionCode | None:
+        return None if _CODE.fullmatch(text) is None else cls(text)
 
 
 @dataclass(frozen=True)

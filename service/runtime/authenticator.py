@@ -19,7 +19,7 @@ from epochal.service.catalog.types import now
 from epochal.service.domain.identity import OidcSettings
 from epochal.service.domain.logins import VerifiedLogin
 from epochal.service.domain.permissions import ANONYMOUS, Principal
-from epochal.service.domain.secrets import UserToken, same
+from epochal.service.domain.secrets import SessionCode, UserToken, same
 from epochal.service.domain.setting_sections import Sessions
 from epochal.service.runtime.browser_sessions import BrowserSessions
 from epochal.wire.tokens import Role
@@ -87,8 +87,10 @@ class Authenticator:
         return remembered.principal
 
     async def login(self, authorization: str | None) -> VerifiedLogin:
-        """Like :meth:`user`, for a session: always verified now."""
+        """Like :meth:`user`, for a session: always verified now. The code of a link is also accepted."""
         text = bearer(authorization)
+        if (code := SessionCode.parse(text)) is not None:
+            return await self.sessions.by_link(code)
         if self._people is None or not _is_signed(text):
             login = await run_in_threadpool(self._login, text)
         else:

@@ -11,14 +11,14 @@ from starlette.concurrency import run_in_threadpool
 
 from epochal.errors import EpochalError, Unauthenticated
 from epochal.service.catalog.database import Database
-from epochal.service.catalog.models import UserSession
-from epochal.service.catalog.sessions import SessionRepository
+from epochal.service.catalog.models import SessionLink, UserSession
+from epochal.service.catalog.sessions import LINK_NOT_VALID, SessionLinkRepository, SessionRepository
 from epochal.service.catalog.tokens import TokenRepository, roles_of
 from epochal.service.catalog.types import now
 from epochal.service.domain.identity import OidcSettings
-from epochal.service.domain.logins import person_of_session
+from epochal.service.domain.logins import VerifiedLogin, person_of_session
 from epochal.service.domain.permissions import Principal
-from epochal.service.domain.secrets import SessionSecret, same
+from epochal.service.domain.secrets import SessionCode, SessionSecret, same
 from epochal.service.domain.setting_sections import Sessions
 
 log = logging.getLogger("epochal.sessions")
@@ -72,6 +72,10 @@ class BrowserSessions:
             raise Unauthenticated(_ENDED)
         return remembered.session
 
+    async def by_link(self, code: SessionCode) -> VerifiedLogin:
+        """The login by a link that has not been used. Raises ``Unauthenticated``."""
+        return await run_in_threadpool(self._by_link, code)
+
     def forget(self) -> None:
         """Clear the cache, after a session or token was deleted."""
         self._known = {}
@@ -84,20 +88,34 @@ class BrowserSessions:
             row = SessionRepository(session).find(secret.id, moment, moment - self._longest_pause)
             if row is None or not same(row.secret_sha256, secret.sha256):
                 raise Unauthenticated(_ENDED)
-            principal, expires_at = self._rights(row, TokenRepository(session))
+            principal, of_token = self._rights(row, TokenRepository(session))
         if moment - row.last_used_at >= self._noted_after:
             self._note_use(row.id, moment)
+        expires_at = row.expires_at if of_token is None else min(row.expires_at, of_token)
         return KnownSession(row.id, principal, secret.csrf_token, row.created_at, expires_at)
 
-    def _rights(self, row: UserSession, tokens: TokenRepository) -> tuple[Principal, datetime]:
-        """The principal, as for a request with the token itself, and the end of the session."""
+    def _by_link(self, code: SessionCode) -> VerifiedLogin:
+        moment = now()
+        with self._database.reading() as session:
+            row = SessionLinkRepository(session).find(code, moment, moment - self._longest_pause)
+            try:
+                principal, of_token = self._rights(row, TokenRepository(session))
+            except Unauthenticated as error:
+                raise Unauthenticated(LINK_NOT_VALID) from error
+        ends = [end for end in (row.session_expires_at, of_token) if end is not None]
+        expires_at = min(ends) if ends else None
+        if expires_at is not None and expires_at <= moment:
+            raise Unauthenticated(LINK_NOT_VALID)
+        return VerifiedLogin(principal, row.token, row.claims, expires_at, row.id)
+
+    def _rights(self, row: UserSession | SessionLink, tokens: TokenRepository) -> tuple[Principal, datetime | None]:
+        """The principal, as for a request with the token itself, and the end of the token."""
         if row.token is None:
-            return person_of_session(row.claims or {}, self._oidc), row.expires_at
+            return person_of_session(row.claims or {}, self._oidc), None
         token = tokens.find(row.token)
         if token is None:
             raise Unauthenticated(_ENDED)
-        expires_at = row.expires_at if token.expires_at is None else min(row.expires_at, token.expires_at)
-        return Principal(id=token.id, name=token.name, roles=roles_of(token)), expires_at
+        return Principal(id=token.id, name=token.name, roles=roles_of(token)), token.expires_at
 
     def _note_use(self, id: str, moment: datetime) -> None:
         try:

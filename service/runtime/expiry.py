@@ -9,7 +9,7 @@ from epochal.service.catalog.audit import AuditRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.events import EventRepository
 from epochal.service.catalog.inboxes import InboxRepository, applications_with_old_calls
-from epochal.service.catalog.sessions import SessionRepository
+from epochal.service.catalog.sessions import SessionLinkRepository, SessionRepository
 from epochal.service.catalog.types import now
 from epochal.service.domain.setting_sections import Kept, Sessions
 
@@ -79,4 +79,15 @@ class CatalogExpiry:
             removed = SessionRepository(session).expire(moment, used_since, _AT_ONCE)
         if removed:
             log.debug("%d sessions have ended", removed)
+        return removed > 0
+
+    def expire_session_links(self) -> bool:
+        moment = now()
+        with self._database.reading() as session:
+            if not SessionLinkRepository(session).has_expired(moment):
+                return False
+        with self._database.writing() as session:
+            removed = SessionLinkRepository(session).expire(moment, _AT_ONCE)
+        if removed:
+            log.debug("%d sign-in links have expired", removed)
         return removed > 0

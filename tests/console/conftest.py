@@ -48,3 +48,17 @@ def page(browser: Browser, plane: ControlPlane) -> Iterator[Page]:
         sign_in(page, admin_token(plane))
         page.wait_for_selector("text=hostile")
         yield page
+
+
+@pytest.fixture(scope="session")
+def new_plane(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane without applications."""
+    with control_plane(tmp_path_factory.mktemp("new"), {"EPOCHAL_WARM_DRIVERS": "0"}) as plane:
+        yield plane
+
+
+@pytest.fixture
+def signed_out(browser: Browser) -> Iterator[Page]:
+    """A page without a session."""
+    with opened(browser) as page:
+        yield page

@@ -33,6 +33,7 @@ SHARED = {
     "epochal": "CommandLine",
     "installed": "Installation",
     "page": "Page",
+    "new_plane": "ControlPlane",
 }
 """Fixtures, with their types, that start slowly, use something that does or, like a JVM, need to warm up. A file with
 several of them belongs to the first."""

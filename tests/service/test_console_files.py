@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
+from epochal.service.api.console import accepts_gzip
 from epochal.service.domain.settings import CONSOLE, Settings
 
 if TYPE_CHECKING:
@@ -68,6 +71,86 @@ def test_if_none_match_is_answered_with_304(plane: Plane, bundle: Path) -> None:
             assert client.get("/console/", headers={"If-None-Match": header}).status_code == 200
         (bundle / "index.html").write_bytes(PAGE + b"changed")
         assert client.get("/console/", headers={"If-None-Match": tag}).status_code == 200
+
+
+class TestCompression:
+    LONG = b"export const text = 'repeated';\n" * 100
+    PATH = "/console/assets/long-ABCD2345.js"
+
+    @pytest.fixture
+    def long(self, bundle: Path) -> Path:
+        file = bundle / "assets" / "long-ABCD2345.js"
+        file.write_bytes(self.LONG)
+        return file
+
+    def raw(self, plane: Plane, method: str = "GET", **headers: str) -> tuple[int, httpx.Headers, bytes]:
+        sent = {"Accept-Encoding": "identity"} | {name.replace("_", "-"): value for name, value in headers.items()}
+        with plane.as_bearer(None) as client, client.stream(method, self.PATH, headers=sent) as answer:
+            return answer.status_code, answer.headers, b"".join(answer.iter_raw())
+
+    def test_both_forms_have_the_same_content_and_other_tags(self, plane: Plane, long: Path) -> None:
+        _, plain, content = self.raw(plane)
+        assert content == self.LONG and "content-encoding" not in plain
+        status, headers, compressed = self.raw(plane, Accept_Encoding="br, gzip;q=0.5")
+        assert (status, headers["content-encoding"]) == (200, "gzip")
+        assert gzip.decompress(compressed) == self.LONG
+        assert int(headers["content-length"]) == len(compressed) < len(self.LONG) / 10
+        assert headers["etag"] != plain["etag"] and not headers["etag"].startswith("W/")
+        for each in (plain, headers):
+            assert "accept-encoding" in each["vary"].lower()
+            assert each["cache-control"] == "public, max-age=31536000, immutable"
+            assert each["content-type"] == "text/javascript; charset=utf-8"
+        head = self.raw(plane, "HEAD", Accept_Encoding="gzip")
+        assert (head[0], head[1]["content-length"], head[2]) == (200, str(len(compressed)), b"")
+
+    def test_a_tag_is_that_of_one_form(self, plane: Plane, long: Path) -> None:
+        tags = {form: self.raw(plane, Accept_Encoding=form)[1]["etag"] for form in ("gzip", "identity")}
+        for form, tag in tags.items():
+            status, headers, body = self.raw(plane, Accept_Encoding=form, If_None_Match=tag)
+            assert (status, headers["etag"], body) == (304, tag, b"")
+            assert "accept-encoding" in headers["vary"].lower()
+        assert self.raw(plane, Accept_Encoding="gzip", If_None_Match=tags["identity"])[0] == 200
+
+    @pytest.mark.parametrize("form", ["gzip", "identity"])
+    def test_ranges_are_ignored(self, plane: Plane, long: Path, form: str) -> None:
+        status, headers, body = self.raw(plane, Accept_Encoding=form, Range="bytes=0-9")
+        assert (status, headers["accept-ranges"], len(body)) == (200, "none", int(headers["content-length"]))
+        assert "content-range" not in headers
+
+    def test_a_replaced_file_is_compressed_again(self, plane: Plane, long: Path) -> None:
+        before = self.raw(plane, Accept_Encoding="gzip")
+        long.write_bytes(self.LONG + b"changed")
+        after = self.raw(plane, Accept_Encoding="gzip")
+        assert before[1]["etag"] != after[1]["etag"]
+        assert gzip.decompress(after[2]) == self.LONG + b"changed"
+
+    def test_a_file_that_compression_does_not_shorten_is_sent_as_it_is(self, plane: Plane, long: Path) -> None:
+        long.write_bytes(SCRIPT)
+        _, headers, body = self.raw(plane, Accept_Encoding="gzip")
+        assert "content-encoding" not in headers and body == SCRIPT
+        assert "accept-encoding" in headers["vary"].lower()
+
+    @pytest.mark.parametrize(
+        ("header", "accepted"),
+        [
+            ("gzip", True),
+            ("GZIP", True),
+            ("gzip, deflate, br, zstd", True),
+            ("br;q=1.0, gzip; q=0.001", True),
+            ("*", True),
+            ("x-gzip", True),
+            ("", False),
+            ("br", False),
+            ("identity", False),
+            ("gzip;q=0", False),
+            ("gzip;q=0.000, *", False),
+            ("*;q=0", False),
+            ("gzip;q=x", False),
+            ("notgzip", False),
+        ],
+    )
+    def test_accept_encoding(self, header: str, accepted: bool) -> None:
+        assert accepts_gzip(header) is accepted
 
 
 def test_head_has_the_headers_of_get_and_no_body(plane: Plane) -> None:

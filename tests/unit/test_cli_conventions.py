@@ -195,6 +195,7 @@ REST = {
     "backup create": ["POST /v1/backups"],
     "backup prune": ["POST /v1/backups/prune/plan", "POST /v1/backups/prune"],
     "call": [f"POST {APPLICATION}/entries/{{entry}}", f"GET {APPLICATION}/entries/{{entry}}/calls/{{request_id}}"],
+    "console": ["POST /v1/session/links"],
     "delete": [f"DELETE {APPLICATION}"],
     "diff": [
         f"GET {APPLICATION}/snapshots/{{snapshot}}/diff",

@@ -1,7 +1,7 @@
 /**
  * The caller of the session. With the control plane's `/v1/session`, the token is exchanged for a cookie that scripts
  * cannot read; mutating calls carry its CSRF token. A control plane without this resource receives the token itself,
- * which stays in the memory of this page.
+ * which stays in the memory of this page. A link with `#code=` signs in once, without a token.
  */
 import { computed, signal } from "@preact/signals";
 import { get, passes, ProblemError, problemOf, send, useCredentials } from "./client";
@@ -38,6 +38,27 @@ export function may(needed: Role): boolean {
   return ORDER.indexOf(role.value) >= ORDER.indexOf(needed);
 }
 
+/** The code of a sign-in link. It leaves the address before anything else reads or shows it. */
+function takeCode(): string | null {
+  const fragment = new URLSearchParams(location.hash.slice(1));
+  const code = fragment.get("code");
+  if (code === null) return null;
+  fragment.delete("code");
+  const rest = fragment.toString();
+  history.replaceState(history.state, "", `${location.pathname}${location.search}${rest ? `#${rest}` : ""}`);
+  return code;
+}
+
+let code = takeCode();
+// A link of the page that is open does not load it again. This listener precedes the router's.
+addEventListener("popstate", () => {
+  code = takeCode();
+  if (code !== null) void resume();
+});
+
+const UNUSABLE =
+  "This sign-in link cannot be used: it was used before, or has expired. Sign in below, or create another link with epochal console.";
+
 let token: string | null = null;
 let csrf: string | null = null;
 let hasSessions = true;
@@ -57,10 +78,12 @@ useCredentials({
 export const waiting = signal(false);
 const RETRY_MS = 2000;
 
-/** Continue the session of the cookie, if there is one. Repeated until the control plane answers. */
+/** Sign in with the link that opened the page, or continue the session of the cookie, if there is one. Repeated until
+ * the control plane answers. */
 export async function resume(): Promise<void> {
   for (;;) {
     try {
+      if (await useCode()) return;
       const response = await send("GET", "/v1/session", { accept: "application/json" });
       if (response.ok) return accept((await response.json()) as SessionAnswer);
       if (!passes(await problemOf(response))) {
@@ -78,6 +101,24 @@ export async function resume(): Promise<void> {
     const methods = await get<{ provider?: string | null }>("/v1/session/methods").catch(() => ({ provider: null }));
     provider.value = methods.provider ?? null;
   }
+}
+
+/** Exchange the code of the link. Without success, a session of this browser continues. */
+async function useCode(): Promise<boolean> {
+  if (code === null) return false;
+  const response = await send("POST", "/v1/session", { authorization: `Bearer ${code}` });
+  if (response.ok) {
+    code = null;
+    accept((await response.json()) as SessionAnswer);
+    return true;
+  }
+  const problem = await problemOf(response);
+  if (passes(problem)) throw problem;
+  code = null;
+  // Without authentication (409), no link is needed.
+  if (response.status === 401) ended.value = UNUSABLE;
+  else if (response.status !== 409) ended.value = problem.message;
+  return false;
 }
 
 /** Sign in with a token. Raises `ProblemError` if the control plane refuses it. */
@@ -119,6 +160,7 @@ async function withToken(): Promise<Who> {
 }
 
 function accept(answer: SessionAnswer): void {
+  ended.value = null;
   csrf = answer.csrf_token ?? null;
   who.value = { name: answer.name, roles: answer.roles };
 }

@@ -39,7 +39,8 @@ export function SignIn() {
           />
           <small>
             A new control plane writes the first token to <code>admin.token</code> in its home folder. An administrator
-            creates others with <code>epochal token create</code>.
+            creates others with <code>epochal tokens create</code>. <code>epochal console --open</code> signs in without a
+            token.
           </small>
         </label>
         {problem && (

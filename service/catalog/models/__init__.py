@@ -7,6 +7,7 @@ along a branch, also across executions, because sinks fence by them.
 
 from __future__ import annotations
 
+from epochal.service.catalog.models.access_rows import RevokedToken, SessionLink, Token, UserSession
 from epochal.service.catalog.models.application_rows import (
     Aborted,
     Application,
@@ -35,11 +36,8 @@ from epochal.service.catalog.models.control_plane import (
     Operation,
     Project,
     QueryCommandRow,
-    RevokedToken,
     StoreFile,
-    Token,
     Upload,
-    UserSession,
     Webhook,
     WebhookDelivery,
 )
@@ -83,6 +81,7 @@ __all__ = [
     "Report",
     "RevokedToken",
     "Savepoint",
+    "SessionLink",
     "SnapshotMessage",
     "SnapshotPin",
     "SnapshotTag",

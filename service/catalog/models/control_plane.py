@@ -170,56 +170,6 @@ class Installation(Base):
     __table_args__ = (CheckConstraint("number = 1", name="one"),)
 
 
-class Token(Base):
-    """``name`` is the full one, as an application's. ``roles``: by name of project, which is ``project`` alone."""
-
-    __tablename__ = "tokens"
-
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    name: Mapped[str] = mapped_column(String(63), unique=True)
-    project: Mapped[str] = mapped_column(String(20), default="default", server_default="default")
-    roles: Mapped[Json]
-    secret_sha256: Mapped[str] = mapped_column(String(64), unique=True)
-    created_at: Mapped[datetime]
-    created_by: Mapped[str] = mapped_column(String(100))
-    expires_at: Mapped[datetime | None]
-
-
-class RevokedToken(Base):
-    """Id of a token that was deleted or replaced. Tokens with this id are never accepted again."""
-
-    __tablename__ = "revoked_tokens"
-
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    name: Mapped[str] = mapped_column(String(63))
-    revoked_at: Mapped[datetime]
-    revoked_by: Mapped[str] = mapped_column(String(100))
-
-
-class UserSession(Base):
-    """A login of a browser, by a token of the catalog (``token``: its id) or by a person's token (``claims``: those
-    that determine the person). ``caller``: id of the principal.
-
-    The rights are those of the token or of the claims at each request. The session ends at ``expires_at``, with its
-    token, and when it has not been used for a while since ``last_used_at``, which is stored every minute.
-    """
-
-    __tablename__ = "sessions"
-
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    secret_sha256: Mapped[str] = mapped_column(String(64))
-    caller: Mapped[str] = mapped_column(String(32), index=True)
-    name: Mapped[str] = mapped_column(String(100))
-    token: Mapped[str | None] = mapped_column(String(32))
-    claims: Mapped[Json | None]
-    address: Mapped[str | None] = mapped_column(String(64))
-    created_at: Mapped[datetime]
-    last_used_at: Mapped[datetime]
-    expires_at: Mapped[datetime]
-
-    __table_args__ = (CheckConstraint("(token IS NULL) <> (claims IS NULL)", name="login"),)
-
-
 class AuditEntry(Base):
     """One mutating call, including refused calls. ``token`` is the token's name, never its secret; ``address`` is the
     peer of the connection, or the caller named by a trusted proxy. ``changes``: what the call changed
