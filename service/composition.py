@@ -56,6 +56,7 @@ from epochal.service.queries.nodes import NodeService
 from epochal.service.queries.operations import OperationService
 from epochal.service.queries.sessions import SessionQueries
 from epochal.service.queries.snapshots import SnapshotDirectory, SnapshotService
+from epochal.service.queries.sources import SourceQueries
 from epochal.service.queries.standing_queries import StandingQueryDirectory
 from epochal.service.queries.state.lookups import Lookups
 from epochal.service.runtime.artifact_cache import ArtifactCache
@@ -166,6 +167,7 @@ def compose(settings: Settings, make_builder: MakeBuilder, make_supervisor: Make
         supervisor=supervisor,
         node=NodeHeartbeat(supervision, node),
         artifacts=artifacts,
+        sources=SourceQueries(database, code),
         applications=ApplicationService(settings, database, builder, code, lifecycle),
         forks=ForkService(database, builder, proposals, lifecycle),
         lifecycle=lifecycle,

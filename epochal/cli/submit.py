@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -179,7 +180,7 @@ def _answer(session: Session, application: Application, *, start: bool, wait: bo
     session.output.result(application, Text(f"{name} is created {origin}; {follow_up}."))
 
 
-artifacts_app = typer.Typer(help="List and delete registered code.", no_args_is_help=True)
+artifacts_app = typer.Typer(help="List, print and delete registered code.", no_args_is_help=True)
 
 
 _WHOLE = 64
@@ -197,12 +198,36 @@ def list_artifacts(limit: Limit = 20, url: Url = None, as_json: Json = False) ->
         session.output.result(artifacts, table)
 
 
+Sha256 = Annotated[
+    str, typer.Argument(metavar="SHA256", help="SHA-256 of the code, or its first digits: `epochal artifacts list`.")
+]
+
+
+@artifacts_app.command()
+def source(
+    sha256: Sha256,
+    file: Annotated[str | None, typer.Argument(metavar="FILE", help="Path of a file in a zip.")] = None,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Print registered code: a Python file, or FILE of a zip; without FILE, the files of the zip."""
+    with connected(url, as_json) as session:
+        answer = session.client.artifacts.source(_whole(session.client, sha256), file)
+        if as_json or (file is None and answer.filename.endswith(".zip")):
+            table = Listing(Column("file", flexible=True), Column("bytes"), Column("text"))
+            for each in answer.files:
+                table.add(Text(each.path, style="bold"), str(each.bytes), (each.omitted or "yes").replace("_", " "))
+            session.output.result(answer, table)
+            return
+        (found,) = answer.files
+        if found.text is None:
+            raise InvalidInput(f"The text of {found.path!r} cannot be shown: {str(found.omitted).replace('_', ' ')}.")
+        sys.stdout.write(found.text)
+
+
 @artifacts_app.command()
 def delete(
-    sha256: Annotated[
-        str,
-        typer.Argument(metavar="SHA256", help="SHA-256 of the code, or its first digits: `epochal artifacts list`."),
-    ],
+    sha256: Sha256,
     url: Url = None,
     as_json: Json = False,
 ) -> None:

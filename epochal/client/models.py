@@ -90,6 +90,7 @@ from epochal.wire.tokens import NewTokenAnswer as NewToken
 from epochal.wire.tokens import RotatedTokenAnswer as RotatedToken
 from epochal.wire.tokens import TokenAnswer as Token
 from epochal.wire.versions import ArtifactAnswer as Artifact
+from epochal.wire.versions import ArtifactSource, SourceFile
 from epochal.wire.versions import VersionAnswer as Version
 
 __all__ = [
@@ -99,6 +100,7 @@ __all__ = [
     "ApplicationLag",
     "ApplicationState",
     "Artifact",
+    "ArtifactSource",
     "Attempt",
     "AuditEntry",
     "AutoscalingDecision",
@@ -167,6 +169,7 @@ __all__ = [
     "SnapshotTag",
     "SourcePosition",
     "SinkLoad",
+    "SourceFile",
     "SourceLag",
     "SourceLoad",
     "SourceRange",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from epochal.client.exchanges import BUILD_SECONDS, path
-from epochal.client.models import Artifact, Operation, Preflight, RollbackPlan, Version
+from epochal.client.models import Artifact, ArtifactSource, Operation, Preflight, RollbackPlan, Version
 from epochal.client.transport import Transport
 from epochal.errors import ArtifactError
 from epochal.wire.bodies import read
@@ -242,6 +242,11 @@ class Artifacts:
 
     def get(self, sha256: str) -> Artifact:
         return read(Artifact, self._transport.get(path("artifacts", sha256)))
+
+    def source(self, sha256: str, file: str | None = None) -> ArtifactSource:
+        """The files of an artifact as texts, or one ``file``; requires the role operator. Files that are not UTF-8, or
+        too large, have no text. Raises ``NotFound``."""
+        return read(ArtifactSource, self._transport.get(path("artifacts", sha256, "source"), {"file": file}))
 
     def delete(self, sha256: str) -> None:
         """Delete an artifact that no version uses. Raises ``Conflict``, which lists the versions that use it."""

@@ -12,6 +12,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
+ARTIFACT_PACKAGE = "epochal_artifact_"
+"""The prefix of the package name of a loaded artifact. The rest differs between versions."""
 MOST_LISTED = 8
 """Maximum number of names that an error lists. If there are more, it only suggests a similar name."""
 

@@ -12,12 +12,10 @@ from functools import cache, partial
 from typing import Any
 
 from epochal.declarations.expressions import Expression
+from epochal.declarations.names import ARTIFACT_PACKAGE
 from epochal.state import definition
 from epochal.state.definition import Argument, Code, Group, Value, Written
 from epochal.state.type_names import quoted
-
-_ARTIFACT = "epochal_artifact_"
-"""The prefix of the package name of a loaded artifact. The rest differs between versions."""
 
 
 def written(expression: Expression) -> Written:
@@ -48,7 +46,7 @@ def code_of(object: Any) -> Code:
         object = object.__bases__[0]
     object = inspect.unwrap(object)
     module, name = str(getattr(object, "__module__", "")), str(getattr(object, "__qualname__", type(object).__name__))
-    if module.startswith(_ARTIFACT):
+    if module.startswith(ARTIFACT_PACKAGE):
         module = module.partition(".")[2] or "pipeline"
     tree = _tree_of(object)
     if tree is None:

@@ -31,7 +31,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from epochal.contracts.configuration import Parameters
-from epochal.declarations.names import closest, listed
+from epochal.declarations.names import ARTIFACT_PACKAGE, closest, listed
 from epochal.errors import ArtifactError, EpochalError, ParameterError
 from epochal.pipeline.graph import Graph
 from epochal.pipeline.pipeline import Pipeline, served
@@ -126,7 +126,7 @@ def load_code(path: Path | str) -> Code:
         entry, search = _entry_of(folder, path.name), folder
     else:
         raise ArtifactError(f"{path.name} is neither a .py file nor a .zip archive.")
-    module = _load_module(f"epochal_artifact_{sha256[:16]}", entry, search, path.name)
+    module = _load_module(f"{ARTIFACT_PACKAGE}{sha256[:16]}", entry, search, path.name)
     return Code(path, sha256, module, entry if search is None else folder)
 
 

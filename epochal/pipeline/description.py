@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from epochal.contracts.configuration import Configuration
 from epochal.contracts.stream_kind import StreamKind
+from epochal.pipeline.code_lines import CodeLine
 from epochal.pipeline.graph import (
     CloseNode,
     EventTimeNode,
@@ -55,7 +56,8 @@ class GraphDescription(_Value):
     """``sinks``: name -> target, as ``SinkBackend.target``. ``tables``: ``None`` before analysis.
 
     ``warnings``: valid declarations that are probably mistakes or unexpectedly expensive, with the fix. ``notes``: the
-    operators whose state grows with the number of keys, and the cost of sources.
+    operators whose state grows with the number of keys, and the cost of sources. ``lines``: by node, the line of the
+    artifact that defines it; empty for artifacts that were analysed by version 0.1.0.
     """
 
     name: str
@@ -64,6 +66,7 @@ class GraphDescription(_Value):
     tables: tuple[StateTable, ...] | None = None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    lines: tuple[CodeLine | None, ...] = ()
 
     @property
     def scaled(self) -> tuple[Scaled, ...]:
@@ -94,6 +97,7 @@ def describe(graph: Graph) -> GraphDescription:
         sinks={node.name: node.backend().target for node in graph.sinks},
         warnings=warnings_of(graph),
         notes=notes_of(graph),
+        lines=graph.lines,
     )
 
 

@@ -7,7 +7,7 @@ which contains an :class:`~epochal.operators.contract.Operator`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from epochal.declarations.event_time import EventTime
 from epochal.declarations.feedback import Feedback
 from epochal.declarations.sides import RESERVED_SIDES
 from epochal.errors import PipelineError
+from epochal.pipeline.code_lines import CodeLine, calling_line
 from epochal.pipeline.parallelism import Scaled
 
 if TYPE_CHECKING:
@@ -214,10 +215,12 @@ def inputs(node: Node) -> tuple[NodeId, ...]:
 
 @dataclass(frozen=True)
 class Graph:
-    """All nodes by id, in topological order (inputs before their readers). ``name``: the name of the pipeline."""
+    """All nodes by id, in topological order (inputs before their readers). ``name``: the name of the pipeline.
+    ``lines``: by id, the lines that define the nodes; empty, or ``None`` for a node, if they are not known."""
 
     name: str
     nodes: tuple[Node, ...]
+    lines: tuple[CodeLine | None, ...] = field(default=(), compare=False)
 
     def node(self, id: NodeId) -> Node:
         return self.nodes[id]
@@ -337,18 +340,21 @@ class Builder:
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
+        self.lines: list[CodeLine | None] = []
         self._names: set[tuple[str, str]] = set()
 
     def copy(self) -> Builder:
         """A copy; adding nodes to it does not change this one."""
         other = Builder()
-        other.nodes, other._names = list(self.nodes), set(self._names)
+        other.nodes, other.lines, other._names = list(self.nodes), list(self.lines), set(self._names)
         return other
 
-    def add(self, make: Callable[[NodeId], Node]) -> NodeId:
-        """Append the node that ``make`` creates for the next id."""
+    def add(self, make: Callable[[NodeId], Node], line: CodeLine | None = None) -> NodeId:
+        """Append the node that ``make`` creates for the next id. ``line``: the line that defines it, if that is not
+        the author's call."""
         id = len(self.nodes)
         self.nodes.append(make(id))
+        self.lines.append(line or calling_line())
         return id
 
     def claim(self, kind: str, name: str) -> None:

@@ -141,7 +141,8 @@ class Pipeline:
         """The graph. Raises ``PipelineError`` if there is nothing to run, or if a source is not used."""
         for program in self._programs:
             program.complete()
-        graph = Graph(name=self.name, nodes=entry_verbs.completed(self._builder.copy()))
+        builder = self._builder.copy()
+        graph = Graph(name=self.name, nodes=entry_verbs.completed(builder), lines=tuple(builder.lines))
         if not graph.sources:
             raise PipelineError(f"Pipeline {self.name!r} has no source. Add one: pipeline.read(name, source).")
         if not graph.operators and not graph.sinks:

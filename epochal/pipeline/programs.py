@@ -19,6 +19,7 @@ from epochal.operators.programs.ports import spark_type
 from epochal.operators.programs.served_calls import ServedAnswer, ServedAnswers, ServedCalls, ServedStream
 from epochal.operators.programs.work import Fed
 from epochal.pipeline import kinds
+from epochal.pipeline.code_lines import line_of_class
 from epochal.pipeline.entry_verbs import source_of
 from epochal.pipeline.graph import Builder, NodeId, OperatorNode, TransformNode
 from epochal.pipeline.parallelism import declared_parallelism
@@ -52,6 +53,7 @@ class Program:
         self._graph = ProgramGraph(program, dataflow)
         self._name = name_of_class(program.__name__) if name is None else name
         self._parallelism = declared_parallelism(self._name, parallelism)
+        self._line = line_of_class(program)
         self._prefix = "" if name is None else f"{check_name('a program', name)}-"
         self._fed: dict[str, _Feed | _Served] = {}
         self._last: NodeId | None = None
@@ -178,7 +180,7 @@ class Program:
             ServedAnswer(self._prefix + name, self._graph.ports.answers[name], self._returns(name)) for name in served
         )
         chosen, label = ServedAnswers(answers, DAY), f"answers of {self._graph.dataflow.name}"
-        self._builder.add(lambda id: TransformNode(id, label, (last,), chosen, kinds.kept))
+        self._builder.add(lambda id: TransformNode(id, label, (last,), chosen, kinds.kept), self._line)
 
     def _add_stage(self, number: int, before: NodeId | None) -> NodeId:
         stage = self._graph.dataflow.stages[number]
@@ -190,7 +192,7 @@ class Program:
         inputs = (*(calls for _, calls in streams), *([] if before is None else [before]))
         operator = ProgramOperator(self._stage_name(number), self._graph, number, fed, before is not None, self._name)
         self._builder.claim("operator", operator.name)
-        return self._builder.add(lambda id: OperatorNode(id, inputs, operator, self._parallelism))
+        return self._builder.add(lambda id: OperatorNode(id, inputs, operator, self._parallelism), self._line)
 
     def _calls(self, entry: str, feed: _Feed) -> tuple[Fed, NodeId]:
         """The calls from a stream."""
@@ -200,7 +202,9 @@ class Program:
         key = list(types).index(named) if isinstance(named, str) else named
         calls = FedCalls(entry, self._number(entry), types, self._returns(entry), feed.order, feed.kept, key)
         label = f"calls of {entry}"
-        node = self._builder.add(lambda id: TransformNode(id, label, (feed.stream._node,), calls, kinds.kept))
+        node = self._builder.add(
+            lambda id: TransformNode(id, label, (feed.stream._node,), calls, kinds.kept), self._line
+        )
         return (FedEntry(entry, self._number(entry), len(feed.order), len(feed.kept)),), node
 
     def _served_together(self, entries: Sequence[str]) -> list[list[str]]:
@@ -220,7 +224,7 @@ class Program:
         ]
         (source,) = {feed.source for feed in feeds.values()}
         calls, label = ServedStream(tuple(served)), f"calls of {', '.join(entries)}"
-        node = self._builder.add(lambda id: TransformNode(id, label, (source,), calls, kinds.kept))
+        node = self._builder.add(lambda id: TransformNode(id, label, (source,), calls, kinds.kept), self._line)
         fields = {name: [field.name for field in self._graph.edge_of(name).fields] for name in entries}
         columns = {name: tuple(calls.arguments[name][field] for field in fields[name]) for name in entries}
         return tuple(ServedEntry(name, self._number(name), columns[name]) for name in entries), node

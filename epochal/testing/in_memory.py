@@ -228,7 +228,7 @@ def stand_ins(
             return replace(node, read=lambda session: frame)
         return node
 
-    return Graph(graph.name, tuple(map(replaced, graph.nodes))), sources
+    return replace(graph, nodes=tuple(map(replaced, graph.nodes))), sources
 
 
 def frame_of(what: str, rows: InputRows, schema: StructType, spark: SparkSession) -> DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -43,12 +43,42 @@ class GraphNodeAnswer(Answer):
     stream: StreamKind | None = None
 
 
+class SourceFile(Answer):
+    """A file of an artifact."""
+
+    path: str = Field(description="Path within the zip; the file name of an artifact that is one Python file.")
+    bytes: int = Field(description="Size of the file; without `text`, as the zip declares it.")
+    text: str | None = Field(default=None, description="Null if it is omitted.")
+    omitted: Literal["not_text", "too_large", "unreadable"] | None = Field(
+        default=None,
+        description="Why the text is omitted. `not_text`: the file is not UTF-8. `too_large`: it has more than 1 MiB, "
+        "or the texts of the answer more than 2 MiB; name such a file with `file`. `unreadable`: it is damaged, or "
+        "compressed in another way than by deflate.",
+    )
+
+
+class ArtifactSource(Answer):
+    """The files of an artifact, Python files first."""
+
+    sha256: str
+    filename: str
+    files: tuple[SourceFile, ...]
+
+
+class CodeLineAnswer(Answer):
+    """A line of an artifact."""
+
+    file: str | None = Field(default=None, description="Path within a zip; null if the artifact is one Python file.")
+    line: int = Field(description="Counted from 1.")
+
+
 class GraphAnswer(Answer):
     """A graph. ``sinks``: name -> target. ``tables``: declarations of state tables, as in manifests; ``null`` before an
     analysis.
 
     ``warnings``: valid but probably unintended or expensive constructs, with remedies. ``notes``: operators whose state
-    grows with the number of keys.
+    grows with the number of keys. ``lines``: for each of ``nodes``, the line of the artifact that defines it; empty if
+    the artifact was analysed by version 0.1.0, and null for nodes that no line defines.
     """
 
     name: str
@@ -57,6 +87,7 @@ class GraphAnswer(Answer):
     tables: tuple[dict[str, Any], ...] | None = None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    lines: tuple[CodeLineAnswer | None, ...] = ()
 
 
 class CreateVersion(Body):

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response, status
 from starlette.concurrency import run_in_threadpool
 
 from epochal.errors import ArtifactError, EnvironmentProblem, StorageFull
-from epochal.service.api.access import repeatable, requires
+from epochal.service.api.access import reads_only, repeatable, requires
 from epochal.service.api.context import Control
 from epochal.service.api.gate import Caller
 from epochal.service.api.openapi import BINARY_BODY, STORE, answers
@@ -16,7 +16,7 @@ from epochal.service.api.parameters import Paging
 from epochal.service.api.project_paths import InProject
 from epochal.wire.bodies import Page, Sha256
 from epochal.wire.tokens import Role
-from epochal.wire.versions import ArtifactAnswer
+from epochal.wire.versions import ArtifactAnswer, ArtifactSource
 
 router = APIRouter(prefix="/v1/artifacts", tags=["artifacts"])
 
@@ -28,6 +28,8 @@ Filename = Annotated[
         examples=["flights.py"],
     ),
 ]
+
+File = Annotated[str | None, Query(max_length=1000, description="Path of one file, exactly as in the list of all.")]
 
 
 @router.post(
@@ -53,6 +55,16 @@ async def register_artifact(
 def list_artifacts(page: Paging, control: Control, project: InProject) -> Page[ArtifactAnswer]:
     """List artifacts, newest first."""
     return control.registered.artifacts(page, project)
+
+
+@router.get("/{sha256}/source")
+@requires(Role.OPERATOR)
+@reads_only
+@answers(ArtifactError, EnvironmentProblem, *STORE)
+def get_source(sha256: str, control: Control, project: InProject, file: File = None) -> ArtifactSource:
+    """Read the code as text: all files, or one. Code can contain more than the state shows, and therefore
+    requires more than the role viewer, as a bundle does."""
+    return control.sources.source(sha256, project, file)
 
 
 @router.delete("/{sha256}", status_code=status.HTTP_204_NO_CONTENT)

@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # query nodes load neither commands nor what commands build w
     from epochal.service.queries.logs import LogService
     from epochal.service.queries.operations import OperationService
     from epochal.service.queries.sessions import SessionQueries
+    from epochal.service.queries.sources import SourceQueries
     from epochal.service.runtime.code_login import CodeLogin
     from epochal.service.runtime.drivers import DriverService
     from epochal.service.runtime.events.hub import EventHub
@@ -109,6 +110,7 @@ class ControlPlane(QueryNode):
     node: NodeHeartbeat
 
     artifacts: ArtifactService
+    sources: SourceQueries
     applications: ApplicationService
     forks: ForkService
     lifecycle: Lifecycle

@@ -138,7 +138,7 @@ class RekeyRepository:
     ) -> int:
         versions = VersionRepository(self._session)
         number = versions.next_number(application)
-        graph = None if latest.graph is None else GraphDescription.model_validate(latest.graph)
+        graph = None if latest.graph is None else GraphDescription.model_validate(latest.described)
         parameters = latest.parameters
         versions.add(
             application,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
@@ -87,7 +87,8 @@ class VersionRepository:
             artifact=artifact,
             parameters=parameters,
             configuration=configuration.stored(),
-            graph=None if graph is None else graph.model_dump(mode="json"),
+            graph=None if graph is None else graph.model_dump(mode="json", exclude={"lines"}),
+            code_lines=None if graph is None else _lines(graph),
             acceptance=acceptance.model_dump(mode="json") if acceptance else None,
             message=message,
             created_at=now(),
@@ -117,13 +118,17 @@ def version_answer(row: Version) -> VersionAnswer:
         artifact=row.artifact,
         parameters=row.parameters,
         configuration=ApplicationConfiguration.model_validate(row.configuration).model_dump(mode="json"),
-        graph=None if row.graph is None else GraphAnswer.model_validate(row.graph),
+        graph=None if row.graph is None else GraphAnswer.model_validate(row.described),
         message=row.message,
         acceptance=acceptance_of(row),
         failure=failure_of(row.failure),
         created_at=row.created_at,
         created_by=row.created_by,
     )
+
+
+def _lines(graph: GraphDescription) -> list[Any] | None:
+    return [None if line is None else line.model_dump(mode="json") for line in graph.lines] or None
 
 
 def _there(artifact: Artifact | None, sha256: str) -> Artifact:

@@ -240,7 +240,7 @@ def head_and_maker(session: Session, application: Application) -> tuple[Manifest
 
 
 def graph_of(version: Version) -> GraphDescription | None:
-    return None if version.graph is None else GraphDescription.model_validate(version.graph)
+    return None if version.graph is None else GraphDescription.model_validate(version.described)
 
 
 def check_goes_on(

@@ -191,6 +191,7 @@ REST = {
     ],
     "artifacts delete": ["DELETE /v1/artifacts/{sha256}"],
     "artifacts list": ["GET /v1/artifacts"],
+    "artifacts source": ["GET /v1/artifacts/{sha256}/source"],
     "audit": ["GET /v1/audit"],
     "backup create": ["POST /v1/backups"],
     "backup prune": ["POST /v1/backups/prune/plan", "POST /v1/backups/prune"],

@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
-from epochal.service.catalog.models.base import Base, Json
+from epochal.service.catalog.models.base import Base, Json, JsonList
 
 
 class Artifact(Base):
@@ -81,8 +81,8 @@ class Application(Base):
 
 
 class Version(Base):
-    """One version of code and configuration. ``graph`` is a ``GraphDescription``; the targets of its sinks are checked
-    by forks.
+    """One version of code and configuration. ``graph`` is a ``GraphDescription`` without its lines; the targets of its
+    sinks are checked by forks. ``code_lines``: its lines, which nothing compares; null if none are known.
 
     ``failure``: the upgrade to this version failed, and no start uses it. ``acceptance``: the differences of state that
     were accepted for its first epoch (``Acceptance``); null if none.
@@ -96,11 +96,17 @@ class Version(Base):
     parameters: Mapped[Json]
     configuration: Mapped[Json]
     graph: Mapped[Json | None]
+    code_lines: Mapped[JsonList | None]
     failure: Mapped[Json | None]
     acceptance: Mapped[Json | None]
     message: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[datetime]
     created_by: Mapped[str] = mapped_column(String(100))
+
+    @property
+    def described(self) -> Json | None:
+        """The whole ``GraphDescription``."""
+        return None if self.graph is None else {**self.graph, "lines": self.code_lines or []}
 
 
 class Branch(Base):
