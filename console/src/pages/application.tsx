@@ -21,6 +21,7 @@ const StateView = lazy<View>(() => import("./state"), "the state page");
 const QueriesView = lazy<View>(() => import("./queries"), "the queries page");
 const LineageView = lazy<View>(() => import("./lineage"), "the lineage page");
 const WorkView = lazy<View>(() => import("./work"), "the page");
+const LogsView = lazy<{ application: Application }>(() => import("./logs"), "the log");
 const EventsView = lazy<{ application?: Application }>(() => import("./events"), "the events page");
 
 const VIEWS: [string, string][] = [
@@ -29,6 +30,7 @@ const VIEWS: [string, string][] = [
   ["queries", "Queries"],
   ["lineage", "Lineage"],
   ["work", "Sinks and operations"],
+  ["logs", "Log"],
   ["events", "Events"],
 ];
 
@@ -75,6 +77,7 @@ export const ApplicationPage: FunctionComponent<{ name: string }> = ({ name }) =
       {application && view === "queries" && <QueriesView key={name} application={application} reload={data.reload} />}
       {application && view === "lineage" && <LineageView key={name} application={application} reload={data.reload} />}
       {application && view === "work" && <WorkView key={name} application={application} reload={data.reload} />}
+      {application && view === "logs" && <LogsView key={name} application={application} />}
       {application && view === "events" && <EventsView key={name} application={application} />}
     </>
   );

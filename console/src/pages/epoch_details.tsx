@@ -47,7 +47,7 @@ export function EpochDetails({ name, epoch, reload }: { name: string; epoch: Epo
       <Steps epoch={epoch} />
       <Facts items={facts} />
       <p>
-        <a href={`${link("applications", name, "logs")}?attempt=${epoch.attempt}&epoch=${epoch.epoch}`}>
+        <a href={`${link("applications", name, "logs")}?attempt=${epoch.attempt}&branch=${encodeURIComponent(epoch.branch)}&epoch=${epoch.epoch}`}>
           Log of epoch {epoch.epoch}, attempt {epoch.attempt}
         </a>
       </p>

@@ -19,6 +19,7 @@ export function Age({ at }: { at: string }) {
 const TONES: Record<string, string> = {
   running: "good", committed: "good", succeeded: "good", live: "good",
   failed: "bad", aborted: "bad", lost: "bad",
+  paused: "busy", reading: "busy",
   starting: "busy", stopping: "busy", started: "busy", prepared: "busy", retrying: "busy", connecting: "busy",
 };
 
