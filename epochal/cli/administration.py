@@ -11,7 +11,7 @@ from rich.text import Text
 
 from epochal.cli import formatting
 from epochal.cli.formatting import Column, Listing
-from epochal.cli.options import Json, Limit, Url
+from epochal.cli.options import Json, Limit, Url, moment
 from epochal.cli.session import connected
 from epochal.client.models import AuditEntry, Token
 from epochal.wire.tokens import Role
@@ -134,12 +134,31 @@ def nodes(url: Url = None, as_json: Json = False) -> None:
 @app.command()
 def audit(
     limit: Limit = 20,
+    token: Annotated[str | None, typer.Option("--token", metavar="NAME", help="Calls of this token or person.")] = None,
+    action: Annotated[
+        str | None,
+        typer.Option(
+            "--action", metavar="ACTION", help="Calls of this action, such as 'POST /v1/applications/{name}/stop'."
+        ),
+    ] = None,
+    application: Annotated[
+        str | None, typer.Option("--app", metavar="APP", help="Calls that concern this application.")
+    ] = None,
+    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="Calls at this time or later.")] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Calls before this time.")] = None,
     url: Url = None,
     as_json: Json = False,
 ) -> None:
     """List mutating calls, including refused ones, newest first (requires an admin token)."""
     with connected(url, as_json) as session:
-        found = session.client.audit.list(limit)
+        found = session.client.audit.list(
+            limit,
+            token=token,
+            action=action,
+            application=application,
+            since=moment(since, "--since"),
+            until=moment(until, "--until"),
+        )
         session.output.result(found, Group(*(_shown(entry) for entry in found)))
 
 

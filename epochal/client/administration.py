@@ -106,9 +106,30 @@ class Audit:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def list(self, limit: int | None = 100) -> list[AuditEntry]:
-        """List entries, newest first."""
-        return self._transport.pages("/v1/audit", AuditEntry, limit)
+    def list(
+        self,
+        limit: int | None = 100,
+        *,
+        token: str | None = None,
+        action: str | None = None,
+        application: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[AuditEntry]:
+        """List entries, newest first.
+
+        Only those of a ``token`` or person, of an ``action`` (``POST /v1/applications/{name}/stop``), of an
+        ``application``, and from ``since`` until before ``until``, which have a time zone or are local times.
+        """
+        only = {
+            "token": token,
+            "action": action,
+            "application": application,
+            "since": None if since is None else since.astimezone().isoformat(),
+            "until": None if until is None else until.astimezone().isoformat(),
+        }
+        given = {name: value for name, value in only.items() if value is not None}
+        return self._transport.pages("/v1/audit", AuditEntry, limit, given)
 
 
 class Nodes:

@@ -38,10 +38,13 @@ class AuditChange(Answer):
 
 
 class AuditEntryAnswer(Answer):
-    """A mutating call. ``outcome``: HTTP status of the answer; ``token`` and ``token_id``: name and id of the caller's
+    """A mutating call. ``id`` grows with time; ``application``: name of the application in the path, or of the one
+    that the call created; ``outcome``: HTTP status of the answer; ``token`` and ``token_id``: name and id of the caller's
     token; ``address``: address of the caller's connection; ``request``: ``X-Request-Id`` of the answer."""
 
+    id: int = 0
     at: datetime
+    application: str | None = None
     token: str | None
     token_id: str | None = None
     address: str | None = None

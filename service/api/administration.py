@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, status
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, status
 
 from epochal.errors import Conflict, NameTaken
 from epochal.service.api.access import for_members, requires
@@ -12,8 +14,9 @@ from epochal.service.api.idempotency import STORED_ANSWER
 from epochal.service.api.openapi import answers
 from epochal.service.api.parameters import Paging
 from epochal.service.api.project_paths import InProject
+from epochal.service.catalog.audit import AuditFilter
 from epochal.wire.administration import AuditEntryAnswer, CreateWebhook, NewWebhookAnswer, WebhookAnswer
-from epochal.wire.bodies import Page
+from epochal.wire.bodies import Name, Page, UtcTime
 from epochal.wire.projects import ChangeProject, CreateProject, ProjectAnswer, ProjectName
 from epochal.wire.tokens import CreateToken, NewTokenAnswer, Role, RotatedTokenAnswer, RotateToken, TokenAnswer
 
@@ -139,6 +142,26 @@ def delete_webhook(id: str, control: Control, project: InProject) -> None:
 
 @audit_router.get("")
 @requires(Role.ADMIN)
-def list_audit(page: Paging, control: Control, project: InProject) -> Page[AuditEntryAnswer]:
+def list_audit(
+    page: Paging,
+    control: Control,
+    project: InProject,
+    token: Annotated[
+        str | None, Query(max_length=100, description="Only calls of the token, or of the person, with this name.")
+    ] = None,
+    action: Annotated[
+        str | None,
+        Query(
+            max_length=200,
+            description="Only calls of this action, as entries have it.",
+            examples=["POST /v1/applications/{name}/stop"],
+        ),
+    ] = None,
+    application: Annotated[
+        Name | None, Query(description="Only calls that have this application in their path, or created it.")
+    ] = None,
+    since: Annotated[UtcTime | None, Query(description="Only calls at this time or later.")] = None,
+    until: Annotated[UtcTime | None, Query(description="Only calls before this time.")] = None,
+) -> Page[AuditEntryAnswer]:
     """List the mutating calls of the project, including refused ones, newest first."""
-    return control.administration.audit(page, project)
+    return control.administration.audit(page, project, AuditFilter(token, action, application, since, until))

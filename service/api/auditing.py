@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from epochal.errors import EpochalError
 from epochal.service.api.access import is_audited
 from epochal.service.api.gate import OVER_RATE
-from epochal.service.api.project_paths import audited_project, called_path
+from epochal.service.api.project_paths import application_in, audited_project, called_path
 from epochal.service.catalog.audit import AuditedCall, AuditRepository, CallDetails, Caller, auditing
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.idempotency import making
@@ -94,4 +94,5 @@ def details_of(scope: Scope) -> CallDetails:
         expected=getattr(route, "status_code", None) or 200,
         request=scope["state"]["request_id"],
         project=audited_project(scope),
+        application=application_in(scope),
     )

@@ -52,7 +52,7 @@ def etag(revision: str) -> str:
     return f'"{revision}"'
 
 
-_SUBJECT = ("application", "key", "prefix", "to", "branch", "first", "last")
+_SUBJECT = ("application", "key", "prefix", "to", "branch", "first", "last", "token", "action", "since", "until")
 """Query parameters that select what a list contains: a cursor is valid only for the same values."""
 
 
@@ -64,8 +64,8 @@ def _page_request(
         Query(
             max_length=30_000,
             description="`next_cursor` of the previous page of the same list. Cursors are signed and valid only for "
-            "the same project, path, `key`, `prefix`, `to`, `application`, `branch`, `first` and `last`; others are "
-            "refused (400 `invalid-cursor`).",
+            "the same project, path, `key`, `prefix`, `to`, `application`, `branch`, `first`, `last`, `token`, "
+            "`action`, `since` and `until`; others are refused (400 `invalid-cursor`).",
         ),
     ] = None,
 ) -> PageRequest:

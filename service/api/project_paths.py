@@ -13,7 +13,15 @@ from fastapi import Depends, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from epochal.errors import NotFound
-from epochal.wire.projects import DEFAULT_PROJECT, OF_PROJECTS, full_name, is_full_name, is_project, project_of
+from epochal.wire.projects import (
+    DEFAULT_PROJECT,
+    OF_PROJECTS,
+    full_name,
+    is_full_name,
+    is_project,
+    local_name,
+    project_of,
+)
 
 _PROJECT, _CALLED = "project", "called_path"
 _NOTHING = ""
@@ -66,6 +74,15 @@ def project_in(scope: Mapping[str, Any]) -> str:
 def audited_project(scope: Mapping[str, Any]) -> str:
     """The project whose audit log records the request: ``default`` if its path cannot name anything."""
     return str(scope.get("state", {}).get(_PROJECT) or DEFAULT_PROJECT)
+
+
+def application_in(scope: Mapping[str, Any]) -> str | None:
+    """Name within its project of the application in the path of a request; ``None`` for other resources."""
+    segments = scope["path"].split("/")
+    if segments[:3] != ["", "v1", "applications"] or len(segments) < 4:
+        return None
+    name = segments[3]
+    return local_name(name)[:63] if is_full_name(name) else None
 
 
 def _project(request: Request) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import delete, inspect, select, update
+from sqlalchemy import ColumnElement, delete, inspect, select, update
 from sqlalchemy.orm import Session
 
 from epochal.secrets import redact
@@ -45,7 +45,7 @@ from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.types import now
 from epochal.service.domain.pages import PageRequest, Part
 from epochal.visible import visible
-from epochal.wire.projects import DEFAULT_PROJECT
+from epochal.wire.projects import DEFAULT_PROJECT, local_name
 
 
 class AuditRepository:
@@ -74,15 +74,37 @@ class AuditRepository:
             self._session.execute(delete(AuditEntry).where(AuditEntry.id.in_(expired)))
         return len(expired)
 
-    def page(self, page: PageRequest, project: str) -> Part:
+    def page(self, page: PageRequest, project: str, only: AuditFilter) -> Part:
         """Listed newest first."""
-        return paginate(
-            self._session,
-            select(AuditEntry).where(AuditEntry.project == project),
-            page,
-            [AuditEntry.id],
-            descending=True,
-        )
+        query = select(AuditEntry).where(AuditEntry.project == project, *only.conditions())
+        return paginate(self._session, query, page, [AuditEntry.id], descending=True)
+
+
+@dataclass(frozen=True)
+class AuditFilter:
+    """Values that the listed entries have; ``None``: any. ``since`` is inclusive, ``until`` is not."""
+
+    token: str | None = None
+    action: str | None = None
+    application: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        found = [
+            column == value
+            for column, value in (
+                (AuditEntry.token, self.token),
+                (AuditEntry.action, self.action),
+                (AuditEntry.application, self.application),
+            )
+            if value is not None
+        ]
+        if self.since is not None:
+            found.append(AuditEntry.at >= self.since)
+        if self.until is not None:
+            found.append(AuditEntry.at < self.until)
+        return found
 
 
 _LONGEST_TARGET = 500
@@ -107,11 +129,14 @@ class CallDetails:
     expected: int
     request: str
     project: str = DEFAULT_PROJECT
+    application: str | None = None
+    """Name of the application in the path, within the project."""
 
     def entry(self, outcome: int) -> AuditEntry:
         return AuditEntry(
             at=now(),
             project=self.project,
+            application=self.application,
             token=self.caller.token,
             token_id=self.caller.token_id,
             address=self.caller.address,
@@ -182,6 +207,7 @@ def record_call(session: Session, call: AuditedCall) -> RecordedCall:
         return RecordedCall(call, call.landed, changes)
     entry = call.details.entry(call.details.expected)
     entry.changes = as_json(changes)
+    entry.application = entry.application or _created_application(changes)
     session.add(entry)
     session.flush()
     return RecordedCall(call, entry.id, changes)
@@ -233,6 +259,17 @@ def collect_changes(session: Session) -> None:
         for subject, field, before, after in _changed(session):
             first = kept.get((subject, field), (before, after))[0]
             kept[subject, field] = first, after
+
+
+def _created_application(changes: Changes) -> str | None:
+    """The application that a call without one in its path created."""
+    noun = f"{_DECIDED[Application].noun} "
+    created = [
+        subject.removeprefix(noun)
+        for (subject, field), (before, _) in changes.items()
+        if subject.startswith(noun) and field == "branch" and before is None
+    ]
+    return local_name(created[0]) if len(created) == 1 else None
 
 
 def changes_of(session: Session) -> Changes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from epochal.service.catalog.audit import AuditRepository
+from epochal.service.catalog.audit import AuditFilter, AuditRepository
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.projects import ProjectRepository
 from epochal.service.catalog.tokens import TokenRepository, token_answer
@@ -19,14 +19,16 @@ class AdministrationQueries:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def audit(self, page: PageRequest, project: str) -> Page[AuditEntryAnswer]:
+    def audit(self, page: PageRequest, project: str, only: AuditFilter) -> Page[AuditEntryAnswer]:
         """Listed newest first. Like all of these, raises ``NotFound`` without such a project."""
         with self._database.reading() as session:
             ProjectRepository(session).check_there(project)
-            part = AuditRepository(session).page(page, project)
+            part = AuditRepository(session).page(page, project, only)
             items = [
                 AuditEntryAnswer(
+                    id=row.id,
                     at=row.at,
+                    application=row.application,
                     token=row.token,
                     token_id=row.token_id,
                     address=row.address,

@@ -240,3 +240,67 @@ def test_only_a_trusted_proxy_determines_the_address(
         client.delete("/v1/applications/nothing", headers={"X-Forwarded-For": "203.0.113.9, unknown"})
         entries = client.get("/v1/audit").json()["items"]
     assert [entry["address"] for entry in entries] == ["127.0.0.1", address]
+
+
+def test_entries_are_filtered_by_caller_action_application_and_time(plane: Plane) -> None:
+    for name in ("flights", "orders"):
+        plane.application(name, start=False)
+    with plane.as_bearer(plane.token("operator", "ada")) as client:
+        for path in ("/v1/applications/flights/start", "/v1/applications/flights/stop", "/v1/tokens"):
+            client.post(path, json={})
+
+    def found(**only: Any) -> list[str]:
+        return [item["action"].rpartition("/v1/")[2] for item in plane.get("/v1/audit", **only)["items"]]
+
+    start, stop = "applications/{name}/start", "applications/{name}/stop"
+    assert found(token="ada") == ["tokens", stop, start]
+    assert found(application="flights") == [stop, start, "applications"]
+    assert found(application="orders") == ["applications"]
+    assert found(action=f"POST /v1/{stop}") == [stop]
+    assert found(token="ada", application="flights", action=f"POST /v1/{start}") == [start]
+    assert found(token="nobody") == []
+    items = plane.get("/v1/audit")["items"]
+    assert [item["id"] for item in items] == sorted((item["id"] for item in items), reverse=True)
+    last = items[0]["at"]
+    assert found(until=last) == [item["action"].rpartition("/v1/")[2] for item in items if item["at"] < last]
+    assert found(since=last) == ["tokens"]
+    # A cursor continues the list with the same filters only.
+    page = plane.get("/v1/audit", token="ada", limit=1)
+    assert page["items"][0]["application"] is None
+    following = plane.get("/v1/audit", token="ada", limit=1, cursor=page["next_cursor"])
+    assert [item["application"] for item in following["items"]] == ["flights"]
+    refused = plane.client.get("/v1/audit", params={"cursor": page["next_cursor"]})
+    assert (refused.status_code, refused.json()["type"]) == (400, "urn:epochal:problem:invalid-cursor")
+
+
+def test_applications_of_other_projects_have_their_local_names(plane: Plane) -> None:
+    plane.post("/v1/projects", 201, name="air")
+    plane.client.delete("/v1/projects/air/applications/flights")
+    plane.client.delete("/v1/applications/air.flights")
+    items = plane.get("/v1/projects/air/audit", application="flights")["items"]
+    assert [item["action"] for item in items] == ["DELETE /v1/applications/{name}"] * 2
+    assert plane.get("/v1/audit", application="flights")["items"] == []
+
+
+@pytest.mark.parametrize("column", ["token", "action", "application"])
+def test_a_filter_uses_its_index(plane: Plane, column: str) -> None:
+    query = f"SELECT * FROM audit WHERE project = 'default' AND {column} = 'x' ORDER BY id DESC LIMIT 51"
+    with plane.control.database.reading() as session:
+        if session.get_bind().dialect.name != "sqlite":
+            pytest.skip("PostgreSQL chooses a plan by the size of the table")
+        plan = str(session.connection().exec_driver_sql(f"EXPLAIN QUERY PLAN {query}").all())
+    assert f"ix_audit_{column}" in plan and "TEMP B-TREE" not in plan
+
+
+def test_the_command_filters(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in plane.environment.items():
+        monkeypatch.setenv(name, value)
+    plane.application(start=False)
+
+    def listed(*options: str) -> list[str]:
+        output = CliRunner().invoke(app, ["audit", "--json", *options]).output
+        return [item["action"] for item in json.loads(output)["items"]]
+
+    assert listed("--app", "flights") == ["POST /v1/applications"]
+    assert listed("--action", "POST /v1/artifacts", "--token", "admin") == ["POST /v1/artifacts"]
+    assert listed("--since", "2020-01-01", "--until", "2020-01-02T03:00:00+02:00") == []

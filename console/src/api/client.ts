@@ -58,12 +58,19 @@ export async function remove(path: string): Promise<void> {
   await call("DELETE", path);
 }
 
+/** Send a file as it is. */
+export async function upload<Answer>(path: string, file: Blob): Promise<Answer> {
+  const response = await send("POST", path, { accept: "application/json", "content-type": "application/octet-stream" }, file);
+  if (!response.ok) throw await problemOf(response);
+  return (await response.json()) as Answer;
+}
+
 /** One request with credentials. A failed connection has status 0. */
 export async function send(
   method: string,
   path: string,
   headers: Record<string, string> = {},
-  body?: string,
+  body?: string | Blob,
   signal?: AbortSignal,
 ): Promise<Response> {
   const mutates = method !== "GET";

@@ -170,3 +170,8 @@ function forget(): void {
   csrf = null;
   who.value = null;
 }
+
+/** Whether the caller administers the installation: its store, its sessions, and every project. */
+export function administers(): boolean {
+  return who.value?.roles.default === "admin";
+}

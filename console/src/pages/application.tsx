@@ -20,6 +20,8 @@ export interface View {
 const StateView = lazy<View>(() => import("./state"), "the state page");
 const QueriesView = lazy<View>(() => import("./queries"), "the queries page");
 const LineageView = lazy<View>(() => import("./lineage"), "the lineage page");
+const VersionsView = lazy<View>(() => import("./versions"), "the versions page");
+const RetentionView = lazy<View>(() => import("./retention"), "the retention page");
 const WorkView = lazy<View>(() => import("./work"), "the page");
 const LogsView = lazy<{ application: Application }>(() => import("./logs"), "the log");
 const EventsView = lazy<{ application?: Application }>(() => import("./events"), "the events page");
@@ -29,6 +31,8 @@ const VIEWS: [string, string][] = [
   ["state", "State"],
   ["queries", "Queries"],
   ["lineage", "Lineage"],
+  ["versions", "Versions"],
+  ["retention", "Retention"],
   ["work", "Sinks and operations"],
   ["logs", "Log"],
   ["events", "Events"],
@@ -76,6 +80,8 @@ export const ApplicationPage: FunctionComponent<{ name: string }> = ({ name }) =
       {application && view === "state" && <StateView key={name} application={application} reload={data.reload} />}
       {application && view === "queries" && <QueriesView key={name} application={application} reload={data.reload} />}
       {application && view === "lineage" && <LineageView key={name} application={application} reload={data.reload} />}
+      {application && view === "versions" && <VersionsView key={name} application={application} reload={data.reload} />}
+      {application && view === "retention" && <RetentionView key={name} application={application} reload={data.reload} />}
       {application && view === "work" && <WorkView key={name} application={application} reload={data.reload} />}
       {application && view === "logs" && <LogsView key={name} application={application} />}
       {application && view === "events" && <EventsView key={name} application={application} />}

@@ -173,7 +173,7 @@ class Installation(Base):
 class AuditEntry(Base):
     """One mutating call, including refused calls. ``token`` is the token's name, never its secret; ``address`` is the
     peer of the connection, or the caller named by a trusted proxy. ``changes``: what the call changed
-    (``catalog/audit.py``)."""
+    (``catalog/audit.py``). ``application``: name within the project; null for other resources."""
 
     __tablename__ = "audit"
 
@@ -188,8 +188,15 @@ class AuditEntry(Base):
     outcome: Mapped[int]
     request: Mapped[str] = mapped_column(String(64))
     changes: Mapped[Json | None]
+    application: Mapped[str | None] = mapped_column(String(63))
 
-    __table_args__ = (Index("ix_audit_project", "project", "id"),)
+    __table_args__ = (
+        Index("ix_audit_project", "project", "id"),
+        Index("ix_audit_token", "project", "token", "id"),
+        Index("ix_audit_action", "project", "action", "id"),
+        Index("ix_audit_application", "project", "application", "id"),
+        Index("ix_audit_at", "project", "at"),
+    )
 
 
 class EventStream(Base):

@@ -1,0 +1,301 @@
+/** Propose a version: choose code and parameters, check it, try it out on the last epochs, and upgrade. */
+import { useState } from "preact/hooks";
+import { get, post, resource, upload, withQuery } from "../api/client";
+import { project } from "../api/session";
+import type { Artifact, Json, Operation, Page, Preflight, Version } from "../api/types";
+import { curl, epochal, literal, python } from "../model/commands";
+import { count } from "../model/format";
+import { consents, parametersOf, tally, type Consent, type Proposal } from "../model/versions";
+import { address, choose, link, navigate } from "../router";
+import { useData } from "../ui/data";
+import { OperationStatus, useOperation } from "../ui/operation";
+import { Age, CopyAs, Dialog, Field, Problem, say } from "../ui/parts";
+import type { View } from "./application";
+import { Report } from "./preflight";
+
+const EPOCHS = 10;
+
+/** The proposal of the address, so that a link shows the same one. Parameters are in the fragment. */
+function proposed(): Proposal {
+  const { query, fragment } = address.value;
+  const names = (name: string) => (query.get(name) ?? "").split(",").filter(Boolean);
+  return { artifact: query.get("artifact"), parameters: fragment.get("parameters"), changed: names("changed"), partial: names("partial"), dropped: names("dropped") };
+}
+
+interface Sent {
+  artifact: string | null;
+  parameters: Record<string, Json> | null;
+  acceptance: { changed: string[]; partial: string[] };
+  configuration?: Record<string, unknown>;
+}
+
+/** `merged`: with all settings, because a new version replaces them, while a preflight merges them over the current ones. */
+function sent(proposal: Proposal, latest: Version, merged: boolean): Sent {
+  const { artifact, changed, partial, dropped } = proposal;
+  const body: Sent = { artifact, parameters: parametersOf(proposal.parameters), acceptance: { changed, partial } };
+  const allow = { allow_dropped_state: [...new Set([...(latest.configuration.allow_dropped_state ?? []), ...dropped])] };
+  return dropped.length === 0 ? body : { ...body, configuration: merged ? { ...latest.configuration, ...allow } : allow };
+}
+
+export function Upgrade({ application, reload, latest }: View & { latest: Version }) {
+  const name = application.name;
+  const proposal = proposed();
+  const chosen = JSON.stringify(proposal);
+  const [checked, setChecked] = useState<{ chosen: string; report: Preflight } | null>(null);
+  const [problem, setProblem] = useState<string | null>(null);
+  const [busy, setBusy] = useState<string | null>(null);
+  const [epochs, setEpochs] = useState(EPOCHS);
+  const [upgrading, setUpgrading] = useState(false);
+  const trialId = address.value.query.get("trial");
+  const operation = useOperation(trialId);
+  const tried = operation.value?.state === "succeeded" ? (operation.value.result as unknown as Preflight) : null;
+  const current = checked?.chosen === chosen ? checked.report : null;
+  const report = tried ?? current ?? checked?.report ?? null;
+  const attempt = async (what: string, action: () => Promise<void>) => {
+    setBusy(what);
+    setProblem(null);
+    try {
+      await action();
+    } catch (error) {
+      setProblem(error instanceof Error ? error.message : String(error));
+    } finally {
+      setBusy(null);
+    }
+  };
+  const check = () =>
+    attempt("Building the version and comparing it with the state", async () => {
+      const now = proposed();
+      const found = await post<Preflight>(resource(project.value, "preflight"), { application: name, ...sent(now, latest, false) });
+      setChecked({ chosen: JSON.stringify(now), report: found });
+    });
+  const tryOut = () =>
+    attempt("Starting the trial", async () => {
+      const begun = await post<Operation>(resource(project.value, "preflight"), { application: name, ...sent(proposed(), latest, false), trial: epochs });
+      setChecked(null);
+      choose({ trial: begun.id });
+    });
+  /** Another proposal: reports of the previous one no longer count. */
+  const propose = (query: Record<string, string | null>, fragment?: Record<string, string | null>) => {
+    setProblem(null);
+    choose({ trial: null, ...query }, fragment);
+  };
+  const accept = (consent: Consent, accepted: boolean) => {
+    const names = proposal[consent.kind].filter((each) => each !== consent.name);
+    const next = accepted ? [...names, consent.name] : names;
+    propose({ [consent.kind]: next.length ? next.join(",") : null });
+    void check();
+  };
+  const wrong = (() => {
+    try {
+      parametersOf(proposal.parameters);
+      return null;
+    } catch (error) {
+      return (error as Error).message;
+    }
+  })();
+  const choices = report ? consents(report) : [];
+  for (const kind of ["changed", "partial", "dropped"] as const) {
+    for (const each of proposal[kind]) if (!choices.some((choice) => choice.kind === kind && choice.name === each)) choices.push({ kind, name: each, effect: each });
+  }
+  return (
+    <section class="card" aria-labelledby="upgrade-title">
+      <header class="title">
+        <h2 id="upgrade-title">
+          Upgrade <small>from version {latest.number}</small>
+        </h2>
+        <span class="push" />
+        <CopyAs commands={() => commands(name, proposal, wrong ? null : sent(proposal, latest, false), epochs)} />
+      </header>
+      <div class="form">
+        <Code latest={latest} artifact={proposal.artifact} propose={propose} fail={setProblem} />
+        <Field label="Parameters, as JSON" hint="They replace the parameters of the latest version.">
+          <textarea
+            rows={5}
+            spellcheck={false}
+            aria-invalid={wrong !== null}
+            value={proposal.parameters ?? JSON.stringify(latest.parameters, null, 1)}
+            onChange={(event) => propose({}, { parameters: event.currentTarget.value })}
+          />
+        </Field>
+      </div>
+      {wrong && <p class="notice bad" role="alert">{wrong}</p>}
+      {choices.length > 0 && (
+        <fieldset class="choices">
+          <legend>Accept by name, for this upgrade only</legend>
+          {choices.map((consent) => (
+            <label key={`${consent.kind} ${consent.name}`} class="check">
+              <input
+                type="checkbox"
+                disabled={busy !== null}
+                checked={proposal[consent.kind].includes(consent.name)}
+                onChange={(event) => accept(consent, event.currentTarget.checked)}
+              />
+              <span>{consent.effect}</span>
+            </label>
+          ))}
+        </fieldset>
+      )}
+      <div class="buttons">
+        <button type="button" disabled={busy !== null || wrong !== null} onClick={() => void check()}>
+          Check
+        </button>
+        <button type="button" disabled={busy !== null || wrong !== null || !application.head || operation.value?.state === "running"} onClick={() => void tryOut()}>
+          Try out
+        </button>
+        <label class="choice">
+          <span>on the last</span>
+          <input type="number" min={1} max={1000} value={epochs} onInput={(event) => setEpochs(Number(event.currentTarget.value))} />
+          <span>epochs</span>
+        </label>
+        <span class="push" />
+        <button type="button" class="primary" disabled={busy !== null || !(tried ?? current)?.ok} onClick={() => setUpgrading(true)}>
+          Upgrade
+        </button>
+      </div>
+      {busy && <p class="loading" role="status">{busy}</p>}
+      {problem && <p class="notice bad" role="alert">{problem}</p>}
+      {trialId && <OperationStatus data={operation} cancels />}
+      {report && (
+        <section class="part" aria-label="Report">
+          <h3>
+            {report.ok ? "The version can continue from the state" : "The version cannot continue from the state"}{" "}
+            <small>
+              {report.snapshot ? `compared with epoch ${report.snapshot.epoch}` : "no epoch is committed yet"}
+              {!tried && !current && ", for an earlier choice: check again"}
+            </small>
+          </h3>
+          {tried && !tried.ok && <p>The trial did not run, because the upgrade would be refused.</p>}
+          <Report report={report} />
+        </section>
+      )}
+      {upgrading && report && (
+        <UpgradeDialog name={name} body={sent(proposal, latest, true)} report={report} running={application.state === "running"} close={() => setUpgrading(false)} reload={reload} />
+      )}
+    </section>
+  );
+}
+
+function Code(props: {
+  latest: Version;
+  artifact: string | null;
+  propose: (query: Record<string, string | null>) => void;
+  fail: (text: string | null) => void;
+}) {
+  const { latest, artifact } = props;
+  const path = resource(project.value, "artifacts");
+  const data = useData(`artifacts ${path}`, (signal) => get<Page<Artifact>>(path, { limit: 100 }, signal));
+  const [uploading, setUploading] = useState(false);
+  const items = data.value?.items ?? [];
+  const send = async (input: HTMLInputElement) => {
+    const file = input.files?.[0];
+    if (!file) return;
+    setUploading(true);
+    props.fail(null);
+    try {
+      const answer = await upload<Artifact>(withQuery(path, { filename: file.name }), file);
+      data.reload();
+      props.propose({ artifact: answer.sha256 });
+      say(`${answer.filename} is uploaded.`);
+    } catch (error) {
+      props.fail(error instanceof Error ? error.message : String(error));
+    } finally {
+      input.value = "";
+      setUploading(false);
+    }
+  };
+  const found = items.find((each) => each.sha256 === (artifact ?? latest.artifact));
+  return (
+    <div class="plain">
+      <Field label="Code">
+        <select value={artifact ?? ""} onChange={(event) => props.propose({ artifact: event.currentTarget.value || null })}>
+          <option value="">Code of version {latest.number}</option>
+          {artifact !== null && !found && <option value={artifact}>{artifact.slice(0, 12)}</option>}
+          {items
+            .filter((each) => each.sha256 !== latest.artifact)
+            .map((each) => (
+              <option key={each.sha256} value={each.sha256}>
+                {each.filename} {each.sha256.slice(0, 12)}
+              </option>
+            ))}
+        </select>
+      </Field>
+      {found && (
+        <p class="caption quiet">
+          <code>{found.filename}</code>, {count(found.bytes, "byte")}, uploaded <Age at={found.created_at} />
+        </p>
+      )}
+      <Field label="Or upload a file" hint={uploading ? "Uploading" : "A Python file or a zip"}>
+        <input type="file" accept=".py,.zip" disabled={uploading} onChange={(event) => void send(event.currentTarget)} />
+      </Field>
+      <Problem problem={data.problem} retry={data.reload} />
+    </div>
+  );
+}
+
+function UpgradeDialog(props: { name: string; body: Sent; report: Preflight; running: boolean; close: () => void; reload: () => void }) {
+  const { name, report } = props;
+  const [message, setMessage] = useState("");
+  const [created, setCreated] = useState<Version | null>(null);
+  const tables = tally(report);
+  return (
+    <Dialog
+      title={`Upgrade ${name}`}
+      action="Upgrade"
+      danger={tables.dropped > 0}
+      close={() => {
+        props.close();
+        props.reload();
+        if (created) navigate(`${link("applications", name, "versions")}?version=${created.number}`);
+      }}
+      onSubmit={async () => {
+        const version = await post<Version>(resource(project.value, "applications", name, "versions"), { ...props.body, message: message || null });
+        say(version.operation ? `Version ${version.number} takes over at an epoch boundary.` : `Version ${version.number} is used at the next start.`);
+        setCreated(version);
+        navigate(`${link("applications", name, "versions")}?version=${version.number}`);
+      }}
+    >
+      <p>
+        {report.restarts
+          ? "The driver stops and starts with the new version. "
+          : props.running
+            ? "The new version takes over at an epoch boundary, without a restart. If its first epoch fails, the current version continues. "
+            : "The next start uses the new version. "}
+        {count(tables.kept, "state table")} kept, {tables.added} added, {tables.dropped} removed.
+      </p>
+      {consents(report).length > 0 && (
+        <ul>
+          {consents(report).map((each) => (
+            <li key={`${each.kind} ${each.name}`}>{each.effect}</li>
+          ))}
+        </ul>
+      )}
+      <Field label="Message (optional)">
+        <input value={message} onInput={(event) => setMessage(event.currentTarget.value)} />
+      </Field>
+    </Dialog>
+  );
+}
+
+function commands(name: string, proposal: Proposal, body: Sent | null, epochs: number) {
+  const parameters = Object.entries(body?.parameters ?? {}).flatMap(([key, value]) => ["-p", `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`]);
+  const lists = (option: string, names: string[]) => (names.length ? [option, names.join(",")] : []);
+  const options = [
+    ...parameters,
+    ...lists("--accept-changed", proposal.changed),
+    ...lists("--accept-partial", proposal.partial),
+    ...lists("--allow-dropped-state", proposal.dropped),
+  ];
+  const given = [
+    String(epochs),
+    ...(proposal.artifact ? [literal(proposal.artifact)] : []),
+    ...(body?.parameters ? [`parameters=${literal(body.parameters)}`] : []),
+    ...(body?.configuration ? [`configuration=${literal(body.configuration)}`] : []),
+    ...(proposal.changed.length ? [`accept_changed=${literal(proposal.changed)}`] : []),
+    ...(proposal.partial.length ? [`accept_partial=${literal(proposal.partial)}`] : []),
+  ];
+  return {
+    cli: epochal(project.value, "preflight", name, ...(proposal.artifact ? ["FILE.py"] : []), ...options, "--trial", String(epochs)),
+    curl: curl(resource(project.value, "preflight"), {}, { application: name, ...body, trial: epochs }),
+    python: python(project.value, `client.operations.wait(client.application(${literal(name)}).versions.trial(${given.join(", ")}))`),
+  };
+}
