@@ -7,8 +7,8 @@ from alembic import op
 
 from epochal.migrations.expanding import Index
 
-revision = "0004"
-down_revision = "0003"
+revision = "0006"
+down_revision = "0005"
 indexes = (
     Index("ix_audit_token", "audit", ("project", "token", "id")),
     Index("ix_audit_action", "audit", ("project", "action", "id")),
