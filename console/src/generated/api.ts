@@ -1268,6 +1268,22 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/artifacts/{sha256}/source": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["get_source_v1_artifacts__sha256__source_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/audit": {
         parameters: {
             query?: never;
@@ -1620,6 +1636,22 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/session/links": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["create_session_link_v1_session_links_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/session/login": {
         parameters: {
             query?: never;
@@ -1915,6 +1947,11 @@ export interface components {
             filename: string;
             sha256: string;
         };
+        ArtifactSource: {
+            filename: string;
+            files: components["schemas"]["SourceFile"][];
+            sha256: string;
+        };
         AttemptAnswer: {
             ended_at: string | null;
             failure: components["schemas"]["Failure"] | null;
@@ -1934,12 +1971,15 @@ export interface components {
         AuditEntryAnswer: {
             action: string;
             address?: string | null;
+            application?: string | null;
             /** Format: date-time */
             at: string;
             /** @default [] */
             changes: components["schemas"]["AuditChange"][];
             /** @default 0 */
             changes_left_out: number;
+            /** @default 0 */
+            id: number;
             outcome: number;
             /** @default  */
             request: string;
@@ -2024,6 +2064,10 @@ export interface components {
         };
         ChangeProject: {
             quotas: components["schemas"]["Quotas"];
+        };
+        CodeLineAnswer: {
+            file?: string | null;
+            line: number;
         };
         Collect: {
             /** @default [] */
@@ -2184,6 +2228,12 @@ export interface components {
         CreateSavepoint: {
             message?: string | null;
             name: string;
+        };
+        CreateSessionLink: {
+            /** @default /console/ */
+            path: string;
+            /** @default 60 */
+            seconds: number;
         };
         CreateTag: {
             message?: string | null;
@@ -2650,6 +2700,8 @@ export interface components {
             tag?: string | null;
         };
         GraphAnswer: {
+            /** @default [] */
+            lines: (components["schemas"]["CodeLineAnswer"] | null)[];
             name: string;
             nodes: components["schemas"]["GraphNodeAnswer"][];
             /** @default [] */
@@ -3489,6 +3541,12 @@ export interface components {
                 [key: string]: "viewer" | "operator" | "author" | "admin";
             };
         };
+        SessionLinkAnswer: {
+            code: string;
+            /** Format: date-time */
+            expires_at: string;
+            url: string;
+        };
         ShownDue: {
             at: string | null;
             /** @enum {string} */
@@ -3576,6 +3634,12 @@ export interface components {
             epoch: number;
             message: string | null;
             name: string;
+        };
+        SourceFile: {
+            bytes: number;
+            omitted?: ("not_text" | "too_large" | "unreadable") | null;
+            path: string;
+            text?: string | null;
         };
         SourceLag: {
             files: number | null;
@@ -6563,9 +6627,39 @@ export interface operations {
             };
         };
     };
+    get_source_v1_artifacts__sha256__source_get: {
+        parameters: {
+            query?: {
+                file?: string | null;
+            };
+            header?: {
+                "X-Request-Id"?: string;
+            };
+            path: {
+                sha256: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ArtifactSource"];
+                };
+            };
+        };
+    };
     list_audit_v1_audit_get: {
         parameters: {
             query?: {
+                token?: string | null;
+                action?: string | null;
+                application?: string | null;
+                since?: string | null;
+                until?: string | null;
                 limit?: number;
                 cursor?: string | null;
             };
@@ -7286,6 +7380,31 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+        };
+    };
+    create_session_link_v1_session_links_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                "X-Request-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateSessionLink"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionLinkAnswer"];
+                };
             };
         };
     };
