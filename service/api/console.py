@@ -108,7 +108,7 @@ def _compressed(content: bytes) -> bytes:
 
 
 def accepts_gzip(header: str) -> bool:
-    """Whether a value of ``Accept-Encoding`` allows gzip (RFC 9110, 12.5.3)."""
+    """Evaluate a value of ``Accept-Encoding`` (RFC 9110, 12.5.3)."""
     weights: dict[str, float] = {}
     for item in header.lower().split(","):
         name, _, parameter = (part.strip() for part in item.partition(";"))
