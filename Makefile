@@ -18,6 +18,7 @@ SAMPLE_SECONDS ?= 840
 REF ?=
 OWN ?=
 FIGURE ?=
+KEEP ?=
 
 # Tests start hundreds of processes that import the same modules: compiled once is enough.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,8 +31,8 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY) ## A real streaming application: epochs, look-ups, a killed driver, a fork, the proof (about two minutes)
-	@$(BIN)/python -m examples.flights.demo
+demo: $(READY) ## A real streaming application: epochs, look-ups, a killed driver, a fork, the proof (about two minutes; KEEP=1: until Ctrl-C)
+	@$(BIN)/python -m examples.flights.demo $(if $(KEEP),--keep)
 
 test: $(READY) ## Tests of what changed and a sample of the others, eight minutes (TESTS=path for some, ALL=1 for all)
 	@$(PYTEST) -m "not long" $(if $(ALL)$(TESTS),,--change-seconds $(TEST_SECONDS)) $(TESTS)

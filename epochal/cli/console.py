@@ -63,10 +63,10 @@ def page_path(project: str, application: str | None) -> str:
 def console_link(client: Client, path: str, seconds: float = LINK_SECONDS) -> tuple[str, str | None]:
     """A link to a page of the console, and its end. Without authentication, the page's URL, without an end."""
     try:
-        made = client.session.create_link(path, seconds=seconds)
+        created = client.session.create_link(path, seconds=seconds)
     except Conflict:
         return f"{client.url.rstrip('/')}{path}", None
-    return made.url, made.expires_at.isoformat()
+    return created.url, created.expires_at.isoformat()
 
 
 def open_or_print(output: Output, link: str) -> None:

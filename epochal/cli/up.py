@@ -33,6 +33,9 @@ from epochal.wire.projects import DEFAULT_PROJECT
 
 app = typer.Typer()
 
+_LINK_SECONDS = 300.0
+"""Time in which the link of ``--open`` can be used: long enough to copy it where no browser can be opened."""
+
 
 @app.command()
 @with_settings()
@@ -113,7 +116,7 @@ def _open_console(output: Output, settings: Settings) -> None:
     try:
         token = settings.token_file.read_text().strip() if settings.authentication else None
         with Client(local.url, token) as client:
-            link, _ = console_link(client, page_path(DEFAULT_PROJECT, None))
+            link, _ = console_link(client, page_path(DEFAULT_PROJECT, None), _LINK_SECONDS)
         open_or_print(output, link)
     except (EpochalError, OSError) as error:
         output.warn(f"No link to the console could be created ({error}). Open {local.url}/console/ and sign in.")

@@ -1,18 +1,22 @@
 """The demo: a streaming application processes one year of flights, through a kill, a fork and look-ups.
 
-``make demo``, or ``python -m examples.flights.demo``. Takes about two minutes and leaves nothing running. Exits 0 only
-when all results of the streaming application equal those of a plain Spark batch over the same files.
+``make demo``, or ``python -m examples.flights.demo``. Takes about two minutes and leaves nothing running; with
+``make demo KEEP=1``, or ``--keep``, both applications run until Ctrl-C. Exits 0 only when all results of the streaming
+application equal those of a plain Spark batch over the same files.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 
@@ -74,8 +78,11 @@ class Demo:
             application = self.client.application("flights")
             self.wait_until_running(application)
         screen.good(f"[bold]flights[/] runs, as artifact {artifact.sha256[:12]}")
-        screen.link(self.client.session.create_link("/console/applications/flights", seconds=LINK_SECONDS).url)
+        self.show_link("/console/applications/flights")
         return application
+
+    def show_link(self, path: str) -> None:
+        screen.link(self.client.session.create_link(path, seconds=LINK_SECONDS).url)
 
     def stream_january(self, application: ApplicationHandle) -> None:
         screen.chapter(
@@ -202,6 +209,22 @@ class Demo:
         if not all(comparison.equal for comparison in comparisons):
             raise EpochalError("The streaming application does not equal the batch.")
 
+    def keep(self) -> None:
+        """Start both applications again, and wait until Ctrl-C."""
+        screen.chapter(
+            "10  Look around", "Both applications run again: look a key up, compare two epochs, fork, roll back."
+        )
+        for name in ("flights", "strict"):
+            screen.typed(f"epochal start {name}")
+            self.client.applications.start(name)
+        with screen.console.status("[dim]Spark starts"):
+            for name in ("flights", "strict"):
+                self.wait_until_running(self.client.application(name))
+        self.show_link("/console/applications/flights/lineage")
+        screen.console.print("[dim]Ctrl-C stops everything and deletes its files.")
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
+
     def comparisons(self, flights: ApplicationHandle, strict: ApplicationHandle) -> Sequence[proof.Comparison]:
         with local_spark("proof", Configuration()) as spark:
             arrived = batch.read_flights(spark, str(self.feeder.folder)).cache()
@@ -256,7 +279,10 @@ def warm_drivers() -> str:
     return "0" if (os.cpu_count() or 1) <= 2 else ""
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m examples.flights.demo")
+    parser.add_argument("--keep", action="store_true", help="Leave both applications running until Ctrl-C.")
+    keep = parser.parse_args(arguments).keep
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="epochal-demo-"))
     feeder = Feeder(folder / "flights")
@@ -270,7 +296,12 @@ def main() -> int:
         screen.typed("epochal up")
         with control_plane(folder, {"EPOCHAL_WARM_DRIVERS": warm_drivers()}) as plane, plane.client() as client:
             screen.good(f"the control plane answers at {plane.url}")
-            Demo(plane, client, folder, feeder).run()
+            demo = Demo(plane, client, folder, feeder)
+            demo.run()
+            took = time.monotonic() - started
+            if keep:
+                demo.keep()
+                screen.console.print("\nStopping both applications and the control plane.")
     except EpochalError as problem:
         screen.console.print(f"\n[bold red]The demo failed:[/] {problem}")
         screen.console.print(f"Its output and logs are in {folder}.")
@@ -281,7 +312,7 @@ def main() -> int:
     finally:
         feeder.stop()
     shutil.rmtree(folder, ignore_errors=True)
-    screen.chapter(f"All results equal, all processes stopped, in {time.monotonic() - started:.0f} s")
+    screen.chapter(f"All results equal, all processes stopped, in {took:.0f} s")
     screen.console.print("[dim]Next: docs/start/quickstart.md, docs/README.md, examples/flights/pipeline.py")
     return 0
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, status
 from starlette.concurrency import run_in_threadpool
@@ -23,10 +26,11 @@ from epochal.service.api.auditing import RefusedCalls, details_of
 from epochal.service.api.context import Control, ControlPlane
 from epochal.service.api.gate import rates_of
 from epochal.service.api.openapi import answers
+from epochal.service.api.problems import epochal_problem
 from epochal.service.api.session_cookies import cookie_of, delete_cookie, set_cookie
 from epochal.service.api.sessions import log_in
 from epochal.service.catalog.audit import AuditedCall, auditing
-from epochal.service.domain.login_attempts import LoginAttempt
+from epochal.service.domain.login_attempts import LoginAttempt, is_console_path
 from epochal.wire.problems import status_of
 from epochal.wire.sessions import LoginMethods
 
@@ -35,6 +39,11 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/v1/session", tags=["sessions"])
 
+START = "/console/"
+REFUSAL = "epochal-login-refused"
+"""Cookie with the reason why a login has failed, which scripts of the console read and delete."""
+_REFUSAL_SECONDS = 60
+_LONGEST_REASON = 500
 _ATTEMPT = "epochal-login"
 _ATTEMPT_SECONDS = 600
 _Parameter = Annotated[str | None, Query(max_length=4096)]
@@ -55,13 +64,19 @@ async def get_login_methods(control: Control) -> LoginMethods:
 async def begin_login(
     request: Request,
     control: Control,
-    return_to: Annotated[str, Query(description="Path of the console to open afterwards.")] = "/console/",
+    return_to: Annotated[str, Query(description="Path of the console to open afterwards.")] = START,
 ) -> RedirectResponse:
     """Send the browser to the identity provider (authorisation code flow with PKCE). 404 if none with a client for
-    browsers is configured."""
-    code_login = _configured(control)
-    rates_of(request).count_login(request.scope)
-    url, attempt = await run_in_threadpool(code_login.begin, return_to)
+    browsers is configured. A request that accepts `text/html` is redirected to the console instead of an error, which
+    shows the reason."""
+    try:
+        code_login = _configured(control)
+        rates_of(request).count_login(request.scope)
+        url, attempt = await run_in_threadpool(code_login.begin, return_to)
+    except EpochalError as refused:
+        if not _is_navigation(request):
+            raise
+        return await _refused(request, refused, return_to)
     response = RedirectResponse(url, status.HTTP_303_SEE_OTHER, headers={"cache-control": "no-store"})
     set_cookie(request, response, attempt.text, _ATTEMPT_SECONDS, _ATTEMPT)
     return response
@@ -79,22 +94,53 @@ async def finish_login(
     iss: _Parameter = None,
     error: _Parameter = None,
 ) -> RedirectResponse:
-    """The identity provider sends the browser here. Creates a session like POST /v1/session, and opens the console."""
-    code_login = _configured(control)
-    rates_of(request).count_login(request.scope)
+    """The identity provider sends the browser here. Creates a session like POST /v1/session, and opens the console.
+    After an error, a request that accepts `text/html` is redirected there too; the page for signing in shows the
+    reason."""
     attempt = LoginAttempt.parse(cookie_of(request, _ATTEMPT))
     parameters = {"state": state, "code": code, "iss": iss, "error": error}
+    sent = {name: value for name, value in parameters.items() if value is not None}
     try:
-        sent = {name: value for name, value in parameters.items() if value is not None}
+        return await _finished(request, control, attempt, sent)
+    except EpochalError as refused:
+        if not _is_navigation(request):
+            raise
+        return await _refused(request, refused, START if attempt is None else attempt.return_to)
+
+
+async def _finished(
+    request: Request, control: ControlPlane, attempt: LoginAttempt | None, sent: Mapping[str, str]
+) -> RedirectResponse:
+    code_login = _configured(control)
+    rates_of(request).count_login(request.scope)
+    try:
         verified = await run_in_threadpool(code_login.finish, attempt, sent)
         request.state.principal = verified.principal
-        response = RedirectResponse("/console/" if attempt is None else attempt.return_to, status.HTTP_303_SEE_OTHER)
+        response = RedirectResponse(START if attempt is None else attempt.return_to, status.HTTP_303_SEE_OTHER)
         with auditing(AuditedCall(details_of(request.scope))):
             await log_in(request, response, control, verified)
     except EpochalError as refused:
         await RefusedCalls(control.database)(request.scope, status_of(refused))
         raise
     delete_cookie(request, response, _ATTEMPT)
+    return response
+
+
+def _is_navigation(request: Request) -> bool:
+    """Distinguish a browser that opens the path as a page from scripts and programs."""
+    return "text/html" in request.headers.get("accept", "")
+
+
+async def _refused(request: Request, refused: EpochalError, return_to: str) -> RedirectResponse:
+    """Open the console, where the person can sign in again. The reason is in a cookie and not in the address: a link
+    cannot make the console show a text."""
+    problem = await epochal_problem(request, refused)
+    page = return_to if is_console_path(return_to) else START
+    response = RedirectResponse(page, status.HTTP_303_SEE_OTHER, headers={"cache-control": "no-store"})
+    reason = f"The login has failed. {json.loads(bytes(problem.body))['detail']}"
+    response.set_cookie(
+        REFUSAL, quote(reason[:_LONGEST_REASON], safe=""), max_age=_REFUSAL_SECONDS, path=START, samesite="lax"
+    )
     return response
 
 

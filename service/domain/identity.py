@@ -41,7 +41,7 @@ class OidcSettings(BaseModel):
     audience: str = Field(min_length=1)
     roles_claim: str = Field("groups", min_length=1)
     roles: dict[str, dict[str, Role]]
-    name: Short = ""
+    name: Short | None = None
     name_claim: str = Field("sub", min_length=1)
     keys: str | None = None
     authority: Path | None = None

@@ -48,6 +48,8 @@ class IdentityProvider:
     """Parameters of the request for each authorisation code, which is valid for one use."""
     id_claims: dict[str, Any] = field(default_factory=dict)
     """Changed claims of ID tokens."""
+    refusal: str | None = None
+    """Error with which browsers are sent back instead of a code."""
 
     def add(self, name: str, algorithm: str = "ES256") -> None:
         self.keys[name] = algorithm, _NEW_KEYS[algorithm]()
@@ -90,6 +92,8 @@ class IdentityProvider:
         assert (query["response_type"], query["client_id"]) == ("code", BROWSER_CLIENT)
         assert query["code_challenge_method"] == "S256"
         assert "openid" in query["scope"].split()
+        if self.refusal is not None:
+            return f"{query['redirect_uri']}?{urlencode({'error': self.refusal, 'state': query['state']})}"
         code = secrets.token_urlsafe(16)
         self.codes[code] = query
         return f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state'], 'iss': self.url})}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 import httpx
 import pytest
@@ -140,6 +140,29 @@ def test_an_unavailable_provider_is_reported(browser: httpx.Client, provider: Id
     provider.answers = False
     check_problem(browser.get(url), 503, "issuer-unavailable")
     check_problem(browser.get(LOGIN), 503, "issuer-unavailable")
+
+
+def test_a_failed_login_opens_the_console_with_the_reason(browser: httpx.Client, provider: IdentityProvider) -> None:
+    """Browsers accept ``text/html``, and must not show JSON to people."""
+    browser.headers["accept"] = "text/html,application/xhtml+xml,*/*;q=0.8"
+    view = "/console/applications/flights?epoch=3"
+    state = parse_qs(urlsplit(browser.get(LOGIN, params={"return_to": view}).headers["location"]).query)["state"][0]
+    refused = browser.get(CALLBACK, params={"state": state, "error": "<b>access denied; é"})
+    assert (refused.status_code, refused.headers["location"]) == (303, view)
+    assert refused.headers["cache-control"] == "no-store"
+    (cookie,) = refused.headers.get_list("set-cookie")
+    assert cookie.startswith("epochal-login-refused=The%20login%20has%20failed.%20") and "Path=/console/" in cookie
+    assert "<b>access denied; é" in unquote(cookie.partition(";")[0])
+    provider.answers = False
+    url = f"{CALLBACK}?{urlencode({'state': state, 'code': 'x'})}"
+    for path in (url, f"{LOGIN}?return_to={view}", f"{LOGIN}?return_to=https://evil.example"):
+        failed = browser.get(path)
+        expected = "/console/" if "evil" in path else view
+        assert (failed.status_code, failed.headers["location"]) == (303, expected)
+    browser.cookies.clear()
+    unknown = browser.get(url)
+    assert (unknown.status_code, unknown.headers["location"]) == (303, "/console/")
+    assert "has%20not%20begun%20this%20login" in unknown.headers["set-cookie"]
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,10 @@ def test_invalid_settings_file_is_refused_with_the_name_of_the_field(
     file = tmp_path / "oidc.json"
     configuration = {"issuer": "https://id.example", "audience": "epochal", "roles": {}}
     file.write_text(json.dumps(configuration))
-    assert read_oidc_settings(file).provider == "id.example"
+    found = read_oidc_settings(file)
+    assert found.provider == "id.example"
+    # The process of the internal API gets them as JSON.
+    assert type(found).model_validate_json(found.model_dump_json()) == found
     file.write_text(json.dumps({**configuration, **changed}))
     with pytest.raises(OptionError, match=field):
         read_oidc_settings(file)

@@ -4,6 +4,7 @@
  * which stays in the memory of this page. A link with `#code=` signs in once, without a token.
  */
 import { computed, signal } from "@preact/signals";
+import { restoreFragment, takeCode, takeRefusal } from "./arrival";
 import { get, passes, ProblemError, problemOf, send, useCredentials } from "./client";
 import type { Role } from "./types";
 
@@ -21,8 +22,8 @@ interface SessionAnswer {
 
 /** `undefined`: not known yet; `null`: no caller. */
 export const who = signal<Who | null | undefined>(undefined);
-/** Why the last session ended, for the sign-in page. */
-export const ended = signal<string | null>(null);
+/** Why the last session ended, or the last login failed, for the sign-in page. */
+export const ended = signal<string | null>(takeRefusal());
 export const project = signal("default");
 /** The identity provider with which people sign in, if the control plane has one. */
 export const provider = signal<string | null>(null);
@@ -38,17 +39,7 @@ export function may(needed: Role): boolean {
   return ORDER.indexOf(role.value) >= ORDER.indexOf(needed);
 }
 
-/** The code of a sign-in link. It leaves the address before anything else reads or shows it. */
-function takeCode(): string | null {
-  const fragment = new URLSearchParams(location.hash.slice(1));
-  const code = fragment.get("code");
-  if (code === null) return null;
-  fragment.delete("code");
-  const rest = fragment.toString();
-  history.replaceState(history.state, "", `${location.pathname}${location.search}${rest ? `#${rest}` : ""}`);
-  return code;
-}
-
+restoreFragment();
 let code = takeCode();
 // A link of the page that is open does not load it again. This listener precedes the router's.
 addEventListener("popstate", () => {
@@ -97,10 +88,13 @@ export async function resume(): Promise<void> {
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
   }
   who.value = null;
-  if (hasSessions) {
-    const methods = await get<{ provider?: string | null }>("/v1/session/methods").catch(() => ({ provider: null }));
-    provider.value = methods.provider ?? null;
-  }
+}
+
+/** Read with which identity provider people sign in. */
+export async function readMethods(): Promise<void> {
+  if (!hasSessions) return;
+  const methods = await get<{ provider?: string | null }>("/v1/session/methods").catch(() => ({ provider: null }));
+  provider.value = methods.provider ?? null;
 }
 
 /** Exchange the code of the link. Without success, a session of this browser continues. */

@@ -10,6 +10,7 @@ import { lengthOf, rateOf, withEpoch } from "../model/epochs";
 import { count, duration, rate } from "../model/format";
 import { link } from "../router";
 import { useData } from "../ui/data";
+import { FirstSteps } from "./first_steps";
 import { Age, CopyAs, Dialog, Loading, Problem, say, Sparkline, State, VirtualList } from "../ui/parts";
 
 const ROW = 68;
@@ -220,29 +221,5 @@ export function StopDialog({ application, close }: { application: Application; c
         <small>A name for the last epoch. A savepoint does not expire.</small>
       </label>
     </Dialog>
-  );
-}
-
-const STEPS: [string, string][] = [
-  ["Check a pipeline", "epochal check orders.py"],
-  ["Submit it", "epochal submit orders.py --name orders"],
-  ["Look up its state", "epochal get orders spent 42"],
-];
-
-function FirstSteps() {
-  return (
-    <div class="first card">
-      <h2>No applications yet</h2>
-      <p>Three commands fill this page. The quickstart in the documentation has the file.</p>
-      <ol>
-        {STEPS.map(([what, command]) => (
-          <li key={command}>
-            <span>{what}</span>
-            <code>{epochal(project.value, ...command.split(" ").slice(1))}</code>
-          </li>
-        ))}
-      </ol>
-      <p class="quiet">This page shows the application as soon as it is submitted.</p>
-    </div>
   );
 }

@@ -1,10 +1,14 @@
-import { useState } from "preact/hooks";
-import { ended, provider, signIn } from "../api/session";
+import { useEffect, useState } from "preact/hooks";
+import { keepFragment, loginAddress } from "../api/arrival";
+import { ended, provider, readMethods, signIn } from "../api/session";
+import { address } from "../router";
 
 export function SignIn() {
   const [token, setToken] = useState("");
   const [problem, setProblem] = useState<string | null>(null);
   const [busy, setBusy] = useState(false);
+  useEffect(() => void readMethods(), []);
+  address.value; // the login returns to the view that is open now
   const submit = async (event: Event) => {
     event.preventDefault();
     setBusy(true);
@@ -23,7 +27,7 @@ export function SignIn() {
         <h1>Sign in to Epochal</h1>
         {ended.value && <p class="notice">{ended.value}</p>}
         {provider.value && (
-          <a class="button" href={`/v1/session/login?return_to=${encodeURIComponent(location.pathname + location.search)}`}>
+          <a class="button" href={loginAddress()} onClick={keepFragment}>
             Sign in with {provider.value}
           </a>
         )}
