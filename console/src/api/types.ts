@@ -55,3 +55,5 @@ export type StandingQuery = Schemas["StandingQueryAnswer"];
 export type StandingQueries = Schemas["StandingQueriesAnswer"];
 export type QueryResults = Schemas["QueryResults"];
 export type QueryResult = Schemas["QueryResult"];
+export type ArtifactSource = Schemas["ArtifactSource"];
+export type SourceFile = Schemas["SourceFile"];
