@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 VIEWS = {
     "applications": ("/applications", ".approw .name"),
     "overview": ("/applications/hostile", ".graph .node.stateful"),
+    "node": ("/applications/hostile?node=counts", ".codeline.defining"),
     "state": (f"/applications/hostile/state#key={quote(quote(SCRIPT, safe=''), safe='')}", ".blame"),
     "lineage": ("/applications/hostile/lineage?pick=1", ".picked h2"),
     "versions": ("/applications/hostile/versions", "#version-title"),

@@ -1,6 +1,16 @@
-/** Sources of artifacts. `null` while the API has no resource for them: pages then show hashes. */
+/** Sources of artifacts, which require the role operator. */
+import { get, resource } from "./client";
+import { project } from "./session";
+import type { ArtifactSource, SourceFile } from "./types";
 
+/** Texts of files, by path. */
 export type Sources = Record<string, string>;
 
-/** Texts of the files of an artifact, by path. */
-export const readSources: ((sha256: string, signal: AbortSignal) => Promise<Sources>) | null = null as ((sha256: string, signal: AbortSignal) => Promise<Sources>) | null;
+export async function readFiles(sha256: string, signal: AbortSignal): Promise<readonly SourceFile[]> {
+  return (await get<ArtifactSource>(resource(project.value, "artifacts", sha256, "source"), {}, signal)).files;
+}
+
+/** Why a file has no text. */
+export function reasonOf(file: SourceFile): string {
+  return { not_text: "is not a text", too_large: "is too large", unreadable: "is damaged or compressed in an unusual way" }[file.omitted ?? "unreadable"];
+}

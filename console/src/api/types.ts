@@ -61,3 +61,5 @@ export type Artifact = Schemas["ArtifactAnswer"];
 export type Pin = Schemas["SnapshotPinAnswer"];
 export type Tag = Schemas["SnapshotTagAnswer"];
 export type CollectionPlan = Schemas["CollectionPlanAnswer"];
+export type ArtifactSource = Schemas["ArtifactSource"];
+export type SourceFile = Schemas["SourceFile"];

@@ -31,7 +31,7 @@ export function literal(value: unknown): string {
 }
 
 /** Characters that would make a copied program look different from what it does. */
-const INVISIBLE = /[\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+export const INVISIBLE = /[\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 
 export function curl(path: string, query: Query = {}, body?: unknown): string {
   const address = quoted(`${globalThis.location?.origin ?? ""}${withQuery(path, query)}`);

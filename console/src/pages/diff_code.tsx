@@ -1,6 +1,7 @@
 /** The code of two snapshots: their hashes, and the difference of their sources if both can be read. */
-import { readSources, type Sources } from "../api/source";
-import type { SnapshotDiff } from "../api/types";
+import { may } from "../api/session";
+import { readFiles, reasonOf, type Sources } from "../api/source";
+import type { SnapshotDiff, SourceFile } from "../api/types";
 import { diffLines, hunks } from "../model/textdiff";
 import { useData } from "../ui/data";
 import { Problem } from "../ui/parts";
@@ -24,17 +25,33 @@ export function CodeDiff({ diff }: { diff: SnapshotDiff }) {
           <li><ins>{side(diff.to)}</ins></li>
         </ul>
       )}
-      {!same && readSources !== null && <SourceDiff from={diff.from.artifact} to={diff.to.artifact} read={readSources} />}
+      {!same && may("operator") && <SourceDiff from={diff.from.artifact} to={diff.to.artifact} />}
     </section>
   );
 }
 
-function SourceDiff({ from, to, read }: { from: string; to: string; read: NonNullable<typeof readSources> }) {
-  const data = useData(`sources ${from} ${to}`, async (signal) => {
-    const [before, after] = await Promise.all([read(from, signal), read(to, signal)]);
-    return { before, after };
-  });
-  return data.value ? <FilesDiff {...data.value} /> : <Problem problem={data.problem} />;
+function SourceDiff({ from, to }: { from: string; to: string }) {
+  const data = useData(`sources ${from} ${to}`, async (signal) => Promise.all([readFiles(from, signal), readFiles(to, signal)]));
+  if (!data.value) return <Problem problem={data.problem} />;
+  const [before, after] = data.value;
+  const omitted = new Map([...before, ...after].filter((file) => file.omitted).map((file) => [file.path, file]));
+  const compared = texts(before, after, omitted);
+  return (
+    <>
+      <FilesDiff {...compared} />
+      {[...omitted.values()].map((file) => (
+        <p key={file.path} class="quiet">{`${file.path} is not compared: it ${reasonOf(file)}.`}</p>
+      ))}
+    </>
+  );
+}
+
+/** The texts of both sides without the files that one of them omits. Two single files are compared whatever their names are. */
+function texts(before: readonly SourceFile[], after: readonly SourceFile[], omitted: ReadonlyMap<string, SourceFile>): { before: Sources; after: Sources } {
+  const name = before.length === 1 && after.length === 1 ? after[0]!.path : null;
+  const of = (files: readonly SourceFile[]) =>
+    Object.fromEntries(files.filter((file) => !omitted.has(file.path)).map((file) => [name ?? file.path, file.text ?? ""]));
+  return { before: of(before), after: of(after) };
 }
 
 export function FilesDiff({ before, after }: { before: Sources; after: Sources }) {

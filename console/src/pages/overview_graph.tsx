@@ -1,11 +1,13 @@
-/** The graph of an application with its figures, and the details of one node. */
-import type { Epoch, GraphNode, Load, StateTable, Version } from "../api/types";
-import { clipped, count, duration, plain, rate } from "../model/format";
+/** The graph of an application with its figures. `?node=` selects one of its nodes. */
+import { useRef } from "preact/hooks";
+import type { Epoch, Load, StateTable, Version } from "../api/types";
+import { duration, rate } from "../model/format";
 import { addressOf, figuresOf, nodeAt, rateOfEdge, slowestOf } from "../model/graph";
-import { address, choose, link } from "../router";
+import { address, choose } from "../router";
 import { now } from "../ui/data";
 import { lazy } from "../ui/lazy";
-import { Age, Facts } from "../ui/parts";
+import { Age } from "../ui/parts";
+import { NodePanel } from "./node";
 
 const GraphView = lazy(() => import("../ui/graph"), "the graph");
 
@@ -14,6 +16,7 @@ export function GraphPart(props: { name: string; version: Version; load: Load | 
   const load = props.running ? props.load : undefined;
   const measured = { graph, load, tables: props.tables, epochs: props.epochs };
   const slowest = slowestOf(load);
+  const chosen = useRef(false);
   const node = nodeAt(graph, address.value.query.get("node"));
   return (
     <>
@@ -30,7 +33,10 @@ export function GraphPart(props: { name: string; version: Version; load: Load | 
           return found === null ? "" : rate(found);
         }}
         selected={node?.id ?? null}
-        select={(id) => choose({ node: id === null ? null : addressOf(graph, graph.nodes[id]!) })}
+        select={(id) => {
+          chosen.current = true;
+          choose({ node: id === null ? null : addressOf(graph, graph.nodes[id]!) });
+        }}
         label="Graph of sources, operators and sinks"
       />
       <p class="quiet caption">
@@ -44,52 +50,21 @@ export function GraphPart(props: { name: string; version: Version; load: Load | 
         )}{" "}
         Select a node for its details.
       </p>
-      {node && <NodeDetails name={props.name} node={node} load={load} tables={props.tables.filter((table) => table.operator === node.name)} sink={graph.sinks[node.name]} />}
-    </>
-  );
-}
-
-function NodeDetails(props: { name: string; node: GraphNode; load: Load | undefined; tables: StateTable[]; sink: string | undefined }) {
-  const { node, load, tables } = props;
-  const operator = node.type === "sink" || node.type === "source" ? undefined : load?.operators[node.name];
-  const facts: [string, preact.ComponentChildren][] = Object.entries(node.description ?? {}).map(([name, value]) => [
-    name.replaceAll("_", " "),
-    <code>{clipped(typeof value === "string" ? value : plain(value as never), 300)}</code>,
-  ]);
-  if (node.type === "sink" && props.sink) facts.push(["target", <code>{props.sink}</code>]);
-  if (operator) {
-    facts.push(["subtasks", count(operator.subtasks ?? 0, "subtask")]);
-    facts.push(["rows", `${count(operator.rows ?? 0, "row")} in ${duration((load?.seconds ?? 0) * 1000)}`]);
-    facts.push(["latest epoch", `${count(operator.epoch_rows ?? 0, "row")}, ${duration((operator.epoch_busy_seconds ?? 0) * 1000)} of work`]);
-    if (operator.skew) facts.push(["skew", `the largest subtask has ${operator.skew.toFixed(2)} times the mean number of rows${operator.skewed ? " (skewed)" : ""}`]);
-    if (operator.stragglers?.length) facts.push(["stragglers", count(operator.stragglers.length, "subtask")]);
-  }
-  return (
-    <div class="details" aria-live="polite">
-      <h3>
-        {node.type} {node.name}
-      </h3>
-      <Facts items={facts} />
-      {tables.map((table) => (
-        <p key={table.table}>
-          State <a href={`${link("applications", props.name, "state")}?table=${encodeURIComponent(table.table)}`}>{table.table}</a>
-          {table.rows !== null && `, ${count(table.rows, "row")}`}
-        </p>
-      ))}
-      {node.columns && (
-        <details>
-          <summary>{count(Object.keys(node.columns).length, "column")}</summary>
-          <ul class="columns">
-            {Object.entries(node.columns)
-              .slice(0, 500)
-              .map(([name, type]) => (
-                <li key={name}>
-                  {name} <code>{type}</code>
-                </li>
-              ))}
-          </ul>
-        </details>
+      {node && (
+        <NodePanel
+          {...measured}
+          name={props.name}
+          version={props.version}
+          node={node}
+          figures={figuresOf(measured, node, slowest, now.value)}
+          tables={props.tables.filter((table) => table.operator === node.name)}
+          chosen={chosen.current}
+          close={() => {
+            choose({ node: null });
+            document.querySelector<SVGElement>(`.graph [data-node="${node.id}"]`)?.focus();
+          }}
+        />
       )}
-    </div>
+    </>
   );
 }

@@ -63,17 +63,18 @@ export default function GraphView(props: {
         {drawing.nodes.map(({ node, x, y, width, height }) => {
           const figures = props.figures(node);
           const small = SMALL.has(node.type);
-          const [first = "", second = ""] = figures.lines;
+          const [first = "", second = ""] = figures.waits ? [figures.lines[0], figures.waits] : figures.lines.filter(Boolean);
           const open = () => props.select(props.selected === node.id ? null : node.id);
           return (
             <g
               key={node.id}
               class={`node ${node.type} ${kindOf(node)} ${figures.slowest ? "hot" : ""} ${figures.waits ? "waits" : ""} ${props.selected === node.id ? "selected" : ""}`}
               transform={`translate(${x - width / 2},${y - height / 2})`}
+              data-node={node.id}
               role="button"
               tabIndex={0}
               aria-pressed={props.selected === node.id}
-              aria-label={[`${node.type} ${node.name}`, figures.slowest ? "slowest operator" : "", first, second, figures.waits].filter(Boolean).join(", ")}
+              aria-label={[`${node.type} ${node.name}`, figures.slowest ? "slowest operator" : "", ...figures.lines, figures.waits].filter(Boolean).join(", ")}
               onClick={open}
               onKeyDown={(event) => {
                 if (event.key === "Enter" || event.key === " ") {
@@ -100,7 +101,7 @@ export default function GraphView(props: {
                     {clipped(first, 26)}
                   </text>
                   <text x={GAP} y={72} class={figures.waits ? "fact bad" : "fact"}>
-                    {clipped(figures.waits || second, 26)}
+                    {clipped(second, 26)}
                   </text>
                 </>
               )}
