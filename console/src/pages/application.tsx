@@ -21,6 +21,7 @@ const StateView = lazy<View>(() => import("./state"), "the state page");
 const QueriesView = lazy<View>(() => import("./queries"), "the queries page");
 const LineageView = lazy<View>(() => import("./lineage"), "the lineage page");
 const WorkView = lazy<View>(() => import("./work"), "the page");
+const HistoryView = lazy<View>(() => import("./lifecycle"), "the history");
 const LogsView = lazy<{ application: Application }>(() => import("./logs"), "the log");
 const EventsView = lazy<{ application?: Application }>(() => import("./events"), "the events page");
 
@@ -30,6 +31,7 @@ const VIEWS: [string, string][] = [
   ["queries", "Queries"],
   ["lineage", "Lineage"],
   ["work", "Sinks and operations"],
+  ["history", "History"],
   ["logs", "Log"],
   ["events", "Events"],
 ];
@@ -77,6 +79,7 @@ export const ApplicationPage: FunctionComponent<{ name: string }> = ({ name }) =
       {application && view === "queries" && <QueriesView key={name} application={application} reload={data.reload} />}
       {application && view === "lineage" && <LineageView key={name} application={application} reload={data.reload} />}
       {application && view === "work" && <WorkView key={name} application={application} reload={data.reload} />}
+      {application && view === "history" && <HistoryView key={name} application={application} reload={data.reload} />}
       {application && view === "logs" && <LogsView key={name} application={application} />}
       {application && view === "events" && <EventsView key={name} application={application} />}
     </>
