@@ -23,6 +23,7 @@ const LineageView = lazy<View>(() => import("./lineage"), "the lineage page");
 const VersionsView = lazy<View>(() => import("./versions"), "the versions page");
 const RetentionView = lazy<View>(() => import("./retention"), "the retention page");
 const WorkView = lazy<View>(() => import("./work"), "the page");
+const HistoryView = lazy<View>(() => import("./lifecycle"), "the history");
 const LogsView = lazy<{ application: Application }>(() => import("./logs"), "the log");
 const EventsView = lazy<{ application?: Application }>(() => import("./events"), "the events page");
 
@@ -34,6 +35,7 @@ const VIEWS: [string, string][] = [
   ["versions", "Versions"],
   ["retention", "Retention"],
   ["work", "Sinks and operations"],
+  ["history", "History"],
   ["logs", "Log"],
   ["events", "Events"],
 ];
@@ -83,6 +85,7 @@ export const ApplicationPage: FunctionComponent<{ name: string }> = ({ name }) =
       {application && view === "versions" && <VersionsView key={name} application={application} reload={data.reload} />}
       {application && view === "retention" && <RetentionView key={name} application={application} reload={data.reload} />}
       {application && view === "work" && <WorkView key={name} application={application} reload={data.reload} />}
+      {application && view === "history" && <HistoryView key={name} application={application} reload={data.reload} />}
       {application && view === "logs" && <LogsView key={name} application={application} />}
       {application && view === "events" && <EventsView key={name} application={application} />}
     </>

@@ -4,14 +4,16 @@ import { signal } from "@preact/signals";
 import { get, post, resource, type ProblemError } from "../api/client";
 import { listen } from "../api/events";
 import { may, project } from "../api/session";
-import type { Application, Epoch, EpochPage, Page } from "../api/types";
+import type { Application, Epoch, EpochPage, Lag, Page } from "../api/types";
 import { curl, epochal, python } from "../model/commands";
 import { lengthOf, rateOf, withEpoch } from "../model/epochs";
 import { count, duration, rate } from "../model/format";
-import { link } from "../router";
-import { useData } from "../ui/data";
+import { behind, waits } from "../model/lags";
+import { address, choose, link } from "../router";
+import { now, useData } from "../ui/data";
 import { FirstSteps } from "./first_steps";
 import { Age, CopyAs, Dialog, Loading, Problem, say, Sparkline, State, VirtualList } from "../ui/parts";
+import { chosen, CHOICES, useLags } from "./applications_load";
 
 const ROW = 68;
 
@@ -51,7 +53,9 @@ function ask(name: string): void {
 
 export function Applications() {
   const data = useData(`applications ${project.value}`, all, (event) => event.kind === "execution" || event.kind === "operation");
-  const [words, setWords] = useState("");
+  const lags = useLags();
+  const words = address.value.query.get("text") ?? "";
+  const choice = address.value.query.get("show") ?? "";
   const [stopping, setStopping] = useState<Application | null>(null);
   useEffect(() => {
     asked.clear();
@@ -68,22 +72,38 @@ export function Applications() {
     });
   }, [project.value]);
   const items = data.value ?? [];
-  const found = items.filter((item) => item.name.includes(words.trim().toLowerCase()) || item.state === words.trim());
+  const found = items.filter((item) => chosen(item, lags.get(item.name), choice, words, Date.now()));
   return (
     <>
       <header class="title">
         <h1>Applications</h1>
-        {items.length > 0 && <span class="quiet">{count(items.length, "application")}</span>}
+        {items.length > 0 && (
+          <span class="quiet">
+            {found.length < items.length ? `${count(found.length, "application")} of ${items.length}` : count(items.length, "application")}
+          </span>
+        )}
         <span class="push" />
-        {items.length > 5 && (
-          <input
-            type="search"
-            data-search
-            aria-label="Find by name or state"
-            placeholder="Name or state"
-            value={words}
-            onInput={(event) => setWords(event.currentTarget.value)}
-          />
+        {(items.length > 1 || words !== "" || choice !== "") && (
+          <>
+            <label class="choice">
+              <span>Show</span>
+              <select value={choice} onChange={(event) => choose({ show: event.currentTarget.value || null })}>
+                {CHOICES.map(([name, label]) => (
+                  <option key={name} value={name}>
+                    {label}
+                  </option>
+                ))}
+              </select>
+            </label>
+            <input
+              type="search"
+              data-search
+              aria-label="Find by name or state"
+              placeholder="Name or state"
+              value={words}
+              onInput={(event) => choose({ text: event.currentTarget.value || null })}
+            />
+          </>
         )}
         <CopyAs
           commands={() => ({
@@ -99,14 +119,14 @@ export function Applications() {
       ) : items.length === 0 ? (
         <FirstSteps />
       ) : found.length === 0 ? (
-        <p class="empty">No application has this name or state.</p>
+        <p class="empty">No application matches.</p>
       ) : (
         <div class="card flush">
           <div class="approw head" aria-hidden="true">
             <span>Name</span>
             <span>State</span>
             <span>Head epoch</span>
-            <span>Input</span>
+            <span>Input, lag</span>
             <span>Epoch times</span>
             <span />
           </div>
@@ -115,7 +135,7 @@ export function Applications() {
             label="Applications"
             count={found.length}
             rowHeight={ROW}
-            render={(index) => <Row key={found[index]!.name} application={found[index]!} stop={setStopping} done={data.reload} />}
+            render={(index) => <Row key={found[index]!.name} application={found[index]!} lag={lags.get(found[index]!.name)} stop={setStopping} done={data.reload} />}
           />
         </div>
       )}
@@ -124,7 +144,7 @@ export function Applications() {
   );
 }
 
-function Row(props: { application: Application; stop: (application: Application) => void; done: () => void }) {
+function Row(props: { application: Application; lag: Lag | undefined; stop: (application: Application) => void; done: () => void }) {
   const { application } = props;
   useEffect(() => ask(application.name), [application.name]);
   const epochs = latest.value.get(application.name) ?? [];
@@ -132,7 +152,10 @@ function Row(props: { application: Application; stop: (application: Application)
   const head = committed && (!application.head || committed.epoch > application.head.epoch) ? committed : application.head;
   const recent = epochs.filter((epoch) => lengthOf(epoch) !== null).slice(0, 24).reverse();
   const lengths = recent.map((epoch) => lengthOf(epoch) ?? 0);
-  const perSecond = application.state === "running" ? rateOf(epochs) : null;
+  const running = application.state === "running";
+  const perSecond = running ? (props.lag?.rows_per_second ?? rateOf(epochs)) : null;
+  const late = running && props.lag ? behind(props.lag) : null;
+  const waiting = running ? waits(props.lag, now.value) : [];
   const from = application.parent ? `forked from ${application.parent.application} at epoch ${application.parent.epoch}` : null;
   const about = [`version ${application.version}`, from, application.shadow ? "shadow" : null].filter(Boolean).join(", ");
   const failure = application.failure ?? (application.state !== "stopped" ? application.restarts?.failure : null);
@@ -140,7 +163,7 @@ function Row(props: { application: Application; stop: (application: Application)
     <div class="approw" style={{ height: `${ROW}px` }}>
       <span class="name">
         <a href={link("applications", application.name)}>{application.name}</a>
-        <small>{failure ? <b class="badtext">{failure.message}</b> : about}</small>
+        <small>{failure ? <b class="badtext">{failure.message}</b> : waiting.length > 0 ? <b class="waits">{waiting.join("; ")}</b> : about}</small>
       </span>
       <span>
         <State name={application.state} />
@@ -155,7 +178,10 @@ function Row(props: { application: Application; stop: (application: Application)
           <small>no epoch yet</small>
         )}
       </span>
-      <span class="number">{perSecond === null ? <small>not running</small> : rate(perSecond)}</span>
+      <span class="number">
+        {perSecond === null ? <small>{running ? "no rate yet" : "not running"}</small> : rate(perSecond)}
+        {late && <small class={late.late ? "waits" : ""}>{late.text}</small>}
+      </span>
       <span class="wide">
         {lengths.length > 0 && (
           <>
