@@ -10,6 +10,7 @@ from epochal.client.exchanges import Request, path
 from epochal.client.models import (
     AuditEntry,
     CollectionPlan,
+    ListedSession,
     NewToken,
     Node,
     Operation,
@@ -80,6 +81,21 @@ class Tokens:
     def delete(self, id: str) -> None:
         """Revoke a token permanently."""
         self._transport.delete(path("tokens", id))
+
+
+class Sessions:
+    """``client.sessions``: sessions of browsers."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self, limit: int | None = None) -> list[ListedSession]:
+        """List the caller's sessions, newest first; an administrator of the installation gets those of everyone."""
+        return self._transport.pages("/v1/sessions", ListedSession, limit)
+
+    def end(self, id: str) -> None:
+        """End a session. Raises ``NotFound``, also for sessions of others."""
+        self._transport.delete(path("sessions", id))
 
 
 class Audit:

@@ -39,8 +39,8 @@ class AuditChange(Answer):
 
 class AuditEntryAnswer(Answer):
     """A mutating call. ``id`` grows with time; ``application``: name of the application in the path, or of the one
-    that the call created; ``outcome``: HTTP status of the answer; ``token`` and ``token_id``: name and id of the caller's
-    token; ``address``: address of the caller's connection; ``request``: ``X-Request-Id`` of the answer."""
+    that the call created; ``outcome``: HTTP status of the answer; ``token`` and ``token_id``: name and id of the
+    caller's token; ``address``: address of the caller's connection; ``request``: ``X-Request-Id`` of the answer."""
 
     id: int = 0
     at: datetime

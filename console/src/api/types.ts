@@ -61,3 +61,7 @@ export type Artifact = Schemas["ArtifactAnswer"];
 export type Pin = Schemas["SnapshotPinAnswer"];
 export type Tag = Schemas["SnapshotTagAnswer"];
 export type CollectionPlan = Schemas["CollectionPlanAnswer"];
+export type AuditEntry = Schemas["AuditEntryAnswer"];
+export type Token = Schemas["TokenAnswer"];
+export type NewToken = Schemas["NewTokenAnswer"];
+export type Session = Schemas["ListedSession"];
