@@ -2,7 +2,7 @@ import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import { follow, liveState } from "./api/events";
 import { get } from "./api/client";
-import { project, resume, signOut, waiting, who } from "./api/session";
+import { may, project, resume, signOut, waiting, who } from "./api/session";
 import type { Page } from "./api/types";
 import { ApplicationPage } from "./pages/application";
 import { Applications } from "./pages/applications";
@@ -14,6 +14,8 @@ import { Loading, said } from "./ui/parts";
 import { theme, toggleTheme } from "./ui/theme";
 
 const Work = lazy<{ application?: never }>(() => import("./pages/work"), "operations");
+const Audit = lazy<object>(() => import("./pages/audit"), "the audit log");
+const Access = lazy<object>(() => import("./pages/access"), "the access page");
 const Events = lazy<{ application?: never }>(() => import("./pages/events"), "events");
 
 const LIVE = {
@@ -42,7 +44,7 @@ function Shell() {
         </a>
         <Projects />
         <nav aria-label="Main">
-          {[["applications", "Applications"], ["operations", "Operations"], ["events", "Events"]].map(([path, label]) => (
+          {[["applications", "Applications"], ["operations", "Operations"], ["events", "Events"], ...(may("admin") ? [["audit", "Audit"]] : []), ["access", "Access"]].map(([path, label]) => (
             <a key={path} href={link(path!)} aria-current={first === path ? "page" : undefined}>
               {label}
             </a>
@@ -70,6 +72,10 @@ function Shell() {
           <Applications />
         ) : first === "operations" ? (
           <Work />
+        ) : first === "audit" ? (
+          <Audit />
+        ) : first === "access" ? (
+          <Access />
         ) : first === "events" ? (
           <Events />
         ) : (

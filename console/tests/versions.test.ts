@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { GraphNode, Lineage, Preflight } from "../src/api/types";
+import { amountOf } from "../src/model/progress";
 import { holders, stored } from "../src/model/retention";
 import { consents, graphDifferences, parametersOf, tally } from "../src/model/versions";
 
@@ -53,4 +54,11 @@ test("a fork holds the snapshot at which it begins, and a tag holds none of anot
   assert.deepEqual(holders("b", { ...nothing, lineage, head: null }), []);
   const kept = stored("a", lineage.nodes);
   assert.deepEqual([kept.epochs, kept.oldest?.first], [5, 2]);
+});
+
+test("progress with a total is a share", () => {
+  assert.deepEqual(amountOf("1024 of 4096 bytes"), { done: 1024, all: 4096, text: "25 %, 1.0 KiB of 4.0 KiB" });
+  assert.equal(amountOf("3 of 4 files deleted")?.text, "75 %, 3 of 4 files deleted");
+  assert.equal(amountOf("listing the store"), null);
+  assert.equal(amountOf("0 of 0 files"), null);
 });

@@ -1,4 +1,4 @@
-"""``tokens create | list | rotate | delete``, ``nodes`` and ``audit``."""
+"""``tokens create | list | rotate | delete``, ``sessions list | end``, ``nodes`` and ``audit``."""
 
 from __future__ import annotations
 
@@ -97,6 +97,46 @@ def _roles(token: Token) -> str:
 
 def _expiry(days: float | None) -> datetime | None:
     return None if days is None else datetime.now(UTC) + timedelta(days=days)
+
+
+sessions_app = typer.Typer(help="List and end sessions of browsers.", no_args_is_help=True)
+
+
+@sessions_app.command("list")
+def list_sessions(url: Url = None, as_json: Json = False) -> None:
+    """List the caller's sessions, newest first; those of everyone for an administrator of the installation."""
+    with connected(url, as_json) as session:
+        found = session.client.sessions.list()
+        table = Listing(
+            Column("id"),
+            Column("caller", flexible=True),
+            Column("address", flexible=True),
+            Column("begun"),
+            Column("last used"),
+            Column("ends"),
+        )
+        for each in found:
+            table.add(
+                each.id,
+                each.name,
+                each.address or "",
+                formatting.age(each.created_at),
+                formatting.age(each.last_used_at),
+                formatting.moment(each.expires_at),
+            )
+        session.output.result(found, table)
+
+
+@sessions_app.command("end")
+def end_session(
+    id: Annotated[str, typer.Argument(metavar="ID", help="The session's id, as `epochal sessions list` shows it.")],
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """End a session: its browser is signed out."""
+    with connected(url, as_json) as session:
+        session.client.sessions.end(id)
+        session.output.result({"ended": id}, Text(f"Session {id} has ended."))
 
 
 app = typer.Typer()

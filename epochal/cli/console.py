@@ -63,7 +63,7 @@ def page_path(project: str, application: str | None) -> str:
 def console_link(client: Client, path: str, seconds: float = LINK_SECONDS) -> tuple[str, str | None]:
     """A link to a page of the console, and its end. Without authentication, the page's URL, without an end."""
     try:
-        created = client.session.create_link(path, seconds=seconds)
+        created = client.sessions.create_link(path, seconds=seconds)
     except Conflict:
         return f"{client.url.rstrip('/')}{path}", None
     return created.url, created.expires_at.isoformat()

@@ -10,6 +10,7 @@ from epochal.client.exchanges import Request, path
 from epochal.client.models import (
     AuditEntry,
     CollectionPlan,
+    ListedSession,
     NewToken,
     Node,
     Operation,
@@ -84,11 +85,19 @@ class Tokens:
         self._transport.delete(path("tokens", id))
 
 
-class Session:
-    """``client.session``: logins of browsers, with the rights of this client's token."""
+class Sessions:
+    """``client.sessions``: sessions of browsers, and links with which they sign in once."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+
+    def list(self, limit: int | None = None) -> list[ListedSession]:
+        """List the caller's sessions, newest first; an administrator of the installation gets those of everyone."""
+        return self._transport.pages("/v1/sessions", ListedSession, limit)
+
+    def end(self, id: str) -> None:
+        """End a session. Raises ``NotFound``, also for sessions of others."""
+        self._transport.delete(path("sessions", id))
 
     def create_link(self, path: str = "/console/", *, seconds: float = LINK_SECONDS) -> SessionLink:
         """Create a link with which a browser signs in once to the console, and sees the page ``path``.

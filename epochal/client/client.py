@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from types import TracebackType
 
-from epochal.client.administration import Audit, Nodes, Projects, Session, Store, Tokens
+from epochal.client.administration import Audit, Nodes, Projects, Sessions, Store, Tokens
 from epochal.client.applications import ApplicationHandle, Applications
 from epochal.client.bundles import Imports
 from epochal.client.events import Webhooks, follow_events
@@ -56,7 +56,7 @@ class Client:
         self.applications = Applications(self._transport)
         self.imports = Imports(self._transport)
         self.tokens = Tokens(self._transport)
-        self.session = Session(self._transport)
+        self.sessions = Sessions(self._transport)
         self.webhooks = Webhooks(self._transport)
         self.audit = Audit(self._transport)
         self.store = Store(self._transport)

@@ -66,6 +66,7 @@ from epochal.wire.preflight import TrialAnswer as Trial
 from epochal.wire.problems import Problem
 from epochal.wire.projects import ProjectAnswer as Project
 from epochal.wire.rollback import RollbackPlan, SinkPlan, SnapshotName
+from epochal.wire.sessions import ListedSession
 from epochal.wire.sessions import SessionLinkAnswer as SessionLink
 from epochal.wire.snapshots import Annotations, KeyGroupSizes, SavepointManifest
 from epochal.wire.snapshots import SavepointAnswer as Savepoint
@@ -135,6 +136,7 @@ __all__ = [
     "LineageLabel",
     "LineageNode",
     "Lineages",
+    "ListedSession",
     "Load",
     "NewToken",
     "NewWebhook",

@@ -82,7 +82,7 @@ class Demo:
         return application
 
     def show_link(self, path: str) -> None:
-        screen.link(self.client.session.create_link(path, seconds=LINK_SECONDS).url)
+        screen.link(self.client.sessions.create_link(path, seconds=LINK_SECONDS).url)
 
     def stream_january(self, application: ApplicationHandle) -> None:
         screen.chapter(

@@ -46,7 +46,7 @@ def test_the_commands_fill_the_page(browser: Browser, new_plane: ControlPlane, t
         return done.stdout
 
     with new_plane.client() as client, opened(browser, permissions=["clipboard-read", "clipboard-write"]) as page:
-        page.goto(client.session.create_link().url)
+        page.goto(client.sessions.create_link().url)
         page.wait_for_selector("text=No applications yet")
         add_axe(page)
         assert violations(page) == []

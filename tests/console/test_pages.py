@@ -27,6 +27,8 @@ VIEWS = {
     "retention": ("/applications/hostile/retention", "text=Latest epoch"),
     "sinks and operations": ("/applications/hostile/work", "text=No transaction waits"),
     "operations": ("/operations", "details.opening"),
+    "audit": ("/audit?application=hostile", ".auditrow"),
+    "access": ("/access", "[aria-label=Tokens]"),
     "events": ("/events", "main select"),
 }
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 def link(plane: ControlPlane, path: str = "/console/") -> str:
     with plane.client() as client:
-        return client.session.create_link(path).url
+        return client.sessions.create_link(path).url
 
 
 def test_a_link_signs_in_once_and_shows_its_page(browser: Browser, signed_out: Page, new_plane: ControlPlane) -> None:

@@ -65,3 +65,7 @@ export type Tag = Schemas["SnapshotTagAnswer"];
 export type CollectionPlan = Schemas["CollectionPlanAnswer"];
 export type ArtifactSource = Schemas["ArtifactSource"];
 export type SourceFile = Schemas["SourceFile"];
+export type AuditEntry = Schemas["AuditEntryAnswer"];
+export type Token = Schemas["TokenAnswer"];
+export type NewToken = Schemas["NewTokenAnswer"];
+export type Session = Schemas["ListedSession"];

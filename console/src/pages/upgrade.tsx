@@ -22,6 +22,13 @@ function proposed(): Proposal {
   return { artifact: query.get("artifact"), parameters: fragment.get("parameters"), changed: names("changed"), partial: names("partial"), dropped: names("dropped") };
 }
 
+/** A short name of a text, for the address. */
+function digest(text: string): number {
+  let sum = 7;
+  for (let index = 0; index < text.length; index += 1) sum = (sum * 31 + text.charCodeAt(index)) >>> 0;
+  return sum;
+}
+
 interface Sent {
   artifact: string | null;
   parameters: Record<string, Json> | null;
@@ -49,8 +56,10 @@ export function Upgrade({ application, reload, latest }: View & { latest: Versio
   const trialId = address.value.query.get("trial");
   const operation = useOperation(trialId);
   const tried = operation.value?.state === "succeeded" ? (operation.value.result as unknown as Preflight) : null;
+  // A trial that another page links to may be of another proposal.
+  const same = address.value.query.get("of") === String(digest(chosen));
   const current = checked?.chosen === chosen ? checked.report : null;
-  const report = tried ?? current ?? checked?.report ?? null;
+  const report = current ?? tried ?? checked?.report ?? null;
   const attempt = async (what: string, action: () => Promise<void>) => {
     setBusy(what);
     setProblem(null);
@@ -67,17 +76,18 @@ export function Upgrade({ application, reload, latest }: View & { latest: Versio
       const now = proposed();
       const found = await post<Preflight>(resource(project.value, "preflight"), { application: name, ...sent(now, latest, false) });
       setChecked({ chosen: JSON.stringify(now), report: found });
+      choose({ trial: null, of: null });
     });
   const tryOut = () =>
     attempt("Starting the trial", async () => {
       const begun = await post<Operation>(resource(project.value, "preflight"), { application: name, ...sent(proposed(), latest, false), trial: epochs });
       setChecked(null);
-      choose({ trial: begun.id });
+      choose({ trial: begun.id, of: String(digest(JSON.stringify(proposed()))) });
     });
   /** Another proposal: reports of the previous one no longer count. */
   const propose = (query: Record<string, string | null>, fragment?: Record<string, string | null>) => {
     setProblem(null);
-    choose({ trial: null, ...query }, fragment);
+    choose({ trial: null, of: null, ...query }, fragment);
   };
   const accept = (consent: Consent, accepted: boolean) => {
     const names = proposal[consent.kind].filter((each) => each !== consent.name);
@@ -148,7 +158,7 @@ export function Upgrade({ application, reload, latest }: View & { latest: Versio
           <span>epochs</span>
         </label>
         <span class="push" />
-        <button type="button" class="primary" disabled={busy !== null || !(tried ?? current)?.ok} onClick={() => setUpgrading(true)}>
+        <button type="button" class="primary" disabled={busy !== null || !((same ? tried : null) ?? current)?.ok} onClick={() => setUpgrading(true)}>
           Upgrade
         </button>
       </div>
@@ -161,10 +171,10 @@ export function Upgrade({ application, reload, latest }: View & { latest: Versio
             {report.ok ? "The version can continue from the state" : "The version cannot continue from the state"}{" "}
             <small>
               {report.snapshot ? `compared with epoch ${report.snapshot.epoch}` : "no epoch is committed yet"}
-              {!tried && !current && ", for an earlier choice: check again"}
+              {!(tried && same) && !current && ", for another choice: check again"}
             </small>
           </h3>
-          {tried && !tried.ok && <p>The trial did not run, because the upgrade would be refused.</p>}
+          {report === tried && !tried?.ok && <p>The trial did not run, because the upgrade would be refused.</p>}
           <Report report={report} />
         </section>
       )}

@@ -1,28 +1,39 @@
-/** Operations, and for an application also transactions of its sinks and its savepoints. */
+/** Sinks of an application and their transactions, its savepoints and its operations; without one, operations of the project. */
 import { useState } from "preact/hooks";
 import { get, post, remove, resource } from "../api/client";
 import { may, project } from "../api/session";
-import type { Operation, Page, Savepoint, Transaction } from "../api/types";
+import type { Application, Page, Savepoint, Transaction } from "../api/types";
 import { curl, epochal, literal, python } from "../model/commands";
-import { clipped, count, duration, moment } from "../model/format";
-import { address, link } from "../router";
-import { now, useData } from "../ui/data";
+import { clipped, count } from "../model/format";
+import { link } from "../router";
+import { useData } from "../ui/data";
 import { Age, CopyAs, Dialog, Loading, Problem, say, State } from "../ui/parts";
 import type { View } from "./application";
+import { Collections } from "./collections";
+import { Operations } from "./operations";
 
 export default function Work({ application }: Partial<View>) {
   return (
     <>
-      {application && <Transactions name={application.name} />}
+      {application && <Transactions application={application} />}
       {application && <Savepoints name={application.name} />}
       <Operations name={application?.name} />
+      {!application && <Collections />}
     </>
   );
 }
 
 type Decision = { transaction: Transaction; action: "retry" | "commit" | "abort" };
 
-function Transactions({ name }: { name: string }) {
+/** What a transaction waits for. */
+function stateOf(each: Transaction): string {
+  return each.error !== null ? "blocked" : each.driver ? "committing" : "waiting for a driver";
+}
+
+function Transactions({ application }: { application: Application }) {
+  const name = application.name;
+  // Only a running driver carries a decision out.
+  const decides = may("admin") && application.state === "running";
   const path = resource(project.value, "applications", name, "transactions");
   const [decision, setDecision] = useState<Decision | null>(null);
   const data = useData(
@@ -34,7 +45,14 @@ function Transactions({ name }: { name: string }) {
   return (
     <section class="card" aria-labelledby="transactions-title">
       <header class="title">
-        <h2 id="transactions-title">Transactions of sinks</h2>
+        <h2 id="transactions-title">
+          Transactions of sinks{" "}
+          {items.length > 0 && (
+            <small>
+              {count(items.length, "transaction")} {items.length === 1 ? "is" : "are"} not committed, {items.filter((each) => each.error !== null).length} blocked
+            </small>
+          )}
+        </h2>
         <span class="push" />
         <CopyAs
           commands={() => ({
@@ -54,17 +72,21 @@ function Transactions({ name }: { name: string }) {
               <tr>
                 <th scope="col">Sink</th>
                 <th scope="col">Epoch</th>
+                <th scope="col">State</th>
                 <th scope="col" class="number">Rows</th>
                 <th scope="col">Prepared</th>
                 <th scope="col">What blocks it</th>
-                {may("admin") && <th scope="col">Decide</th>}
+                {decides && <th scope="col">Decide</th>}
               </tr>
             </thead>
             <tbody>
               {items.map((each) => (
                 <tr key={`${each.sink}/${each.epoch}`}>
                   <td>{each.sink}</td>
-                  <td>epoch {each.epoch}</td>
+                  <td class="nowrap">epoch {each.epoch}</td>
+                  <td class="nowrap">
+                    <State name={stateOf(each)} />
+                  </td>
                   <td class="number">{count(each.rows, "row")}</td>
                   <td>{each.prepared_at && <Age at={each.prepared_at} />}</td>
                   <td>
@@ -76,11 +98,12 @@ function Transactions({ name }: { name: string }) {
                       </small>
                     )}
                   </td>
-                  {may("admin") && (
+                  {decides && (
                     <td class="nowrap">
                       {(["retry", "commit", "abort"] as const).map((action) => (
                         <button key={action} type="button" class="inline" onClick={() => setDecision({ transaction: each, action })}>
                           {action}
+                          <span class="hidden"> epoch {each.epoch} of {each.sink}</span>
                         </button>
                       ))}
                     </td>
@@ -91,7 +114,18 @@ function Transactions({ name }: { name: string }) {
           </table>
         </div>
       )}
-      {decision && <DecisionDialog path={path} decision={decision} close={() => setDecision(null)} />}
+      {items.length > 0 && may("admin") && !decides && <p class="caption quiet">A running driver commits or aborts transactions. Start the application to decide them.</p>}
+      {decision && (
+        <DecisionDialog
+          path={path}
+          decision={decision}
+          behind={items.filter((each) => each.sink === decision.transaction.sink && each.epoch > decision.transaction.epoch)}
+          close={() => {
+            setDecision(null);
+            data.reload();
+          }}
+        />
+      )}
     </section>
   );
 }
@@ -102,8 +136,9 @@ const MEANINGS = {
   abort: "Declares that the rows are discarded. This sink remains without them.",
 };
 
-function DecisionDialog({ path, decision, close }: { path: string; decision: Decision; close: () => void }) {
-  const { transaction, action } = decision;
+function DecisionDialog(props: { path: string; decision: Decision; behind: Transaction[]; close: () => void }) {
+  const { path, behind, close } = props;
+  const { transaction, action } = props.decision;
   const [message, setMessage] = useState("");
   return (
     <Dialog
@@ -116,9 +151,14 @@ function DecisionDialog({ path, decision, close }: { path: string; decision: Dec
         say(`${action} of epoch ${transaction.epoch} is requested.`);
       }}
     >
+      <p>{MEANINGS[action]}</p>
+      <ul class="figures">
+        <li><b>{transaction.rows.toLocaleString("en")}</b> {transaction.rows === 1 ? "row" : "rows"} of epoch {transaction.epoch}</li>
+        <li><b>{behind.length}</b> later {behind.length === 1 ? "epoch" : "epochs"} of {transaction.sink}, which {behind.length === 1 ? "waits" : "wait"} for this one</li>
+      </ul>
+      {transaction.error !== null && <p class="notice bad">{transaction.error}</p>}
       <p>
-        {MEANINGS[action]} It concerns {count(transaction.rows, "row")} of epoch {transaction.epoch}. The audit log and
-        the lineage show the decision.
+        The decision concerns only the sink {transaction.sink}. The audit log and the lineage show it.
       </p>
       <label class="field">
         <span>Message (optional)</span>
@@ -175,92 +215,6 @@ function Savepoints({ name }: { name: string }) {
           </p>
         </Dialog>
       )}
-    </section>
-  );
-}
-
-const CANCELLED = new Set(["export", "import", "trial", "rekey", "collect", "verify"]);
-
-function Operations({ name }: { name: string | undefined }) {
-  const path = resource(project.value, "operations");
-  const opened = address.value.query.get("operation");
-  const [cancelling, setCancelling] = useState<Operation | null>(null);
-  const data = useData(
-    `operations ${path} ${name ?? ""}`,
-    (signal) => get<Page<Operation>>(path, { limit: 100, application: name }, signal),
-    (event) => event.kind === "operation" && (!name || event.application === name),
-  );
-  const items = data.value?.items ?? [];
-  const Title = name ? "h2" : "h1";
-  const body = (
-    <>
-      <header class="title">
-        <Title id="operations-title">Operations</Title>
-        <span class="push" />
-        <CopyAs
-          commands={() => ({
-            cli: epochal(project.value, "operations", "list"),
-            curl: curl(path, { application: name }),
-            python: python(project.value, "client.operations.list()"),
-          })}
-        />
-      </header>
-      <Problem problem={data.problem} retry={data.reload} />
-      {!data.value && !data.problem && <Loading what="operations" />}
-      {data.value && items.length === 0 && <p class="empty">No operations yet.</p>}
-      {items.map((each) => {
-        const end = each.finished_at ? Date.parse(each.finished_at) : now.value;
-        return (
-          <details key={each.id} class="opening" open={opened === each.id}>
-            <summary>
-              <b>{each.kind}</b>
-              <State name={each.state} />
-              {each.application && !name && <span>{each.application}</span>}
-              <span class="grow">
-                <bdi>{clipped(each.error?.detail ?? each.progress ?? "", 160)}</bdi>
-              </span>
-              <small>
-                {duration(end - Date.parse(each.created_at))}, <Age at={each.created_at} />
-              </small>
-            </summary>
-            <p class="quiet">
-              {each.application && !name && (
-                <>
-                  <a href={link("applications", each.application)}>{each.application}</a>,{" "}
-                </>
-              )}
-              {each.id}, begun {moment(each.created_at)}
-              {each.finished_at && `, ended ${moment(each.finished_at)}`}
-            </p>
-            {each.error && <p class="notice bad">{each.error.detail}</p>}
-            {each.result && <pre tabIndex={0}>{JSON.stringify(each.result, null, 1).slice(0, 20_000)}</pre>}
-            {each.state === "running" && CANCELLED.has(each.kind) && !each.cancel_requested_at && may("operator") && (
-              <button type="button" onClick={() => setCancelling(each)}>
-                Cancel
-              </button>
-            )}
-          </details>
-        );
-      })}
-      {cancelling && (
-        <Dialog
-          title={`Cancel ${cancelling.kind}`}
-          action="Cancel the operation"
-          danger
-          close={() => setCancelling(null)}
-          onSubmit={async () => {
-            await post(`${path}/${cancelling.id}/cancel`);
-            data.reload();
-          }}
-        >
-          <p>Its partial results are deleted.</p>
-        </Dialog>
-      )}
-    </>
-  );
-  return (
-    <section class={name ? "card" : ""} aria-labelledby="operations-title">
-      {name ? body : <div class="plain">{body}</div>}
     </section>
   );
 }
