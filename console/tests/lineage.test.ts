@@ -6,7 +6,7 @@ import { drawingOf, keyOf, matches, refreshed, runWith, withOpened, type Tree } 
 import { diffLines, hunks } from "../src/model/textdiff";
 
 function node(branch: string, epoch: number, more: Partial<LineageNode> = {}): LineageNode {
-  return { branch, epoch, first: epoch, epochs: 1, application: branch, savepoints: [], tags: [], changes: [], message: null, pinned: false, filename: "a.py", artifact: "ab", version: 1, ...more } as unknown as LineageNode;
+  return { branch, epoch, first: epoch, epochs: 1, application: branch, savepoints: [], tags: [], changes: [], message: null, state: "committed", pinned: false, filename: "a.py", artifact: "ab", version: 1, ...more } as unknown as LineageNode;
 }
 
 function edge(from: string, to: string): LineageEdge {
@@ -52,6 +52,17 @@ test("a branch that a rollback left is marked, and its ancestors are not", () =>
   assert.deepEqual(drawing.strands.map((strand) => strand.application), ["a"]);
   assert.deepEqual(drawing.tips, [true, true, false]);
   assert.deepEqual(nodes.map((each) => drawing.line(keyOf(each)).left), [false, true, false]);
+});
+
+test("until the first epoch after a rollback, the head is on the branch that was left", () => {
+  const nodes = [node("main", 4, { application: "a" }), node("main", 3, { application: "a" }), node("main", 2, { application: "a" })];
+  const edges = [edge("main/3", "main/4"), edge("main/2", "main/3")];
+  const left = (given: LineageNode[], epoch: number) => {
+    const drawing = drawingOf(tree(given, edges, { heads: { a: { branch: "main", epoch } } }), "a");
+    return given.map((each) => drawing.line(keyOf(each)).left);
+  };
+  assert.deepEqual(left(nodes, 2), [true, true, false]);
+  assert.deepEqual(left([{ ...nodes[0]!, state: "prepared" } as LineageNode, ...nodes.slice(1)], 3), [false, false, false]);
 });
 
 test("an opened run keeps what is above and below of the opened epochs folded", () => {

@@ -5,7 +5,7 @@
  */
 import { computed, signal } from "@preact/signals";
 import { restoreFragment, takeCode, takeRefusal } from "./arrival";
-import { get, passes, ProblemError, problemOf, send, useCredentials } from "./client";
+import { get, passes, ProblemError, problemOf, send, serverClock, useCredentials } from "./client";
 import type { Role } from "./types";
 
 export interface Who {
@@ -18,6 +18,7 @@ interface SessionAnswer {
   name: string;
   roles: Record<string, Role>;
   csrf_token?: string | null;
+  expires_at?: string | null;
 }
 
 /** `undefined`: not known yet; `null`: no caller. */
@@ -157,9 +158,28 @@ function accept(answer: SessionAnswer): void {
   ended.value = null;
   csrf = answer.csrf_token ?? null;
   who.value = { name: answer.name, roles: answer.roles };
+  if (answer.expires_at) askAt(Date.parse(answer.expires_at));
+}
+
+let end: ReturnType<typeof setTimeout> | undefined;
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+const CLOCK_GRAIN_MS = 2000;
+
+/** Ask for the session when it expires: a page that only listens to the event stream makes no request that fails. */
+function askAt(expiry: number): void {
+  clearTimeout(end);
+  const wait = Math.max(expiry - serverClock.at(Date.now()), 0) + CLOCK_GRAIN_MS;
+  end = setTimeout(async () => {
+    if (!who.value) return;
+    // Another failure is that of a request, which is repeated; the session has ended only with 401.
+    const again = await get<SessionAnswer>("/v1/session").catch(() => null);
+    if (again) accept(again);
+    else if (who.value) askAt(serverClock.at(Date.now()) + RETRY_MS);
+  }, Math.min(wait, LONGEST_TIMER_MS));
 }
 
 function forget(): void {
+  clearTimeout(end);
   token = null;
   csrf = null;
   who.value = null;

@@ -123,7 +123,12 @@ export function drawingOf(tree: Tree | null, own: string): Drawing {
     trunk && keyOf(trunk),
   );
   const current = currentBranches(nodes, edges, strands);
-  const lines = new Map(nodes.map((node) => [keyOf(node), { colour: colours.get(node.application)!, left: node.epoch > (current.get(`${node.application} ${node.branch}`) ?? -1) }]));
+  // An epoch after the head that is not committed yet continues it.
+  const isLeft = (node: Item) => {
+    const last = current.get(`${node.application} ${node.branch}`);
+    return last === undefined || (node.epoch > last && node.state === "committed");
+  };
+  const lines = new Map(nodes.map((node) => [keyOf(node), { colour: colours.get(node.application)!, left: isLeft(node) }]));
   return { rows, width: widthOf(rows), edges, strands, tips, line: (key) => (key === undefined ? NO_LINE : (lines.get(key) ?? NO_LINE)) };
 }
 
@@ -137,7 +142,8 @@ function currentBranches(nodes: readonly Item[], edges: Map<string, LineageEdge>
   const found = new Map<string, number>();
   for (const { application, head, row } of strands) {
     let branch: string | undefined = (head ?? nodes[row])?.branch;
-    let last = Infinity;
+    // Until its next epoch, an application that was rolled back has its head on the branch that it left.
+    let last = head?.epoch ?? Infinity;
     while (branch !== undefined && !found.has(`${application} ${branch}`)) {
       found.set(`${application} ${branch}`, last);
       const origin = origins.get(branch);

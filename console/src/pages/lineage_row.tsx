@@ -70,7 +70,7 @@ export function Row(props: {
           </small>
         </span>
         <span class="marks">
-          {props.head && <i class="mark head">head</i>}
+          {props.head && <i class={`mark head c${line.colour}`}>head</i>}
           {drawing.tips[index] && line.left && <i class="mark kind">left by a rollback</i>}
           {kind && <i class="mark kind">{kind}</i>}
           {node.changes

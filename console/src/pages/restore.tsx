@@ -138,7 +138,7 @@ export function RollbackDialog(props: { application: Application; node: LineageN
               </li>
             ))}
           </ul>
-          <div class="scroll" tabIndex={0} role="group" aria-label="Output of discarded epochs by sink">
+          {value.sinks.length > 0 && <div class="scroll" tabIndex={0} role="group" aria-label="Output of discarded epochs by sink">
             <table>
               <thead>
                 <tr>
@@ -166,7 +166,7 @@ export function RollbackDialog(props: { application: Application; node: LineageN
                 ))}
               </tbody>
             </table>
-          </div>
+          </div>}
           <label class="check">
             <input type="checkbox" checked={aside} onChange={(event) => setAside(event.currentTarget.checked)} />
             <span>Hide the output of discarded epochs in sinks of files and HDFS.</span>
