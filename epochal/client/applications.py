@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from epochal.client.bundles import Exports, copied_into
 from epochal.client.calls import Entries
+from epochal.client.drawn import StateTables
 from epochal.client.events import follow_events
 from epochal.client.exchanges import BUILD_SECONDS, path
 from epochal.client.graphs import ApplicationGraph
@@ -112,9 +113,9 @@ class ApplicationHandle:
             tables=self.state_tables(),
         )
 
-    def state_tables(self) -> list[StateTable]:
+    def state_tables(self) -> StateTables:
         """State tables with schemas and row counts."""
-        return self._transport.pages(path("applications", self.name, "state"), StateTable, None)
+        return StateTables(self._transport.pages(path("applications", self.name, "state"), StateTable, None))
 
     def state(self, table: str) -> State:
         """Look-ups in one state table."""

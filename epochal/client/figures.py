@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from epochal.client.models import Load, StateTable
 from epochal.drawing import texts
+from epochal.wire.applications import LoadAnswer
+from epochal.wire.state import StateTableAnswer
 from epochal.wire.versions import GraphAnswer, GraphNodeAnswer
 
 SIDES = ("transform", "watermark", "side", "feedback", "close")
@@ -27,7 +28,7 @@ class Figures:
     slowest: bool = False
 
 
-def figures(graph: GraphAnswer, load: Load | None, tables: Sequence[StateTable]) -> Mapping[int, Figures]:
+def figures(graph: GraphAnswer, load: LoadAnswer | None, tables: Sequence[StateTableAnswer]) -> Mapping[int, Figures]:
     """Figures by the id of the node. ``load``: ``None`` if the application does not run."""
     busy = {node.id: share for node in graph.nodes if (share := _busy(node, load)) is not None}
     most = max(busy, key=lambda id: busy[id], default=None) if len(busy) > 1 else None
@@ -51,7 +52,7 @@ def described(node: GraphNodeAnswer) -> str:
     return " ".join(filter(None, ("table" if node.type == "static" else node.type.replace("_", " "), kind, by)))
 
 
-def _rate(node: GraphNodeAnswer, load: Load | None) -> float | None:
+def _rate(node: GraphNodeAnswer, load: LoadAnswer | None) -> float | None:
     if load is None or load.seconds <= 0:
         return None
     if node.type == "source":
@@ -68,14 +69,14 @@ def _rate(node: GraphNodeAnswer, load: Load | None) -> float | None:
     return None if rows is None else rows / load.seconds
 
 
-def _busy(node: GraphNodeAnswer, load: Load | None) -> float | None:
+def _busy(node: GraphNodeAnswer, load: LoadAnswer | None) -> float | None:
     if load is None or load.seconds <= 0 or node.type in (*SIDES, *ENDS):
         return None
     operator = load.operators.get(node.name)
     return None if operator is None else operator.busy_seconds / load.seconds / max(1, operator.subtasks)
 
 
-def _state(node: GraphNodeAnswer, load: Load | None, tables: Sequence[StateTable]) -> str:
+def _state(node: GraphNodeAnswer, load: LoadAnswer | None, tables: Sequence[StateTableAnswer]) -> str:
     if node.type in (*SIDES, *ENDS):
         return ""
     own = [table for table in tables if table.operator == node.name]
@@ -85,7 +86,7 @@ def _state(node: GraphNodeAnswer, load: Load | None, tables: Sequence[StateTable
     return ", ".join([*parts, *([texts.size(sum(sizes))] if sizes else [])])
 
 
-def _warnings(node: GraphNodeAnswer, load: Load | None) -> Iterator[str]:
+def _warnings(node: GraphNodeAnswer, load: LoadAnswer | None) -> Iterator[str]:
     if load is None:
         return
     if node.type == "source" and (source := load.sources.get(node.name)) is not None:

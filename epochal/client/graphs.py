@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import Literal
 
 from epochal.client.figures import ENDS, SIDES, Figures, described, figures
-from epochal.client.models import Load, StateTable
 from epochal.drawing import texts
 from epochal.drawing.graph import Node, graph_svg
+from epochal.wire.applications import LoadAnswer
+from epochal.wire.state import StateTableAnswer
 from epochal.wire.versions import GraphAnswer, GraphNodeAnswer
 
 
@@ -21,8 +22,8 @@ class ApplicationGraph:
 
     application: str
     graph: GraphAnswer | None
-    load: Load | None
-    tables: Sequence[StateTable]
+    load: LoadAnswer | None
+    tables: Sequence[StateTableAnswer]
 
     @property
     def nodes(self) -> Sequence[GraphNodeAnswer]:

@@ -20,11 +20,12 @@ CHARACTER = 0.56
 """Mean width of a character, as a part of the size of the font."""
 
 
-def document(width: float, height: float, title: str, parts: Iterable[str]) -> str:
-    """An SVG element that shrinks to the width of the page. ``title``: its name for screen readers."""
+def document(width: float, height: float, title: str, parts: Iterable[str], style_sheet: str = "") -> str:
+    """An SVG element that shrinks to the width of the page. ``title``: its name for screen readers; ``style_sheet``:
+    only for standalone files, because the rules of one within a page apply to the whole page."""
     size = f'width="{ceil(width)}" height="{ceil(height)}" viewBox="0 0 {ceil(width)} {ceil(height)}"'
     style = f'style="max-width:100%;height:auto;font-family:{FONT}"'
-    heading = f"<title>{escaped(title)}</title>"
+    heading = f"<title>{escaped(title)}</title>" + (f"<style>{style_sheet}</style>" if style_sheet else "")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" fill="currentColor" {style}>'
         f"{heading}{''.join(parts)}</svg>"
