@@ -17,6 +17,7 @@ from epochal.cli.application_view import (
     placement_page,
 )
 from epochal.cli.options import AvailableNow, Drain, IfMatch, Json, Name, Url, Wait
+from epochal.cli.plot_view import MOST_EPOCHS, Plot
 from epochal.cli.session import connected
 from epochal.client import Application, Client, Execution
 from epochal.errors import NotFound
@@ -40,14 +41,29 @@ PlacementOnly = Annotated[
 ]
 
 
+PlotOnly = Annotated[
+    bool,
+    typer.Option(
+        "--plot", help="Draw the graph with its rates, and charts of the latest epochs. --json is the same as without."
+    ),
+]
+
+
 @app.command()
-def show(name: Name, placement: PlacementOnly = False, url: Url = None, as_json: Json = False) -> None:
+def show(
+    name: Name, placement: PlacementOnly = False, plot: PlotOnly = False, url: Url = None, as_json: Json = False
+) -> None:
     """Show an application: position, configuration, watermarks, state tables, savepoints and last failure."""
+    if placement and plot:
+        raise typer.BadParameter("--plot cannot be combined with --placement.", param_hint="--plot")
     with connected(url, as_json) as session:
         handle = session.client.application(name)
         if placement:
             found = handle.placement()
             session.output.result(found, placement_page(found))
+            return
+        if plot and not as_json:
+            session.output.results.print(Plot(handle.graph(), handle.epochs.list(MOST_EPOCHS, state="committed")))
             return
         application = handle.get()
         execution = _execution(session.client, application)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import typer
@@ -15,53 +14,17 @@ from rich.table import Table
 from rich.text import Text
 
 from epochal.cli import formatting
-from epochal.cli.lineage_layout import Cell, Entry, Glyph, Row, entries, layout
+from epochal.cli.lane_signs import COLOURS, in_ascii, lane_text
 from epochal.cli.options import Json, Limit, Name, Url
 from epochal.cli.session import connected
 from epochal.client.models import Change, Lineage, LineageLabel, LineageNode
 from epochal.contracts.identity import EpochKey
+from epochal.drawing.lanes import Row, rows
 from epochal.standing_queries.command_results import CARRIED_OUT, REFUSED
+from epochal.wire.lineage_entries import Entry, entries, items
 from epochal.wire.projects import local_name, project_of
 
 app = typer.Typer()
-
-
-UNICODE: Mapping[Glyph, str] = {
-    Glyph.BLANK: " ",
-    Glyph.LINE: "│",
-    Glyph.SNAPSHOT: "●",
-    Glyph.FOLDED: "┊",
-    Glyph.JOIN: "├",
-    Glyph.ACROSS: "─",
-    Glyph.CROSS: "┼",
-    Glyph.TEE: "┴",
-    Glyph.END: "╯",
-}
-
-
-ASCII: Mapping[Glyph, str] = {
-    Glyph.BLANK: " ",
-    Glyph.LINE: "|",
-    Glyph.SNAPSHOT: "*",
-    Glyph.FOLDED: ":",
-    Glyph.JOIN: "|",
-    Glyph.ACROSS: "-",
-    Glyph.CROSS: "+",
-    Glyph.TEE: "'",
-    Glyph.END: "'",
-}
-
-
-_SIGNS = str.maketrans("–→·“”", '->|""')
-
-
-_LEFT_OF_RUN = frozenset({Glyph.JOIN, Glyph.ACROSS, Glyph.CROSS, Glyph.TEE})
-
-
-_RUN = frozenset({Glyph.ACROSS, Glyph.CROSS, Glyph.TEE, Glyph.END})
-
-
-_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
 # Minimum width for the columns of counts.
@@ -127,22 +90,21 @@ class LineageView:
     def __init__(self, lineage: Lineage, *, fold: bool = True, now: datetime | None = None) -> None:
         self._lineage = lineage
         self._entries = entries(lineage, fold)
-        self._rows = layout(self._entries)
+        self._rows = rows(items(self._entries))
         self._now = now
         self._nodes = {node.key: node for node in lineage.nodes}
         self._parents = {edge.target: edge.source for edge in lineage.edges}
         self._labels = {edge.target: edge.label for edge in lineage.edges}
-        branches = dict.fromkeys(cell.branch for row in self._rows for cell in row.cells if cell.branch is not None)
-        self._colours = {branch: _COLOURS[number % len(_COLOURS)] for number, branch in enumerate(branches)}
+        branches = dict.fromkeys(cell.line for row in self._rows for cell in row.cells if cell.line is not None)
+        self._colours = {branch: COLOURS[number % len(COLOURS)] for number, branch in enumerate(branches)}
         self._tips = self._find_tips()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self._rows:
             yield Text(f"{self._lineage.application} has no snapshots.", style="dim")
             return
-        glyphs = ASCII if options.ascii_only else UNICODE
         counted = options.max_width >= _WIDTH_FOR_COUNTS
-        shown = [self._shown(row, glyphs, counted, options.ascii_only) for row in self._rows]
+        shown = [self._shown(row, counted, options.ascii_only) for row in self._rows]
         widths = [max(cells[index].cell_len for cells in shown) for index in range(len(shown[0]))]
         # Only the text column may be truncated.
         widths[_TEXT] = max(1, min(widths[_TEXT], options.max_width - sum(widths) + widths[_TEXT] - _GAP * len(widths)))
@@ -157,25 +119,16 @@ class LineageView:
             more = f"Older snapshots: epochal lineage {self._lineage.application} --cursor {self._lineage.next_cursor}"
             yield Text(more, style="dim", no_wrap=True, overflow="ignore")
 
-    def _shown(self, row: Row, glyphs: Mapping[Glyph, str], counted: bool, in_ascii: bool) -> tuple[Text, ...]:
-        drawing = self._drawing(row.cells, glyphs)
-        if row.entry is None:
+    def _shown(self, row: Row, counted: bool, ascii_only: bool) -> tuple[Text, ...]:
+        entry = None if row.item is None else self._entries[row.item]
+        folded, single = (":", "*") if ascii_only else ("┊", "●")
+        sign = folded if entry is not None and entry.folded else single
+        drawing = lane_text(row.cells, sign, self._colours, ascii_only=ascii_only)
+        if entry is None:
             return (drawing, *[Text()] * ((_COLUMNS_WITH_COUNTS if counted else _COLUMNS) - 1))
-        entry = self._entries[row.entry]
         counts = _counts(entry) if counted else ()
         texts = (_epochs(entry), self._text(entry), *counts, self._age(entry))
-        return (drawing, *(_in_ascii(text) if in_ascii else text for text in texts))
-
-    def _drawing(self, cells: Sequence[Cell], glyphs: Mapping[Glyph, str]) -> Text:
-        text = Text()
-        for cell, following in pairwise((*cells, Cell(Glyph.BLANK))):
-            colour = self._colours.get(cell.branch or "", "dim")
-            bold = " bold" if cell.glyph is Glyph.SNAPSHOT else ""
-            text.append(glyphs[cell.glyph], colour + bold)
-            joined = cell.glyph in _LEFT_OF_RUN and following.glyph in _RUN
-            text.append(glyphs[Glyph.ACROSS] if joined else " ", self._colours.get(following.branch or "", "dim"))
-        text.right_crop(1)
-        return text
+        return (drawing, *(in_ascii(text) if ascii_only else text for text in texts))
 
     def _text(self, entry: Entry) -> Text:
         if entry.folded:
@@ -209,12 +162,6 @@ class LineageView:
 
     def _age(self, entry: Entry) -> Text:
         return Text(formatting.age(entry.newest.committed_at, self._now), style="dim")
-
-
-def _in_ascii(text: Text) -> Text:
-    """The text in ASCII; other characters are replaced one by one, so that styles keep their positions."""
-    text.plain = text.plain.translate(_SIGNS).encode("ascii", "replace").decode()
-    return text
 
 
 def _epochs(entry: Entry) -> Text:

@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 from epochal.client.bundles import Exports, copied_into
 from epochal.client.calls import Entries
+from epochal.client.drawn import StateTables
 from epochal.client.events import follow_events
 from epochal.client.exchanges import BUILD_SECONDS, path
+from epochal.client.graphs import ApplicationGraph
 from epochal.client.models import (
     Application,
     ApplicationLag,
@@ -97,9 +99,23 @@ class ApplicationHandle:
         """Where the subtasks of the latest epoch ran, and the bytes of state that they read."""
         return read(Placement, self._transport.get(path("applications", self.name, "placement")))
 
-    def state_tables(self) -> list[StateTable]:
+    def graph(self) -> ApplicationGraph:
+        """The graph of the current version, with rates, busy time and state of its nodes."""
+        application = self.get()
+        # A failed upgrade is newer than the version that runs.
+        found = (each for each in self.versions.list() if each.number == application.version)
+        version = next(found, None)
+        load = self.load()
+        return ApplicationGraph(
+            application=self.name,
+            graph=None if version is None else version.graph,
+            load=None if load.reported_at is None else load,
+            tables=self.state_tables(),
+        )
+
+    def state_tables(self) -> StateTables:
         """State tables with schemas and row counts."""
-        return self._transport.pages(path("applications", self.name, "state"), StateTable, None)
+        return StateTables(self._transport.pages(path("applications", self.name, "state"), StateTable, None))
 
     def state(self, table: str) -> State:
         """Look-ups in one state table."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
+from epochal.client.drawn import Blame, KeyHistory, Lineage, Scan, StateLookup, StateValue, Version
 from epochal.contracts.catalog import Change, EpochCounts, ManifestReference
 from epochal.contracts.catalog import EpochRecord as Epoch
 from epochal.wire.administration import AuditEntryAnswer as AuditEntry
@@ -42,13 +43,11 @@ from epochal.wire.bundles import ImportPlan, SinkMove, SourcePosition
 from epochal.wire.bundles import UploadAnswer as Upload
 from epochal.wire.calls import CallAnswer, EntryDescription
 from epochal.wire.history import (
-    Blame,
     DatedChange,
     DiffPath,
     DiffPaths,
     DiffRow,
     DiffSide,
-    KeyHistory,
     ParameterDiff,
     SnapshotDiff,
     SourceRange,
@@ -56,7 +55,6 @@ from epochal.wire.history import (
     TableDiff,
 )
 from epochal.wire.history import KeyChangeAnswer as KeyChange
-from epochal.wire.lineage import LineageAnswer as Lineage
 from epochal.wire.lineage import LineageEdge, LineageLabel, LineageNode
 from epochal.wire.lineage import LineagesAnswer as Lineages
 from epochal.wire.operations import OperationAnswer as Operation
@@ -77,7 +75,7 @@ from epochal.wire.snapshots import TransactionAnswer as Transaction
 from epochal.wire.standing_queries import QueryResult, QueryResults
 from epochal.wire.standing_queries import StandingQueriesAnswer as StandingQueries
 from epochal.wire.standing_queries import StandingQueryAnswer as StandingQuery
-from epochal.wire.state import Scan, ScannedRow, StateColumn, StateLookup, StateValue, ValueColumn
+from epochal.wire.state import ScannedRow, StateColumn, ValueColumn
 from epochal.wire.state import StateTableAnswer as StateTable
 from epochal.wire.store import AmountAnswer as Amount
 from epochal.wire.store import BackupAnswer as Backup
@@ -92,7 +90,6 @@ from epochal.wire.tokens import RotatedTokenAnswer as RotatedToken
 from epochal.wire.tokens import TokenAnswer as Token
 from epochal.wire.versions import ArtifactAnswer as Artifact
 from epochal.wire.versions import ArtifactSource, SourceFile
-from epochal.wire.versions import VersionAnswer as Version
 
 __all__ = [
     "Amount",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 
+from epochal.client.drawn import EpochList
 from epochal.client.exchanges import PAGE, path
 from epochal.client.models import (
     DiffRow,
@@ -38,10 +39,10 @@ class Epochs:
         self._transport = transport
         self._path = path("applications", application, "epochs")
 
-    def list(self, limit: int | None = 50, state: str | None = None) -> list[Epoch]:
+    def list(self, limit: int | None = 50, state: str | None = None) -> EpochList:
         """Newest first; only those in ``state`` (started, prepared, committed, aborted) if given. Old committed epochs
         are listed only by :meth:`folded`."""
-        return self._transport.pages(self._path, Epoch, limit, {"state": state})
+        return EpochList(self._transport.pages(self._path, Epoch, limit, {"state": state}))
 
     def folded(self) -> builtins.list[FoldedRange]:
         """List ranges of committed epochs of which the catalog keeps only a summary, newest first."""
@@ -95,9 +96,9 @@ class Snapshots:
         self._transport = transport
         self._path = path("applications", application, "snapshots")
 
-    def list(self, limit: int | None = 50) -> list[Epoch]:
+    def list(self, limit: int | None = 50) -> EpochList:
         """Listed newest first."""
-        return self._transport.pages(self._path, Epoch, limit)
+        return EpochList(self._transport.pages(self._path, Epoch, limit))
 
     def get(self, epoch: int | str) -> Snapshot:
         """Read a snapshot with its manifest, by epoch, savepoint, tag, or ``head``. Raises ``SnapshotExpired``."""

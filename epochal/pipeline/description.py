@@ -101,6 +101,11 @@ def describe(graph: Graph) -> GraphDescription:
     )
 
 
+def described_nodes(graph: Graph) -> tuple[NodeDescription, ...]:
+    """Nodes of a graph that may be incomplete, without kinds of streams."""
+    return tuple(_described(node, {}) for node in graph.nodes)
+
+
 def _columns(feedback: dict[str, Any]) -> tuple[Column, ...]:
     return tuple(Column(name=name, type=type) for name, type in feedback["columns"].items())
 

@@ -15,6 +15,7 @@ from epochal.declarations.names import check_name, listed, name_of_class
 from epochal.errors import PipelineError
 from epochal.pipeline import entry_verbs
 from epochal.pipeline.definitions import SourceDefinition, TableDefinition
+from epochal.pipeline.drawing import drawing_of
 from epochal.pipeline.graph import Builder, Graph, SourceNode, StaticNode
 from epochal.pipeline.loops import Loop, check_loops, loop
 from epochal.pipeline.programs import Program
@@ -153,6 +154,10 @@ class Pipeline:
         entry_verbs.check_entries(graph)
         check_loops(graph)
         return graph
+
+    def _repr_html_(self) -> str:
+        """The graph as a picture for notebooks. An incomplete pipeline is drawn as it is."""
+        return drawing_of(Graph(name=self.name, nodes=tuple(self._builder.nodes)))
 
     def show(self, rows: int = 20, *, sample: int = 1000, spark: SparkSession | None = None) -> None:
         """Print the output and state of one epoch over the first ``sample`` rows of each source, ``rows`` of each.

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from epochal.cli.lineage import LineageView
-from epochal.cli.lineage_layout import Glyph, Row, entries, layout
 from epochal.client.models import Change, EpochCounts, Lineage, LineageEdge, LineageNode
 from epochal.contracts.identity import EpochKey
+from epochal.drawing.lanes import Glyph, Row, rows
+from epochal.wire.lineage_entries import entries, items
 
 NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 DOWNWARD = {Glyph.LINE, Glyph.CROSS}
-ARRIVED = {Glyph.SNAPSHOT, Glyph.FOLDED}
 LEFTWARD = {Glyph.END, Glyph.TEE, Glyph.ACROSS, Glyph.CROSS}
 
 
@@ -116,18 +116,18 @@ def test_only_plain_epochs_are_folded(lineage: Lineage) -> None:
 @given(lineages(), st.booleans())
 def test_each_entry_is_drawn_once_and_its_line_leads_to_its_parent(lineage: Lineage, fold: bool) -> None:
     arranged = entries(lineage, fold)
-    rows = layout(arranged)
-    assert [row.entry for row in rows if row.entry is not None] == list(range(len(arranged)))
+    drawn = rows(items(arranged))
+    assert [row.item for row in drawn if row.item is not None] == list(range(len(arranged)))
     for index, entry in enumerate(arranged):
         if entry.parent is not None:
-            assert follow(rows, index) == entry.parent
+            assert follow(drawn, index) == entry.parent
 
 
 @given(lineages())
 def test_rows_are_no_wider_than_the_open_lines(lineage: Lineage) -> None:
     arranged = entries(lineage)
     tips = len(arranged) - len({entry.parent for entry in arranged if entry.parent is not None})
-    assert all(len(row.cells) <= tips for row in layout(arranged))
+    assert all(len(row.cells) <= tips for row in rows(items(arranged)))
 
 
 @given(lineages())
@@ -135,18 +135,17 @@ def test_a_head_without_children_is_drawn_first(lineage: Lineage) -> None:
     arranged = entries(lineage)
     if lineage.head is not None and all(edge.source != lineage.head for edge in lineage.edges):
         assert arranged[0].newest.key == lineage.head
-        rows = layout(arranged)
-        assert rows[0].cells[0].glyph is Glyph.SNAPSHOT
+        assert rows(items(arranged))[0].cells[0].glyph is Glyph.ITEM
 
 
-def follow(rows: Sequence[Row], entry: int) -> int | None:
+def follow(drawn: Sequence[Row], entry: int) -> int | None:
     """Entry at which the line down from ``entry`` arrives, according to the drawing alone."""
-    start = next(number for number, row in enumerate(rows) if row.entry == entry)
-    lane = next(number for number, cell in enumerate(rows[start].cells) if cell.glyph in ARRIVED)
-    for row in rows[start + 1 :]:
+    start = next(number for number, row in enumerate(drawn) if row.item == entry)
+    lane = drawn[start].lane
+    for row in drawn[start + 1 :]:
         glyph = row.cells[lane].glyph
-        if glyph in ARRIVED:
-            return row.entry
+        if glyph is Glyph.ITEM:
+            return row.item
         if glyph in {Glyph.END, Glyph.TEE}:
             lane -= 1
             while row.cells[lane].glyph is not Glyph.JOIN:

@@ -1,7 +1,6 @@
-"""Layout of a lineage graph as cells. Pure functions, without colour.
+"""Order and folding of a lineage: entries, each before its parent, in which runs of plain epochs are one.
 
-Runs of plain epochs are folded to one entry, entries are ordered before their parents, and each line of snapshots gets
-a lane that joins its parent's lane.
+Terminals and notebooks draw the entries.
 """
 
 from __future__ import annotations
@@ -9,50 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
-from epochal.client.models import Lineage, LineageNode
 from epochal.contracts.identity import EpochKey
+from epochal.drawing.lanes import Item
+from epochal.wire.lineage import LineageAnswer, LineageNode
 
 SHORTEST_RUN = 3
-
-
-class Glyph(Enum):
-    """Content of one cell of the graph."""
-
-    BLANK = "blank"
-    LINE = "line"
-    SNAPSHOT = "snapshot"
-    FOLDED = "folded"
-    JOIN = "join"
-    """Lanes end in this lane: ``├``."""
-    ACROSS = "across"
-    """A joining lane crosses an empty lane: ``─``."""
-    CROSS = "cross"
-    """A joining lane crosses a continuing lane: ``┼``."""
-    TEE = "tee"
-    """A lane ends, and one further right ends in the same join: ``┴``."""
-    END = "end"
-    """The outermost lane that ends: ``╯``."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A glyph and its branch, which determines the colour."""
-
-    glyph: Glyph
-    branch: str | None = None
-
-
-BLANK = Cell(Glyph.BLANK)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the graph. ``entry``: index of the entry; ``None`` for a row of joins."""
-
-    cells: tuple[Cell, ...]
-    entry: int | None
 
 
 @dataclass(frozen=True)
@@ -89,15 +50,7 @@ class Entry:
         return self.nodes[-1]
 
 
-@dataclass(frozen=True)
-class _Lane:
-    """A lane that continues down to the entry ``awaits``."""
-
-    branch: str
-    awaits: int
-
-
-def entries(lineage: Lineage, fold: bool = True) -> list[Entry]:
+def entries(lineage: LineageAnswer, fold: bool = True) -> list[Entry]:
     """All entries, each before its parent. The head's line comes first; a line continues until another line joins
     it."""
     nodes = {node.key: node for node in lineage.nodes}
@@ -126,7 +79,7 @@ def entries(lineage: Lineage, fold: bool = True) -> list[Entry]:
 
 
 def _depth_first(
-    lineage: Lineage, parents: Mapping[EpochKey, EpochKey], waiting: dict[EpochKey, int]
+    lineage: LineageAnswer, parents: Mapping[EpochKey, EpochKey], waiting: dict[EpochKey, int]
 ) -> list[EpochKey]:
     """Keys in order: each tip's line down to the first snapshot that another line still has to reach."""
     tips = [node.key for node in lineage.nodes if waiting[node.key] == 0]
@@ -156,51 +109,9 @@ def _runs(
     return [part for run in runs for part in ([run] if len(run) >= SHORTEST_RUN else [[key] for key in run])]
 
 
-def layout(entries: Sequence[Entry]) -> list[Row]:
-    """Rows from newest to oldest; entries must stand before their parents."""
-    rows: list[Row] = []
-    lanes: list[_Lane | None] = []
-    for index, entry in enumerate(entries):
-        arriving = [number for number, lane in enumerate(lanes) if lane is not None and lane.awaits == index]
-        column = arriving[0] if arriving else _free(lanes)
-        if len(arriving) > 1:
-            rows.append(_join(lanes, column, arriving[1:], entry.newest.branch))
-            for number in arriving[1:]:
-                lanes[number] = None
-        glyph = Glyph.FOLDED if entry.folded else Glyph.SNAPSHOT
-        cells = [BLANK if lane is None else Cell(Glyph.LINE, lane.branch) for lane in lanes]
-        cells[column] = Cell(glyph, entry.newest.branch)
-        rows.append(Row(_trimmed(cells), index))
-        lanes[column] = None if entry.parent is None else _Lane(entry.oldest.branch, entry.parent)
-        while lanes and lanes[-1] is None:
-            lanes.pop()
-    return rows
-
-
-def _free(lanes: list[_Lane | None]) -> int:
-    if None in lanes:
-        return lanes.index(None)
-    lanes.append(None)
-    return len(lanes) - 1
-
-
-def _join(lanes: Sequence[_Lane | None], column: int, ending: Sequence[int], branch: str) -> Row:
-    """The row in which the lanes ``ending`` join ``column``."""
-    cells: list[Cell] = []
-    for number, lane in enumerate(lanes):
-        if number == column:
-            cells.append(Cell(Glyph.JOIN, branch))
-        elif number in ending and lane is not None:
-            cells.append(Cell(Glyph.END if number == ending[-1] else Glyph.TEE, lane.branch))
-        elif column < number < ending[-1]:
-            cells.append(Cell(Glyph.ACROSS) if lane is None else Cell(Glyph.CROSS, lane.branch))
-        else:
-            cells.append(BLANK if lane is None else Cell(Glyph.LINE, lane.branch))
-    return Row(_trimmed(cells), None)
-
-
-def _trimmed(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    kept = list(cells)
-    while kept and kept[-1].glyph is Glyph.BLANK:
-        kept.pop()
-    return tuple(kept)
+def items(entries: Sequence[Entry]) -> list[Item]:
+    """Items of the layout by lanes. Their lines are the branches."""
+    return [
+        Item(() if entry.parent is None else (entry.parent,), entry.newest.branch, entry.oldest.branch)
+        for entry in entries
+    ]
