@@ -35,7 +35,8 @@ def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[Any]], *no
     said += notes
     below = f'<p style="opacity:0.72;margin:2px 10px">{escaped("; ".join(said))}</p>' if said else ""
     heading = f'<caption style="text-align:left;caption-side:top;padding:2px 10px">{escaped(caption)}</caption>'
-    return f"<div><table style="border-collapse:collapse">{heading}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}</div>"
+    rows_of = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return f'<div><table style="border-collapse:collapse">{heading}{rows_of}</table>{below}</div>'
 
 
 def table_of(
