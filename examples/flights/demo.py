@@ -221,8 +221,8 @@ class Demo:
             for name in ("flights", "strict"):
                 self.wait_until_running(self.client.application(name))
         self.show_link("/console/applications/flights/lineage")
-        screen.console.print("[dim]Ctrl-C stops everything and deletes its files.")
         with suppress(KeyboardInterrupt):
+            screen.console.print("[dim]Ctrl-C stops everything and deletes its files.")
             threading.Event().wait()
 
     def comparisons(self, flights: ApplicationHandle, strict: ApplicationHandle) -> Sequence[proof.Comparison]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -83,13 +84,29 @@ def test_flights_equal_the_batch_result_after_restarts(
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_demo_succeeds_and_stops_all_processes() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.flights.demo"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    assert "attempt 2 continues after epoch" in done.stdout
-    assert done.stdout.count("rows, equal") == 7
-    assert "all processes stopped" in done.stdout
+    """With ``--keep``, which adds a chapter before the end."""
+    shown = ""
+    with subprocess.Popen(
+        [sys.executable, "-m", "examples.flights.demo", "--keep"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            shown += line
+            if "Ctrl-C stops everything" in line:
+                demo.send_signal(signal.SIGINT)
+    assert demo.returncode == 0, shown[-8000:]
+    assert "attempt 2 continues after epoch" in shown
+    assert shown.count("rows, equal") == 7
+    links = [line.strip() for line in shown.splitlines() if "/console/" in line]
+    assert [link.partition("/console/")[2].partition("#code=epc_")[0] for link in links] == [
+        "applications/flights",
+        "applications/flights/lineage",
+    ]
+    assert "all processes stopped" in shown
 
 
 @pytest.mark.long
