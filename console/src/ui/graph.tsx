@@ -72,7 +72,8 @@ export default function GraphView(props: {
               transform={`translate(${x - width / 2},${y - height / 2})`}
               data-node={node.id}
               role="button"
-              tabIndex={0}
+              // Attributes of SVG elements are case-sensitive: `tabIndex` would not make it focusable.
+              tabindex={0}
               aria-pressed={props.selected === node.id}
               aria-label={[`${node.type} ${node.name}`, figures.slowest ? "slowest operator" : "", ...figures.lines, figures.waits].filter(Boolean).join(", ")}
               onClick={open}
