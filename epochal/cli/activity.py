@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from itertools import islice
@@ -71,7 +71,9 @@ def events(
             return
 
 
-def _stream(client: Client, name: str | None, after: str | None, kinds: Sequence[str] | None) -> Iterator[Event]:
+def _stream(
+    client: Client, name: str | None, after: str | None, kinds: Sequence[str] | None
+) -> Generator[Event, None, None]:
     if name is None:
         yield from client.events(after, kinds=kinds)
     else:
