@@ -22,6 +22,8 @@ VIEWS = {
     "state": (f"/applications/hostile/state#key={quote(quote(SCRIPT, safe=''), safe='')}", ".blame"),
     "lineage": ("/applications/hostile/lineage?pick=1", ".picked h2"),
     "sinks and operations": ("/applications/hostile/work", "text=No transaction waits"),
+    "history": ("/applications/hostile/history", ".history li"),
+    "log": ("/applications/hostile/logs", ".logline"),
     "operations": ("/operations", "details.opening"),
     "events": ("/events", "main select"),
 }
