@@ -14,6 +14,7 @@ from rich.text import Text
 
 from epochal import __version__
 from epochal.cli import (
+    activity,
     administration,
     applications,
     apply,
@@ -83,6 +84,7 @@ for group in (
     state,
     calls,
     epochs,
+    activity,
     lifecycle,
     lineage,
     snapshots,

@@ -26,6 +26,8 @@ VIEWS = {
     "upgrade": ("/applications/hostile/versions/upgrade", "#upgrade-title"),
     "retention": ("/applications/hostile/retention", "text=Latest epoch"),
     "sinks and operations": ("/applications/hostile/work", "text=No transaction waits"),
+    "history": ("/applications/hostile/history", ".history li"),
+    "log": ("/applications/hostile/logs", ".logline"),
     "operations": ("/operations", "details.opening"),
     "audit": ("/audit?application=hostile", ".auditrow"),
     "access": ("/access", "[aria-label=Tokens]"),

@@ -27,7 +27,8 @@ export default function Logs({ application }: { application: Application }) {
   const epoch = number(query.get("epoch")) ?? "";
   const words = query.get("text") ?? "";
   const level = LEVELS.find(([name]) => name === query.get("level"))?.[0] ?? "";
-  const [tail, setTail] = useState(TAIL);
+  const [readMore, setReadMore] = useState(false);
+  const tail = readMore || epoch !== "" ? MOST_LINES : TAIL;
   const [held, setHeld] = useState<readonly LogLine[] | null>(null);
   const path = resource(project.value, "applications", application.name, "logs");
   const log = useLog(path, { attempt, branch, tail });
@@ -103,7 +104,7 @@ export default function Logs({ application }: { application: Application }) {
           )}
           <span class="push" />
           {all.length >= tail && tail < MOST_LINES && (
-            <button type="button" class="inline" onClick={() => setTail(MOST_LINES)}>
+            <button type="button" class="inline" onClick={() => setReadMore(true)}>
               Read up to {count(MOST_LINES, "line")}
             </button>
           )}
@@ -114,7 +115,7 @@ export default function Logs({ application }: { application: Application }) {
         {log.state === "reading" && all.length === 0 ? (
           <Loading what="the log" />
         ) : lines.length === 0 ? (
-          <p class="empty">{all.length === 0 ? (log.problem ? "No line." : "No line yet.") : "No line matches."}</p>
+          <p class="empty">{all.length === 0 ? (log.problem ? "No line." : "No line yet.") : `None of the last ${count(all.length, "line")} matches.`}</p>
         ) : (
           <Lines lines={lines} words={words} live={log.state === "live"} label={`Log of ${application.name}`} />
         )}
