@@ -27,11 +27,11 @@ def test_the_audit_log_is_filtered_and_continued(page: Page, plane: ControlPlane
     page.wait_for_selector(".auditrow")
     assert page.locator(".auditrow").count() == 50
     page.click("button:text-is('Older calls')")
-    page.wait_for_function("document.querySelectorAll('.auditrow').length > 50")
+    page.locator(".auditrow").nth(50).wait_for()
     page.fill("form [list=audit-actions]", "DELETE /v1/tokens/{id}")
     page.keyboard.press("Enter")
     page.wait_for_url("**action=DELETE*")
-    page.wait_for_function("document.querySelectorAll('.auditrow').length > 0")
+    page.locator(".auditrow code:text-is('DELETE')").first.wait_for()
     assert {text.split()[0] for text in page.locator(".auditrow .what").all_inner_texts()} == {"DELETE"}
     page.locator(".auditrow").first.click()
     page.wait_for_selector("td:has-text('token audited')")

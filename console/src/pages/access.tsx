@@ -158,7 +158,7 @@ function Tokens() {
               {items.map((each) => (
                 <tr key={each.id}>
                   <td>
-                    <b><bdi>{each.name}</bdi></b> <a href={`${link("audit")}?token=${encodeURIComponent(each.name)}`}>calls</a>
+                    <b><bdi>{each.name}</bdi></b> <a class="under" href={`${link("audit")}?token=${encodeURIComponent(each.name)}`}>calls</a>
                   </td>
                   <td>{Object.entries(each.roles ?? {}).map(([name, role]) => (name === project.value ? role : `${role} in ${name}`)).join(", ")}</td>
                   <td class="nowrap"><Age at={each.created_at} /></td>

@@ -125,7 +125,7 @@ function Holders({ application }: { application: Application }) {
                     </td>
                     <td>
                       <b>{KINDS[each.kind][0]}</b>{" "}
-                      {each.kind === "fork" && each.name !== null ? <a href={link("applications", each.name)}>{each.name}</a> : <bdi>{each.kind === "rollback" ? "" : each.name}</bdi>}
+                      {each.kind === "fork" && each.name !== null ? <a class="under" href={link("applications", each.name)}>{each.name}</a> : <bdi>{each.kind === "rollback" ? "" : each.name}</bdi>}
                       <br />
                       <small>{KINDS[each.kind][1]}</small>
                     </td>
