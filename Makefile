@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit coverage test-kubernetes test-sample test-all lengths console console-dev chaos availability mutants lint format bench bench-object-store bench-nexmark bench-kubernetes bench-compare figures scale pictures kubernetes-tools lock audit release clean
+.PHONY: help demo test test-unit coverage test-kubernetes test-sample test-all lengths console console-dev chaos availability mutants lint format bench bench-object-store bench-nexmark bench-kubernetes bench-compare figures scale pictures screenshots kubernetes-tools lock audit release clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,9 @@ scale: $(FIGURES) ## What grows with keys, operators, subtasks, history, applica
 
 pictures: $(FIGURES) ## Draw the pictures of docs/reference/event-time.md again
 	@$(BIN)/python tools/draw_time.py
+
+screenshots: $(READY) ## Pictures of every page of the console in FOLDER (build/screenshots), and those of README and docs (needs Chromium)
+	@$(BIN)/python -m tools.screenshots --docs $(or $(FOLDER),build/screenshots)
 
 kubernetes-tools: $(READY) ## The programs of Kubernetes that tests start, built once into the user's cache (6 to 16 minutes; needs Go)
 	@$(BIN)/python -m tests.kit.kubernetes.programs

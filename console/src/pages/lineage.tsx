@@ -119,7 +119,7 @@ export default function LineagePage({ application, reload }: View) {
         />
         {words && <span class="quiet">{matching.length === 0 ? "nothing found" : `${count(matching.length, "row")} found`}</span>}
         <span class="push" />
-        {data.opened && (
+        {data.opened > 0 && (
           <button type="button" onClick={() => { choose({ around: null }); data.fold(); }}>
             Fold again
           </button>

@@ -107,7 +107,8 @@ export function useLineage(own: string, others: readonly string[], fold: boolean
     problem,
     more,
     open,
-    opened: opened.length > 0,
+    /** Number of opened parts of runs. */
+    opened: opened.length,
     fold: () => setOpened([]),
     reload: () => again.current(),
     find: (application: string, epoch: number) => (shown ? runWith(shown, application, epoch) : undefined),
