@@ -137,8 +137,8 @@ class Audit:
             "since": None if since is None else since.astimezone().isoformat(),
             "until": None if until is None else until.astimezone().isoformat(),
         }
-        given = {name: value for name, value in only.items() if value is not None}
-        return self._transport.pages("/v1/audit", AuditEntry, limit, given)
+        query = {name: value for name, value in only.items() if value is not None}
+        return self._transport.pages("/v1/audit", AuditEntry, limit, query)
 
 
 class Nodes:

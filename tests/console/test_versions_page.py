@@ -75,7 +75,7 @@ def test_an_upgrade_is_checked_accepted_tried_out_and_made(page: Page, plane: Co
     page.wait_for_selector("[aria-label='State after the trial']", timeout=400_000)
     state = page.locator("[aria-label='State after the trial'] tbody td").all_inner_texts()
     assert state[:3] == ["totals", "0 rows", "4 rows"]
-    # The address shows a colleague the same report, with the same action.
+    # The address shows the same report, from which an author can upgrade.
     page.reload()
     page.wait_for_selector("[aria-label='State after the trial']")
     upgrade.click()
