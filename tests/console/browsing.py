@@ -54,10 +54,13 @@ def opened(browser: Browser, width: int = 1280, **options: Any) -> Iterator[Page
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
-    yield page
-    assert wrong == []
-    assert page.evaluate("window.wrong") is None
-    context.close()
+    try:
+        yield page
+        assert wrong == []
+        assert page.evaluate("window.wrong") is None
+    finally:
+        # Also after a failure: the event stream of a page keeps its control plane from ending.
+        context.close()
 
 
 def admin_token(plane: ControlPlane) -> str:
