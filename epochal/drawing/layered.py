@@ -165,17 +165,17 @@ def _align(slots: Sequence[_Slot], layers: Sequence[Sequence[int]]) -> None:
         _spread(slots, layer, [0.0] * len(layer))
     for sweep in range(2 * SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
-            wanted = []
+            goals = []
             for slot in layer:
                 both = slots[slot].before + slots[slot].after
                 found = (slots[slot].before if sweep % 2 == 0 else slots[slot].after) if sweep < SWEEPS else both
                 centres = [slots[each].centre for each in found or both]
-                wanted.append(sum(centres) / len(centres) if centres else slots[slot].centre)
-            _spread(slots, layer, wanted)
+                goals.append(sum(centres) / len(centres) if centres else slots[slot].centre)
+            _spread(slots, layer, goals)
 
 
-def _spread(slots: Sequence[_Slot], layer: Sequence[int], wanted: Sequence[float]) -> None:
-    """The centres with the least squared distance to the wanted ones that keep the order and the margins.
+def _spread(slots: Sequence[_Slot], layer: Sequence[int], goals: Sequence[float]) -> None:
+    """The centres with the least squared distance to the goals that keep the order and the margins.
 
     Without the margins this is isotonic regression: neighbours that would overlap form a block with their mean."""
     offsets, offset = [], 0.0
@@ -184,7 +184,7 @@ def _spread(slots: Sequence[_Slot], layer: Sequence[int], wanted: Sequence[float
             offset += slots[layer[index - 1]].margin + slots[slot].margin
         offsets.append(offset)
     blocks: list[tuple[float, int]] = []
-    for goal, offset in zip(wanted, offsets, strict=True):
+    for goal, offset in zip(goals, offsets, strict=True):
         blocks.append((goal - offset, 1))
         while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
             (second, more), (first, some) = blocks.pop(), blocks.pop()

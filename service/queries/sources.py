@@ -49,13 +49,13 @@ class SourceQueries:
         return ArtifactSource(sha256=known.sha256, filename=known.filename, files=found)
 
 
-def _members(file: Path, wanted: str | None) -> Iterator[SourceFile]:
+def _members(file: Path, only: str | None) -> Iterator[SourceFile]:
     """Python files first, since the limit may exclude the last ones."""
     try:
         with zipfile.ZipFile(file) as archive:
             members = _by_path(archive)
-            if wanted is not None:
-                members = {path: member for path, member in members.items() if path == wanted}
+            if only is not None:
+                members = {path: member for path, member in members.items() if path == only}
             left = LARGEST_ANSWER
             for path, member in sorted(members.items(), key=lambda each: (not each[0].endswith(".py"), each[0])):
                 content, read = _content(archive, member, min(left, LARGEST_TEXT))

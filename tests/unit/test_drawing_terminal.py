@@ -138,7 +138,7 @@ def shop(**more: Any) -> ApplicationGraph:
 
 
 def epochs() -> list[Epoch]:
-    """Newest first; the one before the last took eight seconds."""
+    """Newest first. The last but one took eight seconds."""
     return [
         Epoch(
             branch="shop",

@@ -75,7 +75,7 @@ export default function GraphView(props: {
               // Attributes of SVG elements are case-sensitive: `tabIndex` would not make it focusable.
               tabindex={0}
               aria-pressed={props.selected === node.id}
-              aria-label={[`${node.type} ${node.name}`, figures.slowest ? "slowest operator" : "", ...figures.lines, figures.waits].filter(Boolean).join(", ")}
+              aria-description={`${node.type} ${node.name}`}
               onClick={open}
               onKeyDown={(event) => {
                 if (event.key === "Enter" || event.key === " ") {
@@ -93,13 +93,13 @@ export default function GraphView(props: {
                 <>
                   <text x={GAP} y={20} class="type">
                     {node.type}
-                    {figures.slowest && <tspan class="mark"> · slowest</tspan>}
+                    {figures.slowest && <tspan class="mark"> · slowest</tspan>}{" "}
                   </text>
                   <text x={GAP} y={38} class="label strong">
-                    {clipped(node.name, ONE_LINE.has(node.type) ? 17 : 19)}
+                    {clipped(node.name, ONE_LINE.has(node.type) ? 17 : 19)}{" "}
                   </text>
                   <text x={GAP} y={56} class="fact">
-                    {clipped(first, 26)}
+                    {clipped(first, 26)}{" "}
                   </text>
                   <text x={GAP} y={72} class={figures.waits ? "fact bad" : "fact"}>
                     {clipped(second, 26)}
