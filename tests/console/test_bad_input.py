@@ -1,4 +1,4 @@
-"""What happens to an open page when its session, the control plane, its event stream or its network fails."""
+"""Open pages whose session, control plane, event stream or network fails."""
 
 from __future__ import annotations
 
@@ -143,12 +143,17 @@ def test_a_stream_that_was_cut_continues_after_the_last_event(page: Page, served
 
 
 def test_a_view_without_an_answer_is_read_again(page: Page, served: Served) -> None:
+    page.click("nav.tabs >> text=Sinks and operations")
+    page.wait_for_selector("text=No transaction waits")
+    page.click("nav.tabs >> text=Overview")
     page.wait_for_selector(".epoch.committed")
     served.connections.cut()
-    page.wait_for_selector("header .live.retrying", timeout=60_000)
-    page.click("nav.tabs >> text=Sinks and operations")
-    page.wait_for_selector("main [role=alert] >> text=does not answer")
-    served.connections.restore()
+    try:
+        page.wait_for_selector("header .live.retrying", timeout=60_000)
+        page.click("nav.tabs >> text=Sinks and operations")
+        page.wait_for_selector("main [role=alert] >> text=does not answer")
+    finally:
+        served.connections.restore()
     page.wait_for_selector("main [role=alert]", state="detached", timeout=60_000)
     page.click("nav.tabs >> text=Overview")
     number = served.epoch()

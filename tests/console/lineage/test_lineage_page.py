@@ -88,8 +88,12 @@ def test_rows_are_reached_and_picked_by_keyboard(page: Page) -> None:
 def test_two_snapshots_differ_in_code_parameters_input_and_keys(page: Page) -> None:
     show(page, f"{LINEAGE}?pick=6,strict:9")
     page.wait_for_selector("#diff-title:has-text('flights epoch 6 to strict epoch 9')")
+    page.wait_for_selector("[aria-label=Code] .added")
     code = page.locator("[aria-label=Code]").inner_text()
-    assert "differs" in code and code.count("flights.py") == 2
+    assert "differs" in code and "version 1 of flights" in code and "version 1 of strict" in code
+    assert page.locator("[aria-label=Code] .added code").all_inner_texts() == [
+        '+ # {"sinks": {"out": "files:{out}"}, "warnings": ["other code"]}'
+    ]
     parameters = page.locator("[aria-label=Parameters]").inner_text()
     assert "threshold" in parameters and "15" in parameters and "60" in parameters and SCRIPT in parameters
     entry = page.locator("[aria-label='Input of the second snapshot'] tbody tr").inner_text()
