@@ -127,7 +127,7 @@ class _History:
         for name, text in (("refunds", REFUNDS), ("orders", ORDERS)):
             file = self._folder / f"{name}.py"
             file.write_text(text)
-            once = {**CONFIGURATION, "restart": {"max_attempts": 1}} if name == "refunds" else CONFIGURATION
+            once = {**CONFIGURATION, "restart": {"max_restarts": 1}} if name == "refunds" else CONFIGURATION
             client.applications.create(name, client.artifacts.upload(file).sha256, configuration=once)
         self._committed(client.application("orders"), 12)
         self._days(date(2013, 2, 24), flights)

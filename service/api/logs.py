@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from epochal.errors import NotFound, TooManyRequests
+from epochal.errors import InvalidInput, NotFound, TooManyRequests
 from epochal.service.api.access import requires
 from epochal.service.api.context import Control
 from epochal.service.api.following import FollowedResponse, followers_of
@@ -29,7 +29,7 @@ _MEDIA_TYPE = "text/plain; charset=utf-8"
 
 @router.get("/v1/applications/{name}/logs", summary="Driver log", response_class=PlainTextResponse)
 @requires(Role.VIEWER)
-@answers(TooManyRequests, *STORE)
+@answers(InvalidInput, TooManyRequests, *STORE)
 async def logs(
     request: Request,
     control: Control,
@@ -39,7 +39,7 @@ async def logs(
     attempt: Annotated[int | None, Query(ge=1, description="Attempt; by default the latest.")] = None,
     branch: Annotated[
         str | None,
-        Query(max_length=80, description="Branch of the attempt; by default, the newest with such an attempt."),
+        Query(max_length=80, description="With `attempt`: its branch; by default, the newest with such an attempt."),
     ] = None,
 ) -> Response:
     """Log of the latest attempt, or of an earlier one, which epochs and executions name by `branch` and `attempt`. With

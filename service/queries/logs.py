@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from epochal.errors import FileMissing, NotFound
+from epochal.errors import FileMissing, InvalidInput, NotFound
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.driver_logs import DriverLogs
 from epochal.service.catalog.types import now
@@ -58,8 +58,11 @@ class LogService:
         """Log of an attempt, by default of the latest one. ``branch``: that of the attempt; by default, of the newest
         execution with an attempt of this number.
 
-        Raises ``NotFound`` without such an attempt, or if its log is on another machine and not kept yet.
+        Raises ``InvalidInput`` for a branch without an attempt, ``NotFound`` without such an attempt, or if its log is
+        on another machine and not kept yet.
         """
+        if branch is not None and attempt is None:
+            raise InvalidInput("`branch` is that of an attempt: give `attempt`, too.")
         execution = self.latest(application)
         if attempt is not None:
             execution = self._with_attempt(execution, attempt, branch)

@@ -388,18 +388,20 @@ IDS: dict[tuple[str, str, str, str], tuple[Any, ...]] = {
     ("GET", "/v1/events", "header", "last-event-id"): ("invoices/1", "pricing.orders/1", "pricing/orders/1"),
     ("GET", f"{ONE}/events", "header", "last-event-id"): ("999999", "pricing.orders/1"),
     ("GET", f"{ONE}/logs", "query", "attempt"): (99,),
+    ("GET", f"{ONE}/logs", "query", "branch"): ("{branch}",),
+    ("GET", "/v1/audit", "query", "application"): ("pricing.orders", "pricing/orders"),
     ("GET", f"{ONE}/snapshots/{{snapshot}}/diff", "query", "to"): ("3", "month", "invoices:1", "pricing.orders:1"),
     ("GET", f"{ONE}/snapshots/{{snapshot}}/diff/{{table}}", "query", "to"): ("3", "month", "pricing.orders:1"),
 }
 """Every id and name in a body, query or header, with values that exist in ``pricing`` only, or refer to it."""
 NAMES_NOTHING = {
-    "query": "cursor limit at first last isolation min_epoch min_window_end wait_seconds wait key prefix fold "
-    "slices format state kind follow tail offset filename code error iss return_to",
+    "query": "cursor limit action token since until at first last file isolation min_epoch min_window_end wait_seconds "
+    "wait key prefix fold slices format state kind follow tail offset filename code error iss return_to",
     "header": "if-match if-none-match Idempotency-Key X-Request-Id",
     "body": "acceptance arguments at available_now bytes calls configuration confirm drain dry_run expires_after "
-    "expires_at foreign grace_seconds isolation keep keys kinds map max_parallelism message min_epoch move move_aside "
-    "older_than_seconds operator parallelism parallelisms parameters place query quick quotas repair role scope secret "
-    "sha256 shadow sources start to trial url wait_seconds",
+    "expires_at foreign grace_seconds isolation keep keys kinds map max_parallelism message min_epoch move "
+    "move_aside older_than_seconds operator parallelism parallelisms parameters path place query quick quotas repair "
+    "role scope seconds secret sha256 shadow sources start to trial url wait_seconds",
 }
 """Parameters and fields that refer to nothing in a project. Other tests cover ``cursor`` and ``Idempotency-Key``."""
 

@@ -243,6 +243,8 @@ REST = {
     "savepoint delete": [f"DELETE {APPLICATION}/savepoints/{{savepoint}}"],
     "savepoint list": [f"GET {APPLICATION}/savepoints"],
     "scan": [f"GET {STATE}/scan"],
+    "sessions end": ["DELETE /v1/sessions/{id}"],
+    "sessions list": ["GET /v1/sessions"],
     "show": [f"GET {APPLICATION}", f"GET {APPLICATION}/load", f"GET {APPLICATION}/placement"],
     "start": [f"POST {APPLICATION}/start"],
     "stop": [f"POST {APPLICATION}/stop"],
