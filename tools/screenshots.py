@@ -40,19 +40,27 @@ class View:
 
 
 VIEWS = (
-    View("applications", "/applications", ".approw .name", "console-applications", 460),
+    View("applications", "/applications", ".approw .name"),
     View("overview", "/applications/flights", ".graph .node.stateful", "console-overview", 900),
     View("failed", "/applications/refunds", ".notice.bad"),
     View("state", "/applications/flights/state?table=delays", ".state-page"),
     View("key", "/applications/flights/state?table=delays#key=JFK%2CLAX", ".blame", "console-state", 900),
     View("queries", "/applications/flights/queries", "#queries-title"),
-    View("lineage", "/applications/flights/lineage?with=orders", ".lineage .snapshot", "console-lineage", 760),
+    View("lineage", "/applications/flights/lineage?with=orders", ".lineage .snapshot", "console-lineage", 1030),
     View("lineage-overview", "/applications/flights/lineage?zoom=0", ".lineage .snapshot"),
     View("snapshot", "/applications/flights/lineage?pick={savepoint}", "#picked-title"),
     View("diff", "/applications/flights/lineage?pick={savepoint},strict:{strict}", ".diff h3"),
+    View("node", "/applications/flights?node=streaks", ".codeline.defining"),
+    View("versions", "/applications/flights/versions", "#version-title"),
+    View("upgrade", "/applications/flights/versions/upgrade", "#upgrade-title"),
+    View("retention", "/applications/flights/retention", "text=Latest epoch"),
+    View("history", "/applications/flights/history", ".history li"),
+    View("log", "/applications/flights/logs", ".logline"),
     View("work", "/applications/flights/work", "main table, main .empty"),
     View("events-of-flights", "/applications/flights/events", "main select"),
     View("operations", "/operations", "details.opening"),
+    View("audit", "/audit", ".auditrow"),
+    View("access", "/access", "[aria-label=Tokens]"),
     View("events", "/events", "main select"),
 )
 
