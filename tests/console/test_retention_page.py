@@ -44,7 +44,7 @@ def test_a_savepoint_is_deleted_after_naming_what_else_keeps_it(page: Page, plan
         application.annotations.pin(epoch)
         show(page, PATH)
         page.click("button:has-text('Delete going')")
-        page.wait_for_selector("dialog >> text=It remains kept by: pin")
+        page.wait_for_selector("dialog >> text=/It remains kept by: .*pin/")
         page.click("dialog button.danger")
         eventually(lambda: "going" not in [each.name for each in application.savepoints.list()], 30)
         application.annotations.unpin(epoch)

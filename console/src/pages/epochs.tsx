@@ -118,7 +118,7 @@ function EpochRow(props: { epoch: Epoch; most: number; open: boolean; name: stri
         <span class="wide bar" title={`${duration(running)} until prepared, ${duration(publishing)} until committed`}>
           <i class="run" style={{ width: share(running) }} />
           <i class="publish" style={{ width: share(publishing) }} />
-          <b>{duration(total)}</b>
+          <b>{total > 0 ? duration(total) : ""}</b>
         </span>
         <span class="number">
           {epoch.rows_in === null || epoch.rows_in === undefined ? "" : `${short(epoch.rows_in)} in, ${short(epoch.rows_out ?? 0)} out`}
