@@ -83,7 +83,13 @@ def test_an_upgrade_is_checked_accepted_tried_out_and_made(page: Page, plane: Co
     page.fill("dialog input", "three times")
     page.click("dialog button:text-is('Upgrade')")
     page.wait_for_selector("h2:text-is('Version 2')", timeout=240_000)
-    page.wait_for_selector("[role=status] >> text=succeeded", timeout=240_000)
+    with plane.client() as client:
+        eventually(
+            lambda: (
+                [each.state for each in client.operations.list(limit=20) if each.kind == "upgrade"] == ["succeeded"]
+            ),
+            240,
+        )
     page.wait_for_selector("[aria-label='Graph'] >> text=max(amount)")
     page.wait_for_selector("[aria-label='Parameters'] >> text=factor")
     with plane.client() as client:
