@@ -94,7 +94,7 @@ def violations(page: Page) -> list[tuple[str, str]]:
     return [(each["id"], each["nodes"][0]["html"]) for each in found]
 
 
-def committed(client: Client) -> int:
-    """The last committed epoch of the application ``hostile``."""
-    head = client.application("hostile").get().head
+def committed(client: Client, name: str = "hostile") -> int:
+    """The last committed epoch of an application; 0 if it has none."""
+    head = client.application(name).get().head
     return head.epoch if head else 0
