@@ -18,7 +18,7 @@ from sqlalchemy import update
 
 from epochal.client import Client
 from epochal.errors import EventsExpired
-from epochal.service.catalog.audit import AuditedCall, AuditRepository, CallDetails, Caller
+from epochal.service.catalog.audit import AuditedCall, AuditFilter, AuditRepository, CallDetails, Caller
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.events import EventEntry, EventFilter, EventRepository, record, write_recorded
 from epochal.service.catalog.models import AuditEntry
@@ -315,6 +315,5 @@ def test_events_and_audit_entries_expire_by_age_and_number(database: Database) -
 
     assert sorted(entry.number for entry in read(database)) == [5, *range(2_401, 2_501)]
     with database.reading() as session:
-        assert [row.request for row in AuditRepository(session).page(PageRequest(10, None, SEAL), "default").rows] == [
-            "young"
-        ]
+        left = AuditRepository(session).page(PageRequest(10, None, SEAL), "default", AuditFilter())
+        assert [row.request for row in left.rows] == ["young"]
