@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from epochal.contracts.catalog import ShownDue
+from epochal.drawing import texts
 from epochal.wire.projects import full_name
 
 GAP = 2
@@ -59,14 +60,7 @@ def imported_from(application: str, epoch: int, project: str, here: str) -> str:
 
 def size(bytes: int | None) -> str:
     """Bytes in binary units with three digits: ``812 B``, ``4.2 KiB``, ``31 MiB``."""
-    if bytes is None:
-        return ""
-    value = float(bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" or value >= 10 else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
+    return "" if bytes is None else texts.size(bytes)
 
 
 def code(sha256: str | None) -> str:

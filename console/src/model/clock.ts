@@ -1,6 +1,6 @@
 /** The clock of the control plane: ages stay right if the clock of this machine is wrong. */
 
-/** `Date` has whole seconds, and a server writes it anew once per second. */
+/** `Date` has whole seconds, and a server updates it once per second. */
 const GRAIN_MS = 2000;
 
 export class ServerClock {
