@@ -26,9 +26,11 @@ _PIECE = 4 << 20
 
 @dataclass(frozen=True)
 class BundleFiles:
-    """Content of a bundle. ``manifests``: newest first; ``files``: in order, without duplicates of the same content,
-    and without those in packs; ``packs``: whole packs, by path."""
+    """Content of a bundle. ``since``: the snapshot that an importer must have, if any; ``manifests``: newest first;
+    ``files``: in order, without duplicates of the same content, and without those in packs; ``packs``: whole packs, by
+    path."""
 
+    since: ManifestReference | None
     manifests: tuple[ManifestReference, ...]
     files: tuple[FileReference, ...]
     packs: Mapping[str, FileReference]
@@ -56,29 +58,33 @@ class BundleFiles:
         return manifests + sum(file.bytes for file in (*self.pack_members, *self.files))
 
 
-def base_of(
-    store: SnapshotStore, snapshot: ManifestReference, since: ManifestReference | None
-) -> ManifestReference | None:
-    """``since``, or ``None`` if all bases of ``snapshot`` are newer.
-
-    The manifests of such an increment would not reach ``since``. In another project, where a manifest has the checksum
-    of its renamed parent, two increments since one snapshot would then rename the same manifest differently. Raises
-    ``FileMissing``, ``FileCorrupt``.
-    """
-    manifests, _ = needed_files(store, snapshot, since)
-    return since if manifests and store.read_manifest(manifests[-1]).parent == since else None
-
-
 def files_of(store: SnapshotStore, snapshot: ManifestReference, since: ManifestReference | None) -> BundleFiles:
     """Manifests, packs and files that ``snapshot`` needs and ``since`` does not. Raises ``FileMissing``,
-    ``FileCorrupt``."""
+    ``FileCorrupt``.
+
+    If all bases of ``snapshot`` are newer than ``since``, the content is the whole snapshot: the manifests of an
+    increment would not reach ``since``. In another project, where a manifest has the checksum of its renamed parent,
+    two increments since one snapshot would then rename the same manifest differently.
+    """
     manifests, needed = needed_files(store, snapshot, since)
+    if since is not None and not reaches(store, manifests, since):
+        since = None
+        manifests, needed = needed_files(store, snapshot, None)
     packs = [reference.path for reference in manifests if layout.manifest_offset(reference.path)]
     packs += [file.within.path for file in needed if file.within is not None]
     files = {file.sha256: file for file in reversed(needed) if file.within is None}
     return BundleFiles(
-        tuple(manifests), tuple(reversed(files.values())), {path: _whole(store, path) for path in dict.fromkeys(packs)}
+        since,
+        tuple(manifests),
+        tuple(reversed(files.values())),
+        {path: _whole(store, path) for path in dict.fromkeys(packs)},
     )
+
+
+def reaches(store: SnapshotStore, manifests: Sequence[ManifestReference], since: ManifestReference) -> bool:
+    """Return whether ``since`` is the parent of the oldest of ``manifests``, which are listed newest first. Without
+    any, the snapshot is ``since`` itself."""
+    return not manifests or store.read_manifest(manifests[-1]).parent == since
 
 
 def needed_files(

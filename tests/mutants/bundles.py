@@ -55,7 +55,7 @@ def _without_older_packs() -> None:
             found = files_of(*arguments)
             own = {reference.path for reference in found.manifests}
             packs = {path: pack for path, pack in found.packs.items() if path in own}
-            return BundleFiles(found.manifests, found.files, packs)
+            return BundleFiles(found.since, found.manifests, found.files, packs)
 
         return wrong
 
@@ -64,9 +64,9 @@ def _without_older_packs() -> None:
 
 @mutant("bundles: an increment that its base does not need stays one", MOVING)
 def _needless_increment() -> None:
-    from epochal.service.commands.bundles import exports
+    from epochal.snapshots import bundle_writing
 
-    change(exports, "base_of", lambda _: lambda store, snapshot, since: since)
+    change(bundle_writing, "reaches", lambda _: lambda *_: True)
 
 
 @mutant("bundles: the header lacks branches between those of files", MOVING)

@@ -34,7 +34,7 @@ from epochal.snapshots.bundle_format import (
     BundleHeader,
     BundleOrigin,
 )
-from epochal.snapshots.bundle_writing import BundleFiles, base_of, encoded_epochs, files_of, write_bundle
+from epochal.snapshots.bundle_writing import BundleFiles, encoded_epochs, files_of, write_bundle
 from epochal.snapshots.store import SnapshotStore
 from epochal.wire.bundles import CreateExport, ExportArguments, ExportResult
 from epochal.wire.operations import OperationAnswer
@@ -124,7 +124,6 @@ class Exporting:
             snapshot = snapshots.reference(EpochKey(arguments.branch, arguments.epoch))
             since = key_of(arguments.since_branch, arguments.since_epoch)
             before = None if since is None else snapshots.reference(since)
-        before = base_of(self._store, snapshot, before)
         files = files_of(self._store, snapshot, before)
         artifacts = self._artifacts(files)
         size = files.size(self._store) + sum(path.stat().st_size for path in artifacts.values())
@@ -140,14 +139,14 @@ class Exporting:
                 by=by,
                 message=arguments.message,
             )
-            header = self._header(rows, origin, snapshot, before, files, epochs, len(artifacts), size)
+            header = self._header(rows, origin, snapshot, files, epochs, len(artifacts), size)
         COLLECTED.hit()
         sha256, size = self._write(header, encoded_epochs(epochs), files, artifacts, claim)
         NAMED.hit()
         return ExportResult(
             branch=snapshot.branch,
             epoch=snapshot.epoch,
-            since=None if before is None else before.key,
+            since=None if files.since is None else files.since.key,
             filename=f"{name}-{snapshot.epoch}{ENDING}",
             bytes=size,
             sha256=sha256,
@@ -171,7 +170,6 @@ class Exporting:
         rows: ExportedRows,
         origin: BundleOrigin,
         snapshot: ManifestReference,
-        since: ManifestReference | None,
         files: BundleFiles,
         epochs: list[BundleEpoch],
         artifacts: int,
@@ -186,7 +184,7 @@ class Exporting:
             made_by=epochal.__version__,
             origin=origin.model_copy(update={"application": application}),
             snapshot=snapshot,
-            since=since,
+            since=files.since,
             version=version,
             applications=rows.names({branch.application for branch in branches}),
             versions=tuple(versions),
