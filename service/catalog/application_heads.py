@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import CTE, ColumnElement, Row, SQLColumnExpression, func, select
 from sqlalchemy.orm import Session, aliased
@@ -16,17 +16,26 @@ from epochal.service.domain.snapshots import ApplicationHead
 def heads(session: Session, application: str | None = None) -> Sequence[ApplicationHead]:
     """Heads of all applications that are not deleted, ordered by name; or of the one named ``application``, if it
     exists."""
-    branches = select(Application.name, Application.branch).where(Application.deleted_at.is_(None))
+    chosen: ColumnElement[bool] = Application.deleted_at.is_(None)
     if application is not None:
-        branches = branches.where(Application.name == application)
+        chosen = chosen & (Application.name == application)
+    branches = select(Application.name, Application.branch).where(chosen)
     found = session.execute(branches.order_by(Application.name)).all()
-    committed, prepared = _committed(session, application), _prepared(session, application)
+    committed, prepared = _committed(session, chosen), _prepared(session, chosen)
     return [ApplicationHead(name, branch, committed.get(name), tuple(prepared.get(name, ()))) for name, branch in found]
 
 
-def _committed(session: Session, application: str | None) -> Mapping[str, ManifestReference]:
+def committed_heads(session: Session, applications: Collection[str]) -> Mapping[str, Epoch]:
+    """The latest committed epoch of each lineage, by id of the application; none where nothing is committed."""
+    lines = _lines(Application.id.in_(applications))
+    query = select(lines.c.id, Epoch).select_from(lines)
+    joined = query.join(Epoch, (Epoch.branch == lines.c.branch) & (Epoch.epoch == lines.c.committed))
+    return {row[0]: row[1] for row in session.execute(joined)}
+
+
+def _committed(session: Session, chosen: ColumnElement[bool]) -> Mapping[str, ManifestReference]:
     """The latest committed epoch of each lineage."""
-    lines = _lines(application)
+    lines = _lines(chosen)
     query = (
         select(lines.c.name, Epoch.branch, Epoch.epoch, Epoch.manifest_path, Epoch.manifest_sha256)
         .select_from(lines)
@@ -35,10 +44,12 @@ def _committed(session: Session, application: str | None) -> Mapping[str, Manife
     return {row.name: _reference(row) for row in session.execute(query)}
 
 
-def _lines(application: str | None) -> CTE:
-    """Each application's branch and, while nothing is committed on it, the branches from which it was forked."""
+def _lines(chosen: ColumnElement[bool]) -> CTE:
+    """The branch of each chosen application and, while nothing is committed on it, the branches from which it was
+    forked."""
     own = (
         select(
+            Application.id,
             Application.name,
             Branch.id.label("branch"),
             Branch.parent_branch,
@@ -46,14 +57,13 @@ def _lines(application: str | None) -> CTE:
             _latest(Branch.id).label("committed"),
         )
         .join(Branch, Branch.id == Application.branch)
-        .where(Application.deleted_at.is_(None))
+        .where(chosen)
     )
-    if application is not None:
-        own = own.where(Application.name == application)
     lines = own.cte("lines", recursive=True)
     before = aliased(Branch)
     return lines.union_all(
         select(
+            lines.c.id,
             lines.c.name,
             before.id,
             before.parent_branch,
@@ -74,15 +84,13 @@ def _latest(
     return (query if last is None else query.where(epoch.epoch <= last)).correlate_except(epoch).scalar_subquery()
 
 
-def _prepared(session: Session, application: str | None) -> Mapping[str, list[ManifestReference]]:
+def _prepared(session: Session, chosen: ColumnElement[bool]) -> Mapping[str, list[ManifestReference]]:
     """Prepared epochs of the current branches, oldest first."""
     query = (
         select(Application.name, Epoch.branch, Epoch.epoch, Epoch.manifest_path, Epoch.manifest_sha256)
         .join(Epoch, Epoch.branch == Application.branch)
-        .where(Application.deleted_at.is_(None), Epoch.state == State.PREPARED.value)
+        .where(chosen, Epoch.state == State.PREPARED.value)
     )
-    if application is not None:
-        query = query.where(Application.name == application)
     found: dict[str, list[ManifestReference]] = {}
     for row in session.execute(query.order_by(Application.name, Epoch.epoch)):
         found.setdefault(row.name, []).append(_reference(row))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from epochal.declarations.names import alternatives
 from epochal.errors import NameTaken, NotFound, PreconditionFailed
 from epochal.service.catalog.executions import BranchOrigin, add_branch, latest_version
-from epochal.service.catalog.models import Application, Branch, Execution
+from epochal.service.catalog.models import Application, Branch, Execution, Version
 from epochal.service.catalog.pages import paginate
 from epochal.service.catalog.store_files import StoreFiles
 from epochal.service.catalog.types import now
@@ -77,15 +77,7 @@ class ApplicationRepository:
         )
 
     def _revision(self, application: Application) -> tuple[str, str, str, str]:
-        execution = self.execution(application)
-        version = latest_version(self._session, application.id)
-        state = "created" if execution is None else execution.state
-        return (
-            str(version.number),
-            application.branch,
-            application.execution or "none",
-            "running" if state == "starting" else state,
-        )
+        return revision_of(application, self.execution(application), latest_version(self._session, application.id))
 
     def _changes(self, application: Application, before: Sequence[str], now: Sequence[str]) -> list[str]:
         changes = []
@@ -146,11 +138,6 @@ class ApplicationRepository:
         """The current branch."""
         return self._session.get_one(Branch, application.branch, populate_existing=True)
 
-    def beginning(self, application: Application) -> Branch | None:
-        """The branch on which it was forked or imported; ``None`` if it began without state."""
-        query = select(Branch).where(Branch.application == application.id, Branch.kind.in_(("fork", "import")))
-        return self._session.scalars(query.order_by(Branch.created_at).limit(1)).first()
-
     def execution(self, application: Application) -> Execution | None:
         """The latest execution."""
         return None if application.execution is None else self._session.get_one(Execution, application.execution)
@@ -166,3 +153,24 @@ class ApplicationRepository:
             .group_by(state)
         )
         return {row[0]: row[1] for row in self._session.execute(query)}
+
+
+def revision_of(application: Application, execution: Execution | None, latest: Version) -> tuple[str, str, str, str]:
+    """The parts of the revision of an application. ``latest``: the version that the next start would use."""
+    state = "created" if execution is None else execution.state
+    return (
+        str(latest.number),
+        application.branch,
+        application.execution or "none",
+        "running" if state == "starting" else state,
+    )
+
+
+def beginnings_of(session: Session, applications: Collection[str]) -> Mapping[str, Branch]:
+    """The branches on which applications were forked or imported, by id of the application; none of an application
+    that began without state."""
+    query = select(Branch).where(Branch.application.in_(applications), Branch.kind.in_(("fork", "import")))
+    found: dict[str, Branch] = {}
+    for branch in session.scalars(query.order_by(Branch.created_at)):
+        found.setdefault(branch.application, branch)
+    return found

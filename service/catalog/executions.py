@@ -186,6 +186,18 @@ def latest_version(session: Session, application: str) -> Version:
     return session.scalars(query.order_by(Version.number.desc()).limit(1)).one()
 
 
+def latest_versions(session: Session, applications: Collection[str]) -> Mapping[str, Version]:
+    """:func:`latest_version` of several applications, by id."""
+    numbers = (
+        select(Version.application, func.max(Version.number).label("number"))
+        .where(Version.application.in_(applications), Version.failure.is_(None))
+        .group_by(Version.application)
+        .subquery()
+    )
+    chosen = (Version.application == numbers.c.application) & (Version.number == numbers.c.number)
+    return {row.application: row for row in session.scalars(select(Version).join(numbers, chosen))}
+
+
 def begin_execution(
     session: Session, application: Application, *, available_now: bool = False, drain: bool = True
 ) -> Execution:

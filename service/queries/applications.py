@@ -8,7 +8,7 @@ from typing import Any
 from epochal.contracts.measurements import Load, Moment, SourceReport
 from epochal.errors import NotFound
 from epochal.service.catalog.annotations import AnnotationRepository, message_answer, pin_answer, tag_answer
-from epochal.service.catalog.application_answers import application_answer
+from epochal.service.catalog.application_answers import application_answer, application_answers
 from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.artifacts import ArtifactRepository
 from epochal.service.catalog.autoscaling import ScalingRepository
@@ -63,8 +63,7 @@ class ApplicationQueries:
         with self._database.reading() as session:
             ProjectRepository(session).check_there(project)
             part = ApplicationRepository(session).page(page, project)
-            items = [application_answer(session, row) for row in part.rows]
-            return Page(items=items, next_cursor=part.next_cursor)
+            return Page(items=application_answers(session, part.rows), next_cursor=part.next_cursor)
 
     def versions(self, application: str, page: PageRequest) -> Page[VersionAnswer]:
         with self._database.reading() as session:

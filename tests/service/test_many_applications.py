@@ -15,7 +15,9 @@ from epochal.contracts.measurements import DriverReport
 from epochal.service.catalog.database import Database
 from epochal.service.catalog.ledger import ExecutionLedger
 from epochal.service.catalog.models import Application, Artifact, Attempt, Branch, Epoch, Execution, Report, Version
+from epochal.service.domain.pages import CursorSeal, PageRequest
 from epochal.service.domain.snapshots import ApplicationHead
+from epochal.service.queries.applications import ApplicationQueries
 from epochal.service.queries.snapshots import SnapshotDirectory
 from epochal.service.runtime.metrics import Metrics
 from epochal.service.runtime.replicas.lag import ReplicaLags
@@ -95,7 +97,14 @@ def lags(database: Database) -> None:
     assert all(lag.epochs == 1 and lag.seconds > 3000 for lag in found.values())
 
 
-READS = [supervision, metrics, heads, lags]
+def answers(database: Database) -> None:
+    page = ApplicationQueries(database).applications(
+        PageRequest(100, None, CursorSeal(b"seal", ("applications",))), "default"
+    )
+    assert all(item.state == "running" and item.head and item.head.epoch == 1 for item in page.items)
+
+
+READS = [supervision, metrics, heads, lags, answers]
 
 
 def test_number_of_statements_does_not_grow_with_applications(database: Database) -> None:

@@ -17,13 +17,18 @@ import { chosen, CHOICES, useLags } from "./applications_load";
 
 const ROW = 68;
 
-async function all(signal: AbortSignal): Promise<Application[]> {
+/** More than a window shows, and few enough to be there at once. */
+const FIRST = 50;
+
+async function all(signal: AbortSignal, begin: (value: Application[]) => void): Promise<Application[]> {
   const items: Application[] = [];
   let cursor: string | null = null;
   do {
-    const page: Page<Application> = await get(resource(project.value, "applications"), { limit: 500, cursor }, signal);
+    const limit = cursor === null ? FIRST : 500;
+    const page: Page<Application> = await get(resource(project.value, "applications"), { limit, cursor }, signal);
     items.push(...page.items);
     cursor = page.next_cursor;
+    begin([...items]);
   } while (cursor !== null);
   return items;
 }
@@ -77,7 +82,7 @@ export function Applications() {
     <>
       <header class="title">
         <h1>Applications</h1>
-        {items.length > 0 && (
+        {items.length > 0 && !data.partial && (
           <span class="quiet">
             {found.length < items.length ? `${count(found.length, "application")} of ${items.length}` : count(items.length, "application")}
           </span>
@@ -114,7 +119,7 @@ export function Applications() {
         />
       </header>
       <Problem problem={data.problem} retry={data.reload} />
-      {data.value === undefined ? (
+      {data.value === undefined || (data.partial && found.length === 0) ? (
         !data.problem && <Loading what="applications" />
       ) : items.length === 0 ? (
         <FirstSteps />
@@ -131,6 +136,7 @@ export function Applications() {
             <span />
           </div>
           <VirtualList
+            key={`${choice} ${words}`}
             class="apps"
             label="Applications"
             count={found.length}

@@ -66,6 +66,11 @@ export default function LineagePage({ application, reload }: View) {
       say((error as Error).message);
     }
   };
+  // Rows of another list have other indexes.
+  useEffect(() => {
+    reveal.value = -1;
+    setCursor(-1);
+  }, [zoom.fold]);
   // An epoch that is folded is shown by opening its run; `?around=` also in a link.
   const around = Number(address.value.query.get("around") ?? 0);
   const target = around > 0 ? data.find(name, around) : undefined;
@@ -162,6 +167,7 @@ export default function LineagePage({ application, reload }: View) {
             <Others own={name} shown={drawing.strands.map((strand) => strand.application)} others={others} />
           </div>
           <VirtualList
+            key={String(zoom.fold)}
             class={`lineage ${level === 0 ? "dense" : ""} ${picked.length > 0 ? "short" : ""}`}
             label="Snapshots, newest first. Arrow keys move, space picks a snapshot, o opens folded epochs."
             count={nodes.length}

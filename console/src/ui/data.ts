@@ -7,10 +7,19 @@ import { who } from "../api/session";
 
 export interface Data<Value> {
   value: Value | undefined;
+  /** The value is only the beginning of what is being read. */
+  partial: boolean;
   problem: ProblemError | null;
   reload(): void;
   /** Replace the value, until it is read again. */
   set(value: Value): void;
+}
+
+interface State<Value> {
+  key: string;
+  value?: Value;
+  partial?: boolean;
+  problem: ProblemError | null;
 }
 
 const PAUSE_MS = 1000;
@@ -18,14 +27,15 @@ const WITHOUT_STREAM_MS = 5000;
 
 /**
  * `key` names what `read` reads: with another key, the value is discarded and read again. `concerns` decides which
- * events change it. The earlier value is shown while a newer one is read.
+ * events change it. The earlier value is shown while a newer one is read; while there is none, what `read` passes to
+ * `begin`: the beginning of a long value.
  */
 export function useData<Value>(
   key: string,
-  read: (signal: AbortSignal) => Promise<Value>,
+  read: (signal: AbortSignal, begin: (value: Value) => void) => Promise<Value>,
   concerns: (event: LiveEvent) => boolean = () => false,
 ): Data<Value> {
-  const [state, setState] = useState<{ key: string; value?: Value; problem: ProblemError | null }>({ key, problem: null });
+  const [state, setState] = useState<State<Value>>({ key, problem: null });
   const latest = useRef({ read, concerns });
   latest.current = { read, concerns };
   const again = useRef(() => {});
@@ -41,8 +51,15 @@ export function useData<Value>(
       }
       reading = true;
       stale = false;
+      const begin = (value: Value) => {
+        if (abort.signal.aborted) return;
+        setState((before) => {
+          const complete = before.key === key && "value" in before && !before.partial;
+          return complete ? before : { key, value, partial: true, problem: null };
+        });
+      };
       try {
-        const value = await latest.current.read(abort.signal);
+        const value = await latest.current.read(abort.signal, begin);
         if (!abort.signal.aborted) setState({ key, value, problem: null });
       } catch (error) {
         if (abort.signal.aborted) return;
@@ -71,9 +88,10 @@ export function useData<Value>(
       ignore();
     };
   }, [key, who.value === null]);
-  const own = state.key === key ? state : { problem: null };
+  const own: Omit<State<Value>, "key"> = state.key === key ? state : { problem: null };
   return {
-    value: "value" in own ? (own.value as Value) : undefined,
+    value: own.value,
+    partial: own.partial === true,
     problem: own.problem,
     reload: () => again.current(),
     set: (value) => setState({ key, value, problem: null }),
