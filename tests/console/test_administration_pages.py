@@ -13,7 +13,7 @@ from tests.kit.waiting import eventually
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def test_the_audit_log_is_filtered_and_continued(page: Page, plane: ControlPlane) -> None:

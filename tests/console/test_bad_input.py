@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from epochal.testing.servers.control_plane import ControlPlane
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 LINEAGE = "/console/applications/flights/lineage"
 OVERVIEW = "/console/applications/flights"
@@ -162,7 +162,6 @@ def test_a_view_without_an_answer_is_read_again(page: Page, served: Served) -> N
     assert row.count() == 1
 
 
-@pytest.mark.long
 def test_a_control_plane_that_restarts_is_followed_again(browser: Browser, plane: ControlPlane) -> None:
     """The application runs on meanwhile: its next epochs appear without reloading, each once."""
     with opened(browser) as page:

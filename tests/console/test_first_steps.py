@@ -16,7 +16,7 @@ from tests.kit.waiting import eventually
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def test_a_viewer_sees_no_commands(browser: Browser, new_plane: ControlPlane) -> None:

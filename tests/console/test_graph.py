@@ -14,7 +14,7 @@ from tests.kit.waiting import eventually
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 OVERVIEW = "/console/applications/hostile"
 
@@ -81,7 +81,6 @@ def test_a_viewer_sees_no_code(browser: Browser, plane: ControlPlane) -> None:
             client.tokens.delete(token.id)
 
 
-@pytest.mark.long
 def test_the_difference_of_two_snapshots_shows_changed_lines(page: Page, plane: ControlPlane, tmp_path: Path) -> None:
     file = tmp_path / "changed.py"
     file.write_text(PIPELINE.replace("rate=20", "rate=10"))

@@ -14,7 +14,7 @@ from tests.kit.identity_provider import BROWSER_CLIENT, CLIENT_SECRET, IdentityP
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 VIEW = "/console/operations?from=link#key=JFK%2CLAX&table=delays"
 SIGN_IN = "a:text-is('Sign in with 127.0.0.1')"

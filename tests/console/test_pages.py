@@ -1,4 +1,7 @@
-"""Every page of the console in a browser, at a real control plane with a running application and hostile names."""
+"""Every page of the console in a browser, at a real control plane with a running application and hostile names.
+
+What is not marked ``long`` is the smoke run of the console: less than a minute with the start of the application.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def test_each_page_shows_its_data_and_fits(page: Page, width: int) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_axe_finds_no_violation(browser: Browser, page: Page, theme: str) -> None:
     page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
     add_axe(page)
@@ -54,6 +57,7 @@ def test_axe_finds_no_violation(browser: Browser, page: Page, theme: str) -> Non
         assert violations(page) == [], name
 
 
+@pytest.mark.long
 def test_a_key_shows_its_history_and_a_link_selects_an_epoch(page: Page) -> None:
     show(page, "/console/applications/hostile/state")
     page.click(f"text={SCRIPT}")
@@ -66,6 +70,7 @@ def test_a_key_shows_its_history_and_a_link_selects_an_epoch(page: Page) -> None
     page.wait_for_selector(f".slider >> text=epoch {epoch}")
 
 
+@pytest.mark.long
 def test_two_snapshots_are_compared(page: Page) -> None:
     show(page, "/console/applications/hostile/lineage?pick=1,2")
     page.wait_for_selector(".diff .opening")
@@ -73,6 +78,7 @@ def test_two_snapshots_are_compared(page: Page) -> None:
     page.wait_for_selector(".diff tbody tr")
 
 
+@pytest.mark.long
 def test_a_savepoint_is_created_by_keyboard(page: Page, plane: ControlPlane) -> None:
     show(page, "/console/applications/hostile")
     page.locator("button:text-is('Savepoint')").focus()
@@ -86,6 +92,7 @@ def test_a_savepoint_is_created_by_keyboard(page: Page, plane: ControlPlane) -> 
         eventually(lambda: "by-keyboard" in [each.name for each in savepoints.list()], 60)
 
 
+@pytest.mark.long
 def test_an_epoch_appears_without_reloading(page: Page, plane: ControlPlane) -> None:
     show(page, "/console/applications/hostile")
     page.wait_for_selector(".epoch.committed")
@@ -94,6 +101,7 @@ def test_an_epoch_appears_without_reloading(page: Page, plane: ControlPlane) -> 
         page.wait_for_selector(f".epoch.committed >> text=/^{before + 1}$/", timeout=60_000)
 
 
+@pytest.mark.long
 def test_a_link_opens_its_view_in_a_session(page: Page, plane: ControlPlane) -> None:
     """A page that is loaded again continues the session of its cookie, and a mutation carries the CSRF token."""
     response = page.goto(f"{plane.url}/console/applications/hostile/lineage?pick=1")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from epochal.testing.servers.control_plane import ControlPlane
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 LISTEN = """window.violated = [];
 document.addEventListener('securitypolicyviolation', event =>

@@ -13,7 +13,7 @@ from tests.kit.waiting import eventually
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 PATH = "/console/applications/hostile/retention"
 
@@ -35,7 +35,6 @@ def test_an_epoch_is_pinned_and_unpinned(page: Page, plane: ControlPlane) -> Non
     page.wait_for_selector("button:has-text('Unpin epoch 1')", state="detached")
 
 
-@pytest.mark.long
 def test_a_savepoint_is_deleted_after_naming_what_else_keeps_it(page: Page, plane: ControlPlane) -> None:
     with plane.client() as client:
         application = client.application("hostile")
@@ -50,7 +49,6 @@ def test_a_savepoint_is_deleted_after_naming_what_else_keeps_it(page: Page, plan
         application.annotations.unpin(epoch)
 
 
-@pytest.mark.long
 def test_a_collection_begins_after_its_plan(page: Page, plane: ControlPlane) -> None:
     show(page, PATH)
     page.click("button:text-is('Plan a collection')")
@@ -61,7 +59,6 @@ def test_a_collection_begins_after_its_plan(page: Page, plane: ControlPlane) -> 
         assert any(each.kind == "collect" and each.state == "succeeded" for each in client.operations.list(limit=50))
 
 
-@pytest.mark.long
 def test_viewers_see_no_action(browser: Browser, plane: ControlPlane) -> None:
     with plane.client() as client:
         token = client.tokens.create("looks", "viewer")

@@ -12,7 +12,7 @@ from tests.console.browsing import admin_token, opened, sign_in
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def link(plane: ControlPlane, path: str = "/console/") -> str:

@@ -13,7 +13,7 @@ from tests.kit.waiting import eventually
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def test_an_epoch_opens_to_its_steps_and_its_log(page: Page, plane: ControlPlane) -> None:

@@ -12,7 +12,7 @@ from tests.console.lineage.conftest import LONG
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 LINEAGE = "/console/applications/flights/lineage"
 
@@ -34,7 +34,6 @@ def test_a_fork_and_a_rollback_are_branches_of_one_drawing(page: Page) -> None:
     assert page.locator(".point.capsule").count() > 0
 
 
-@pytest.mark.long
 def test_the_drawing_has_the_applications_of_its_address(page: Page) -> None:
     page.select_option("select[aria-label='Show another application']", "orders")
     page.wait_for_url("**with=orders*")
@@ -45,7 +44,6 @@ def test_the_drawing_has_the_applications_of_its_address(page: Page) -> None:
     page.locator(".which", has_text="orders").first.wait_for(state="detached")
 
 
-@pytest.mark.long
 def test_a_run_opens_and_folds_again(page: Page) -> None:
     run = page.locator(".snapshot.run", has_text="epochs 11 to 25")
     run.hover()
@@ -56,7 +54,6 @@ def test_a_run_opens_and_folds_again(page: Page) -> None:
     run.wait_for()
 
 
-@pytest.mark.long
 def test_a_folded_epoch_is_found_by_its_number(page: Page) -> None:
     page.keyboard.press("/")
     page.keyboard.type("15")
@@ -69,7 +66,6 @@ def test_a_folded_epoch_is_found_by_its_number(page: Page) -> None:
     page.wait_for_selector("text=nothing found")
 
 
-@pytest.mark.long
 def test_rows_are_reached_and_picked_by_keyboard(page: Page) -> None:
     page.focus(".lineage")
     page.keyboard.press("End")
@@ -108,7 +104,6 @@ def test_two_snapshots_differ_in_code_parameters_input_and_keys(page: Page) -> N
     page.wait_for_function("() => !location.search.includes('pick')")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
 def test_long_and_right_to_left_messages_fit(page: Page, width: int, theme: str) -> None:
     page.set_viewport_size({"width": width, "height": 900})

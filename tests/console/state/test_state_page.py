@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.service.conftest import Plane
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 LONGEST_TASK_MS = 200
 
@@ -88,7 +88,6 @@ def test_what_changed_a_key_leads_to_its_pages(page: Page) -> None:
     page.wait_for_url("**/applications/flights?epoch=2")
 
 
-@pytest.mark.long
 def test_a_deleted_key_has_its_history(page: Page) -> None:
     show(page, "names", ["a,b"])
     page.wait_for_selector("text=The key has no row now")
@@ -97,7 +96,6 @@ def test_a_deleted_key_has_its_history(page: Page) -> None:
     page.wait_for_selector(".key-view dl.value")
 
 
-@pytest.mark.long
 def test_the_slider_keeps_the_position_of_the_page(page: Page) -> None:
     show(page, "names", [SCRIPT])
     page.wait_for_selector("[aria-label='Changes of the key'] tbody tr")
@@ -121,7 +119,6 @@ def test_the_slider_keeps_the_position_of_the_page(page: Page) -> None:
     assert page.evaluate("document.activeElement.type") == "range"
 
 
-@pytest.mark.long
 def test_entries_of_a_map_lead_to_rows(page: Page) -> None:
     show(page, "visits.places", ["N1"])
     page.wait_for_selector("text=4 entries")
@@ -139,7 +136,6 @@ def longest_task(page: Page) -> float:
     return float(page.evaluate("window.longest"))
 
 
-@pytest.mark.long
 def test_a_value_of_a_megabyte_is_clipped_and_downloaded(page: Page, tmp_path: Path) -> None:
     show(page, "large", [3])
     page.wait_for_selector("text=200 characters of 1,000,000 characters")
@@ -154,7 +150,6 @@ def test_a_value_of_a_megabyte_is_clipped_and_downloaded(page: Page, tmp_path: P
     assert longest_task(page) < LONGEST_TASK_MS
 
 
-@pytest.mark.long
 def test_ten_thousand_columns_are_filtered(page: Page, plane: Plane) -> None:
     show(page, "wide", [3])
     page.wait_for_selector(".columnlist")
@@ -168,7 +163,6 @@ def test_ten_thousand_columns_are_filtered(page: Page, plane: Plane) -> None:
     assert longest_task(page) < LONGEST_TASK_MS
 
 
-@pytest.mark.long
 def test_a_hundred_thousand_keys_scroll_in_both_directions(page: Page) -> None:
     show(page, "many")
     page.wait_for_selector(".grid tbody tr a")
@@ -189,7 +183,6 @@ def test_a_hundred_thousand_keys_scroll_in_both_directions(page: Page) -> None:
     assert longest_task(page) < LONGEST_TASK_MS
 
 
-@pytest.mark.long
 def test_the_strip_of_key_groups_is_read_by_keyboard(page: Page, plane: Plane) -> None:
     show(page, "many")
     strip = page.locator(".strip")
@@ -223,7 +216,6 @@ VIEWS = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_no_violation_and_the_page_fits(page: Page, theme: str) -> None:
     page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
