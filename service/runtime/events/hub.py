@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 
 from epochal.background.service import BackgroundService
@@ -138,7 +138,7 @@ class EventHub:
 
     async def stream(
         self, chosen: EventFilter, cursor: Cursor, heartbeat_seconds: float
-    ) -> AsyncIterator[EventEntry | None]:
+    ) -> AsyncGenerator[EventEntry | None, None]:
         """Events after ``cursor``, as they are committed. Ends when the hub closes, and when the listener is so slow
         that events have expired before they were delivered; it gets the error when it reconnects. Loads, if selected,
         begin with the latest one of each application.

@@ -67,7 +67,7 @@ class LoadChanges:
         return found
 
     def changed(self, id: str, name: str, lag: ApplicationLag, moment: float) -> bool:
-        """Whether this load of a due application is sent."""
+        """Return whether this load of a due application is sent."""
         known = self._sent.get(id)
         if known is not None and not differs(known.lag, lag):
             known.reported_at = lag.reported_at
@@ -77,7 +77,7 @@ class LoadChanges:
 
 
 def differs(before: ApplicationLag, after: ApplicationLag) -> bool:
-    """Whether a viewer sees a difference, apart from the time of the report."""
+    """Return whether a viewer sees a difference, apart from the time of the report."""
     if (before.reported_at is None) != (after.reported_at is None):
         return True
     if (before.blocked_sinks, before.store_away_since) != (after.blocked_sinks, after.store_away_since):
