@@ -145,7 +145,8 @@ def _check_role(request: Request, access: Access | None, principal: Principal) -
 
 
 async def is_still_admitted(request: Request) -> bool:
-    """Return whether the gate would admit the request now: ``False`` after its token or session has ended, or lost its role.
+    """Return whether the gate would admit the request now, and not after its token or session has ended or lost its
+    role.
 
     For answers that last. A session is in use while one is sent. ``True`` if this cannot be decided now.
     """
