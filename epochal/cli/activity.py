@@ -19,6 +19,7 @@ from epochal.cli.session import connected
 from epochal.client import Client
 from epochal.client.models import ApplicationLag, Event, SourceLag
 from epochal.visible import visible
+from epochal.wire.bodies import read
 
 app = typer.Typer()
 
@@ -147,5 +148,30 @@ def _summary(kind: str, data: dict[str, Any]) -> str:
         return f"{data.get('kind')} {state}{because}"
     if kind == "savepoint":
         return f"{data.get('name')} {'is deleted' if data.get('deleted') else 'is epoch ' + str(data.get('epoch'))}"
+    if kind == "transaction":
+        return _transaction(data)
+    if kind == "load" and data.get("sources") is not None:
+        return _load(read(ApplicationLag, data), datetime.fromisoformat(data["at"]))
     left = {name: value for name, value in data.items() if name not in ("application", "project", "at")}
     return ", ".join(f"{name} {value}" for name, value in left.items())
+
+
+def _transaction(data: dict[str, Any]) -> str:
+    sink, state = data.get("sink"), data.get("state")
+    if state == "decided":
+        return f"sink {sink}, epoch {data.get('epoch')}: {data.get('action')} by {data.get('by')}"
+    since = str(data.get("blocked_since") or "")[:19].replace("T", " ")
+    return f"sink {sink} is {state}{f' since {since}' if since else ''}"
+
+
+def _load(lag: ApplicationLag, at: datetime) -> str:
+    if lag.reported_at is None:
+        return "no driver runs"
+    rate = "no rate yet" if lag.rows_per_second is None else f"{lag.rows_per_second:,.1f} rows/s"
+    sources = (f"{name} is behind by {_behind(source)}" for name, source in lag.sources.items() if _is_behind(source))
+    waits = _waits(lag, at).plain
+    return ", ".join([rate, *sources, *([f"waits for {waits}"] if waits else [])])
+
+
+def _is_behind(source: SourceLag) -> bool:
+    return bool(source.records or source.files or source.seconds)

@@ -126,7 +126,9 @@ class ApplicationHandle:
         return self._transport.pages(path("applications", self.name, "lifecycle"), LifecycleItem, limit)
 
     def events(self, last_event_id: str | None = None, *, kinds: Sequence[str] | None = None) -> Iterator[Event]:
-        """Stream events, starting after ``last_event_id`` if given. Reconnects automatically and never ends."""
+        """Stream events, starting after ``last_event_id`` if given. Reconnects automatically and never ends.
+
+        ``kinds``: only events of these kinds; by default all but ``load``."""
         return follow_events(self._transport, path("applications", self.name, "events"), last_event_id, kind=kinds)
 
     def logs(

@@ -83,7 +83,9 @@ class Client:
     ) -> Iterator[Event]:
         """Stream events of all or of the given applications; continues after a lost connection.
 
-        Event ids are ``application/number``. Raises ``CatalogUnavailable`` if the control plane stays unavailable.
+        Event ids are ``application/number``. ``kinds``: only events of these kinds; by default all but ``load``, whose
+        events are not repeated after a lost connection. Raises ``CatalogUnavailable`` if the control plane stays
+        unavailable.
         """
         return follow_events(self._transport, "/v1/events", last_event_id, kind=kinds, application=applications)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
@@ -12,11 +13,11 @@ from starlette.responses import StreamingResponse
 from epochal.errors import EventsExpired, TooManyRequests
 from epochal.service.api.access import requires
 from epochal.service.api.context import control_plane
-from epochal.service.api.following import FollowedResponse, followers_of
+from epochal.service.api.following import Admission, FollowedResponse, followers_of
 from epochal.service.api.openapi import answers
 from epochal.service.api.project_paths import InProject
 from epochal.service.catalog.events import EventEntry, EventFilter
-from epochal.service.domain.events import EventKind
+from epochal.service.domain.events import StreamedKind
 from epochal.service.runtime.events.hub import Cursor, EventHub
 from epochal.wire.bodies import Name
 from epochal.wire.projects import FullName, full_name, local_name
@@ -33,7 +34,10 @@ _AFTER = "Resume after this event, as the header `Last-Event-ID`, which takes pr
 _LARGEST = 2**63 - 1
 _ID = r"^[a-z0-9-]*/[0-9]{1,18}$"
 
-Kinds = Annotated[list[EventKind] | None, Query(alias="kind", description="Only events of this kind. Repeatable.")]
+Kinds = Annotated[
+    list[StreamedKind] | None,
+    Query(alias="kind", description="Only events of this kind. Repeatable; by default, all but `load`."),
+]
 
 
 @router.get(
@@ -52,17 +56,23 @@ async def events(
     last_event_id: Annotated[int | None, Header(ge=0, le=_LARGEST, description="Resume after this event.")] = None,
 ) -> StreamingResponse:
     """Kinds: `epoch`, `execution`, `savepoint`, `operation`, `straggler` (a slow subtask has moved to another
-    machine); `data` is JSON and names the application. The id is the event's number, which increases; it is the same
+    machine), `transaction` (a sink is blocked or free again, or an order for one of its transactions was carried out),
+    `load`; `data` is JSON and names the application. The id is the event's number, which increases; it is the same
     at every control plane of a catalog. A client that reconnects with `Last-Event-ID`, or with `after`, receives the
     events that it missed, each once. If some of them have expired, the answer is 410 (`events-expired`): read the
-    current state, then connect without both. A comment is sent after 15 s without an event."""
+    current state, then connect without both. A comment is sent after 15 s without an event. The stream ends within
+    30 s after the token or session of the caller.
+
+    Events of kind `load` have the fields of `GET /v1/lags`. They are sent only if `kind` selects them, have no id and
+    are not repeated: each connection begins with the current load of the running application, and continues with
+    changes, at most one every 10 s."""
     plane, followers = control_plane(request), followers_of(request)
     followers.check()
     await asyncio.to_thread(plane.snapshots.head, name)  # 404 for an unknown application
     chosen = EventFilter(frozenset([name]), None if kinds is None else frozenset(kinds))
     # Decided before the answer begins, so that no event after the response headers is missed.
     cursor = await asyncio.to_thread(plane.events.begin, name, after if last_event_id is None else last_event_id)
-    stream = _stream(plane.events, chosen, cursor, lambda entry: b"%d" % entry.number)
+    stream = _stream(plane.events, chosen, cursor, lambda entry: b"%d" % entry.number, Admission(request))
     return FollowedResponse(followers, stream, _MEDIA_TYPE)
 
 
@@ -97,7 +107,8 @@ async def all_events(
     followers.check()
     last = after if last_event_id is None else last_event_id
     cursor = await asyncio.to_thread(hub.begin_all, None if last is None else _parsed(last, project))
-    return FollowedResponse(followers, _stream(hub, chosen, cursor, event_id), _MEDIA_TYPE)
+    stream = _stream(hub, chosen, cursor, event_id, Admission(request))
+    return FollowedResponse(followers, stream, _MEDIA_TYPE)
 
 
 def event_id(entry: EventEntry) -> bytes:
@@ -111,12 +122,20 @@ def _parsed(event_id: str, project: str) -> tuple[str, int]:
 
 
 async def _stream(
-    hub: EventHub, chosen: EventFilter, cursor: Cursor, id_of: Callable[[EventEntry], bytes]
+    hub: EventHub,
+    chosen: EventFilter,
+    cursor: Cursor,
+    id_of: Callable[[EventEntry], bytes],
+    admission: Admission,
 ) -> AsyncIterator[bytes]:
     yield _RETRY
-    async for entry in hub.stream(chosen, cursor, HEARTBEAT_SECONDS):
-        yield _HEARTBEAT if entry is None else _event(entry, id_of(entry))
+    async with aclosing(hub.stream(chosen, cursor, HEARTBEAT_SECONDS)) as entries:
+        async for entry in entries:
+            if await admission.has_ended():
+                return
+            yield _HEARTBEAT if entry is None else _event(entry, id_of(entry) if entry.number else None)
 
 
-def _event(entry: EventEntry, id: bytes) -> bytes:
-    return b"id: %s\nevent: %s\ndata: %s\n\n" % (id, entry.kind.encode(), entry.data)
+def _event(entry: EventEntry, id: bytes | None) -> bytes:
+    numbered = b"" if id is None else b"id: %s\n" % id
+    return b"%sevent: %s\ndata: %s\n\n" % (numbered, entry.kind.encode(), entry.data)

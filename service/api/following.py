@@ -1,19 +1,23 @@
-"""Limit on streaming answers, which last as long as the client follows.
+"""Limits on streaming answers, which last as long as the client follows.
 
 Each stream occupies a connection, a task and at times a thread: without a limit, a few looping clients would block all
-others.
+others. A stream ends with the token or session of its caller.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from epochal.errors import TooManyRequests
+from epochal.service.api.gate import is_still_admitted
 
+CHECK_SECONDS = 5.0
+"""Minimum time between two checks of a stream's caller."""
 _RETRY_SECONDS = 5
 
 
@@ -38,6 +42,22 @@ def followers_of(connection: HTTPConnection) -> Followers:
     """The counter of this process."""
     followers: Followers = connection.app.state.followers
     return followers
+
+
+class Admission:
+    """The right of the caller to go on receiving a stream."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._checked = time.monotonic()
+
+    async def has_ended(self) -> bool:
+        """Call after each part of the stream, and during pauses."""
+        moment = time.monotonic()
+        if moment - self._checked < CHECK_SECONDS:
+            return False
+        self._checked = moment
+        return not await is_still_admitted(self._request)
 
 
 class FollowedResponse(StreamingResponse):

@@ -7,6 +7,7 @@ replayed for an Idempotency-Key. It also limits the rate of calls of a token, an
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -22,7 +23,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from epochal.addresses import is_loopback
-from epochal.errors import EpochalError, Forbidden, OptionError, TooManyRequests
+from epochal.errors import EpochalError, Forbidden, OptionError, TooManyRequests, Unauthenticated
 from epochal.service.api.access import access_of, is_audited, is_fenced_within, is_login, is_metered
 from epochal.service.api.bodies import parse_large_bodies_in_threads
 from epochal.service.api.problems import epochal_problem, validation_problem
@@ -33,6 +34,8 @@ from epochal.service.domain.setting_sections import Limits
 from epochal.service.domain.settings import Settings
 from epochal.service.runtime.authenticator import Authenticator, bearer
 from epochal.service.runtime.drivers import DriverService
+
+log = logging.getLogger("epochal.access")
 
 _FROM_OTHER_SITES = ("cross-site", "same-site")
 _ROUTED: Final = "epochal.route"
@@ -123,6 +126,11 @@ async def gate(request: Request) -> None:
     if authenticator.enabled:
         rates_of(request).count(request.scope, principal, request.scope.get("endpoint"))
     check_csrf(request)
+    _check_role(request, access, principal)
+    check_parameters(request)
+
+
+def _check_role(request: Request, access: Access | None, principal: Principal) -> None:
     project = project_in(request.scope)
     remedy = "for that role" if principal.person else "for another token"
     if access is Access.MEMBER:
@@ -134,7 +142,22 @@ async def gate(request: Request) -> None:
         raise Forbidden(
             f"{principal.described(project)}; this call requires the role {access.role}. Ask an administrator {remedy}."
         )
-    check_parameters(request)
+
+
+async def is_still_admitted(request: Request) -> bool:
+    """Return whether the gate would admit the request now, and not after its token or session has ended or lost its
+    role.
+
+    For answers that last. A session is in use while one is sent. ``True`` if this cannot be decided now.
+    """
+    try:
+        principal = await _authenticated(request, request.app.state.control_plane.authenticator)
+        _check_role(request, access_of(request.scope.get("endpoint")), principal)
+    except (Unauthenticated, Forbidden):
+        return False
+    except EpochalError as error:
+        log.warning("a stream continues, although its caller could not be authenticated again: %s", error)
+    return True
 
 
 async def _authenticated(request: Request, authenticator: Authenticator) -> Principal:

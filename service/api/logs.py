@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from epochal.errors import InvalidInput, NotFound, TooManyRequests
 from epochal.service.api.access import requires
 from epochal.service.api.context import Control
-from epochal.service.api.following import FollowedResponse, followers_of
+from epochal.service.api.following import Admission, FollowedResponse, followers_of
 from epochal.service.api.openapi import STORE, answers
 from epochal.service.queries.logs import FoundLog, LogService
 from epochal.service.runtime.logs.files import LogFollower, last_lines_of, tail_and_follow
@@ -56,7 +56,7 @@ async def logs(
     if not follow:
         return Response(text, media_type=_MEDIA_TYPE)
     following = _Following(control.driver_logs, name, only=attempt is not None)
-    return FollowedResponse(followers, following.stream(text, follower, found), _MEDIA_TYPE)
+    return FollowedResponse(followers, following.stream(text, follower, found, Admission(request)), _MEDIA_TYPE)
 
 
 class _Following:
@@ -65,10 +65,12 @@ class _Following:
         self._application = application
         self._only = only
 
-    async def stream(self, text: bytes, follower: LogFollower, followed: FoundLog) -> AsyncIterator[bytes]:
+    async def stream(
+        self, text: bytes, follower: LogFollower, followed: FoundLog, admission: Admission
+    ) -> AsyncIterator[bytes]:
         execution, attempt = followed.execution, followed.attempt
         yield text
-        while True:
+        while not await admission.has_ended():
             latest, running = await asyncio.to_thread(self._state, execution, attempt)
             # Checked before reading, so that the last lines of an ended attempt are still read.
             for block in await asyncio.to_thread(_appended, follower):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from epochal.contracts.measurements import DriverReport, Moment, StragglerMove, Totals
 from epochal.errors import Fenced, NotFound
-from epochal.service.catalog.events import announce_straggler
+from epochal.service.catalog.events import announce_blocked, announce_straggler
 from epochal.service.catalog.models import Application, Execution, Report
 from epochal.service.catalog.tokens import TokenRepository
 from epochal.service.catalog.types import now
@@ -41,11 +41,13 @@ def keep_report(session: Session, execution: str, attempt: int, report: DriverRe
     TokenRepository(session).check_runs(execution, attempt)
     kept = session.get(Report, application.id, with_for_update=True)
     announced: Sequence[StragglerMove] = ()
+    blocked: Mapping[str, datetime] = {}
     if kept is None:
         kept = Report(application=application.id, before=Totals().model_dump(mode="json"))
         session.add(kept)
     else:
         last = DriverReport.model_validate(kept.latest)
+        blocked = last.moment.blocked_sinks
         if (kept.execution, kept.attempt) != (execution, attempt):
             kept.before = (Totals.model_validate(kept.before) + last.totals).model_dump(mode="json")
         elif last.number >= report.number:
@@ -59,7 +61,15 @@ def keep_report(session: Session, execution: str, attempt: int, report: DriverRe
     for move in _moved_stragglers(report.moment):
         if move not in announced:
             announce_straggler(session, application.name, move)
+    for sink, since in _changed_sinks(blocked, report.moment.blocked_sinks).items():
+        announce_blocked(session, application.name, sink, since)
     return True
+
+
+def _changed_sinks(before: Mapping[str, datetime], after: Mapping[str, datetime]) -> Mapping[str, datetime | None]:
+    """Sinks that are blocked or free since the report before, also of an earlier attempt."""
+    sinks = dict.fromkeys([*before, *after])
+    return {sink: after.get(sink) for sink in sinks if before.get(sink) != after.get(sink)}
 
 
 def _moved_stragglers(moment: Moment) -> Sequence[StragglerMove]:
@@ -79,23 +89,6 @@ def measured(session: Session, moment: datetime) -> Iterator[Measured]:
         latest = DriverReport.model_validate(row.latest)
         totals = Totals.model_validate(row.before) + latest.totals
         yield Measured(name, ended_at is None, totals, latest.moment)
-
-
-def current_moments(session: Session, applications: Collection[str]) -> Mapping[str, tuple[Moment, datetime]]:
-    """The values of the last report and its time, by id of these applications; none of an application without an
-    active execution, or whose present attempt has not reported."""
-    query = (
-        select(Report.application, Report.latest, Report.reported_at)
-        .join(Application, Application.id == Report.application)
-        .join(Execution, Execution.id == Application.execution)
-        .where(
-            Report.application.in_(applications),
-            Execution.ended_at.is_(None),
-            Report.execution == Execution.id,
-            Report.attempt == Execution.attempt,
-        )
-    )
-    return {id: (Moment.model_validate(latest["moment"]), at) for id, latest, at in session.execute(query)}
 
 
 def _still_known(before: Moment, moment: Moment) -> Moment:

@@ -22,12 +22,13 @@ from typing import Any, cast
 from sqlalchemy import CursorResult, Row, bindparam, delete, insert, select, text, update
 from sqlalchemy.orm import Session
 
+from epochal.contracts.catalog import TransactionOrder
 from epochal.contracts.measurements import StragglerMove
 from epochal.errors import EventsExpired
 from epochal.service.catalog.models import Epoch, EventStream, Execution, LoggedEvent, Operation, Savepoint
 from epochal.service.catalog.records import epoch_record
 from epochal.service.catalog.types import UtcDateTime, now
-from epochal.service.domain.events import ControlEvent, EventKind
+from epochal.service.domain.events import LOAD, ControlEvent, EventKind
 from epochal.wire.projects import DEFAULT_PROJECT, full_name, local_name, project_of
 
 ALL = "*"
@@ -72,17 +73,23 @@ class EventEntry:
     application: str
     """Empty for events without an application."""
     number: int
+    """0 for events that are not stored."""
     kind: str
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Selection of events; ``None`` selects all. Events without an application belong to the project ``default``."""
+    """Selection of events; ``None`` selects all, except those of kind ``load``. Events without an application belong to
+    the project ``default``."""
 
     applications: frozenset[str] | None = None
     kinds: frozenset[str] | None = None
     project: str | None = None
+
+    @property
+    def takes_loads(self) -> bool:
+        return self.kinds is not None and LOAD in self.kinds
 
     def takes(self, entry: EventEntry) -> bool:
         return (
@@ -322,6 +329,18 @@ def announce_savepoint(session: Session, application: str, row: Savepoint, *, de
 
 def announce_straggler(session: Session, application: str, move: StragglerMove) -> None:
     _announce(session, "straggler", application, move.model_dump(mode="json"))
+
+
+def announce_blocked(session: Session, application: str, sink: str, since: datetime | None) -> None:
+    """``since``: time since which commits of the sink fail; ``None``: they do not fail any more."""
+    blocked_since = None if since is None else since.isoformat()
+    state = "free" if since is None else "blocked"
+    _announce(session, "transaction", application, {"state": state, "sink": sink, "blocked_since": blocked_since})
+
+
+def announce_decision(session: Session, application: str, order: TransactionOrder) -> None:
+    """The driver has carried out an administrator's order."""
+    _announce(session, "transaction", application, {"state": "decided", **order.model_dump(mode="json")})
 
 
 def _announce(session: Session, kind: EventKind, application: str | None, data: dict[str, object]) -> None:

@@ -8,10 +8,15 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from epochal.contracts.catalog import Failure, ManifestReference, OptimizeResult
+from epochal.contracts.catalog import Failure, ManifestReference, OptimizeResult, TransactionOrder
 from epochal.contracts.identity import EpochKey
 from epochal.errors import Conflict, EpochalError, NameTaken
-from epochal.service.catalog.events import announce_execution, announce_operation, announce_savepoint
+from epochal.service.catalog.events import (
+    announce_decision,
+    announce_execution,
+    announce_operation,
+    announce_savepoint,
+)
 from epochal.service.catalog.executions import ENDED, begin_execution
 from epochal.service.catalog.lineage import committed_head
 from epochal.service.catalog.models import (
@@ -88,6 +93,7 @@ def directive_done(
     if failure is not None:
         fail(session, application, operation, problem_of_failure(failure))
     elif directive.kind == "transaction":
+        announce_decision(session, application.name, TransactionOrder.model_validate(directive.arguments))
         succeed(session, application, operation, dict(operation.arguments))
     elif directive.kind == "optimize":
         found = {} if result is None else result.model_dump(mode="json")

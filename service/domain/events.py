@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-EventKind = Literal["epoch", "execution", "savepoint", "operation", "straggler"]
+EventKind = Literal["epoch", "execution", "savepoint", "operation", "straggler", "transaction"]
+"""Kinds of events that are stored with their change."""
+
+StreamedKind = Literal["epoch", "execution", "savepoint", "operation", "straggler", "transaction", "load"]
+"""Kinds that a stream can select."""
+
+LOAD: Final = "load"
+"""Kind of events that are not stored: they have no number, and only streams that select the kind have them."""
 
 
 @dataclass(frozen=True)

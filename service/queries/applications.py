@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
-from epochal.contracts.measurements import Load, Moment, SourceReport
+from epochal.contracts.measurements import Moment
 from epochal.errors import NotFound
 from epochal.service.catalog.annotations import AnnotationRepository, message_answer, pin_answer, tag_answer
 from epochal.service.catalog.application_answers import application_answer, application_answers
@@ -13,7 +12,7 @@ from epochal.service.catalog.applications import ApplicationRepository
 from epochal.service.catalog.artifacts import ArtifactRepository
 from epochal.service.catalog.autoscaling import ScalingRepository
 from epochal.service.catalog.database import Database, Session
-from epochal.service.catalog.driver_reports import current_moments
+from epochal.service.catalog.lags import current_moments, lag_answer, lag_of
 from epochal.service.catalog.models import Application
 from epochal.service.catalog.projects import ProjectRepository
 from epochal.service.catalog.savepoints import SavepointRepository, savepoint_answer
@@ -29,12 +28,10 @@ from epochal.wire.applications import (
     LoadAnswer,
     PlacementAnswer,
     SinkLoad,
-    SourceLag,
     SourceLoad,
 )
 from epochal.wire.bodies import Page
 from epochal.wire.configuration import ApplicationConfiguration
-from epochal.wire.projects import local_name
 from epochal.wire.snapshots import SavepointAnswer, SnapshotMessageAnswer, SnapshotPinAnswer, SnapshotTagAnswer
 from epochal.wire.versions import ArtifactAnswer, VersionAnswer
 
@@ -150,7 +147,8 @@ class LoadService:
             part = ApplicationRepository(session).page(page, project)
             moments = current_moments(session, [row.id for row in part.rows])
         moment = now()
-        return Page(items=[_lag(row, moments.get(row.id), moment) for row in part.rows], next_cursor=part.next_cursor)
+        items = [lag_answer(row.name, moments.get(row.id), moment) for row in part.rows]
+        return Page(items=items, next_cursor=part.next_cursor)
 
     def placement(self, application: str) -> PlacementAnswer:
         """Raises ``NotFound``."""
@@ -171,27 +169,9 @@ class LoadService:
             )
 
 
-def _lag(application: Application, reported: tuple[Moment, datetime] | None, at: datetime) -> ApplicationLag:
-    moment, reported_at = (Moment(), None) if reported is None else reported
-    return ApplicationLag(
-        application=local_name(application.name),
-        reported_at=reported_at,
-        sources={name: SourceLag(**_lag_of(source, at)) for name, source in moment.sources.items()},
-        rows_per_second=_rate(moment.load),
-        blocked_sinks=moment.blocked_sinks,
-        store_away_since=moment.store_away_since,
-    )
-
-
-def _rate(load: Load | None) -> float | None:
-    if load is None or load.seconds <= 0 or not load.rows_read:
-        return None
-    return round(sum(load.rows_read.values()) / load.seconds, 3)
-
-
 def _sources(moment: Moment, at: datetime) -> dict[str, SourceLoad]:
     rows = {} if moment.load is None else moment.load.rows_read
-    return {name: SourceLoad(rows=rows.get(name), **_lag_of(source, at)) for name, source in moment.sources.items()}
+    return {name: SourceLoad(rows=rows.get(name), **lag_of(source, at)) for name, source in moment.sources.items()}
 
 
 def _sinks(moment: Moment) -> dict[str, SinkLoad]:
@@ -200,21 +180,6 @@ def _sinks(moment: Moment) -> dict[str, SinkLoad]:
         name: SinkLoad(rows=rows.get(name), blocked_since=moment.blocked_sinks.get(name))
         for name in dict.fromkeys([*rows, *moment.blocked_sinks])
     }
-
-
-def _lag_of(source: SourceReport, at: datetime) -> dict[str, Any]:
-    return {
-        "records": source.records,
-        "files": source.files,
-        "seconds": _behind(source, at),
-        "reachable": source.reachable,
-    }
-
-
-def _behind(source: SourceReport, at: datetime) -> float | None:
-    if source.read_until is None:
-        return None
-    return max(0.0, (at - source.read_until).total_seconds()) if source.is_behind else 0.0
 
 
 def _autoscaling(session: Session, application: Application) -> AutoscalingDecision | None:

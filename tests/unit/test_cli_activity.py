@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from typing import Any
 
 from rich.console import Console
 
@@ -54,3 +55,33 @@ def test_an_event_is_one_line_whatever_its_texts_contain() -> None:
     assert "attempt 2 failed: a" in line and "\x1b" not in line and "\n" not in line
     unknown = event_line(Event(kind="new", data={"at": at, "application": None, "what": 1}))
     assert unknown.endswith("-  what 1")
+
+
+def test_loads_and_sink_transactions_are_sentences() -> None:
+    def line(kind: str, **data: Any) -> str:
+        at = NOW.isoformat()
+        named = {"application": "flights", "project": "default", "at": at, **data}
+        return event_line(Event(kind=kind, data=named)).partition("flights  ")[2]
+
+    since = (NOW - timedelta(seconds=90)).isoformat()
+    behind = {"records": 1200, "files": None, "seconds": 90.0, "reachable": True}
+    away = {"records": 0, "files": None, "seconds": None, "reachable": False}
+    load = {
+        "reported_at": NOW.isoformat(),
+        "sources": {"orders": behind, "prices": away},
+        "rows_per_second": 1234.5,
+        "blocked_sinks": {"out": since},
+        "store_away_since": None,
+        "of_a_later_version": 1,
+    }
+    assert line("load", **load) == (
+        "1,234.5 rows/s, orders is behind by 90.0 s, 1,200 records, waits for sink out (90 s ago); source prices"
+    )
+    ended = {**load, "reported_at": None, "sources": {}, "rows_per_second": None, "blocked_sinks": {}}
+    assert line("load", **ended) == "no driver runs"
+    assert line("transaction", state="blocked", sink="out", blocked_since="2024-05-01T12:00:00+00:00") == (
+        "sink out is blocked since 2024-05-01 12:00:00"
+    )
+    assert line("transaction", state="free", sink="out", blocked_since=None) == "sink out is free"
+    decided = {"sink": "out", "epoch": 7, "action": "abort", "by": "ada", "message": None}
+    assert line("transaction", state="decided", **decided) == "sink out, epoch 7: abort by ada"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 
 from epochal.background.service import BackgroundService
@@ -19,6 +19,7 @@ from epochal.service.catalog.events import ALL, EventEntry, EventFilter, EventRe
 from epochal.service.domain.events import ControlEvent, Topics, topics_of
 from epochal.service.runtime.events.async_notifier import AsyncNotifier
 from epochal.service.runtime.events.hints import Hints
+from epochal.service.runtime.events.loads import LoadFeed
 
 log = logging.getLogger("epochal.events")
 
@@ -33,11 +34,13 @@ _REMEMBERED = 2_000
 @dataclass
 class Cursor:
     """Position of a stream: all events up to ``position`` have been delivered. ``application`` and ``number``: the
-    application of a stream of one application, and the number of its latest event that was passed."""
+    application of a stream of one application, and the number of its latest event that was passed. ``load``: position
+    of the latest load that was delivered."""
 
     position: int
     application: str | None = None
     number: int = 0
+    load: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class EventHub:
         self._listeners: list[Listener] = []
         self._listeners_to_others: list[Listener] = []
         self._notifier = AsyncNotifier()
+        self._loads = LoadFeed(database)
         self._streams = 0
         self._tail: _Tail | None = None
         self._closed = False
@@ -134,25 +138,29 @@ class EventHub:
 
     async def stream(
         self, chosen: EventFilter, cursor: Cursor, heartbeat_seconds: float
-    ) -> AsyncIterator[EventEntry | None]:
+    ) -> AsyncGenerator[EventEntry | None, None]:
         """Events after ``cursor``, as they are committed. Ends when the hub closes, and when the listener is so slow
-        that events have expired before they were delivered; it gets the error when it reconnects.
+        that events have expired before they were delivered; it gets the error when it reconnects. Loads, if selected,
+        begin with the latest one of each application.
 
         Yields ``None`` if no event has occurred for ``heartbeat_seconds``.
         """
         self._streams += 1
-        self._service.wake()
         try:
-            with self._notifier.listener() as listener:
+            with self._notifier.listener() as listener, self._loads.following(chosen):
+                self._service.wake()
                 silent = 0.0
                 while not self._closed:
                     listener.forget()
                     entries = await self._after(cursor, chosen)
                     if entries is None:
                         return
-                    for entry in entries:
+                    loads = self._loads.after(cursor.load, chosen)
+                    if loads:
+                        cursor.load = loads[-1].position
+                    for entry in (*entries, *loads):
                         yield entry
-                    if entries:
+                    if entries or loads:
                         silent = 0.0
                         continue
                     if silent >= heartbeat_seconds:
@@ -197,6 +205,8 @@ class EventHub:
             self._tail = None
         else:
             self._look()
+        if self._loads.look():
+            self._notifier.ring()
 
     def _look(self) -> None:
         self._assign_positions()
