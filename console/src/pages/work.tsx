@@ -1,7 +1,7 @@
 /** Sinks of an application and their transactions, its savepoints and its operations; without one, operations of the project. */
 import { useState } from "preact/hooks";
 import { get, remove, resource } from "../api/client";
-import { may, project } from "../api/session";
+import { administers, may, project } from "../api/session";
 import type { Page, Savepoint } from "../api/types";
 import { clipped } from "../model/format";
 import { link } from "../router";
@@ -18,7 +18,7 @@ export default function Work({ application }: Partial<View>) {
       {application && <Transactions application={application} />}
       {application && <Savepoints name={application.name} />}
       <Operations name={application?.name} />
-      {!application && <Collections />}
+      {!application && administers() && <Collections />}
     </>
   );
 }
