@@ -7,7 +7,8 @@ import type { Page } from "./api/types";
 import { ApplicationPage } from "./pages/application";
 import { Applications } from "./pages/applications";
 import { Mark, SignIn } from "./pages/signin";
-import { BASE, followLinks, link, navigate, route } from "./router";
+import { startPath } from "./model/start";
+import { address, BASE, followLinks, link, navigate, route } from "./router";
 import { useData } from "./ui/data";
 import { lazy } from "./ui/lazy";
 import { Loading, said } from "./ui/parts";
@@ -92,7 +93,8 @@ function Shell() {
 function Projects() {
   const data = useData("projects", (signal) => get<Page<{ name: string }>>("/v1/projects", { limit: 500 }, signal));
   const names = data.value?.items.map((each) => each.name) ?? [];
-  if (names.length < 2) return null;
+  if (!names.includes(project.value)) names.push(project.value);
+  if (names.length < 2 && project.value === "default") return null;
   return (
     <label class="choice">
       <span class="hidden">Project</span>
@@ -123,6 +125,11 @@ document.addEventListener("keydown", (event) => {
 });
 
 followLinks();
+// Before the event stream and the first page are read.
+who.subscribe((now) => {
+  const path = now ? startPath(BASE, address.peek().path, now.roles) : null;
+  if (path !== null) navigate(`${path}${location.search}${location.hash}`, true);
+});
 follow();
 void resume();
 render(<Shell />, document.getElementById("root")!);

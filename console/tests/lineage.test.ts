@@ -54,6 +54,14 @@ test("a branch that a rollback left is marked, and its ancestors are not", () =>
   assert.deepEqual(nodes.map((each) => drawing.line(keyOf(each)).left), [false, true, false]);
 });
 
+test("the heads of forks are marked, also where a fork has no snapshot of its own", () => {
+  const nodes = [node("fork", 4), node("main", 3), node("main", 2)];
+  const key = (branch: string, epoch: number) => ({ branch, epoch });
+  const heads = { main: key("main", 3), fork: key("fork", 4), unstarted: key("main", 3), empty: null };
+  const drawing = drawingOf(tree(nodes, [edge("main/2", "fork/4"), edge("main/2", "main/3")], { heads }), "main");
+  assert.deepEqual(nodes.map((each) => drawing.heads.get(keyOf(each))), [["fork"], ["main", "unstarted"], undefined]);
+});
+
 test("until the first epoch after a rollback, the head is on the branch that was left", () => {
   const nodes = [node("main", 4, { application: "a" }), node("main", 3, { application: "a" }), node("main", 2, { application: "a" })];
   const edges = [edge("main/3", "main/4"), edge("main/2", "main/3")];

@@ -88,7 +88,7 @@ MOST_TOGETHER = 50
 
 class LineagesAnswer(Answer):
     """Nodes of several applications and of those that they were forked from or to, newest first, folded, and edges.
-    ``heads``: latest snapshot of the current branch of each requested application."""
+    ``heads``: latest snapshot of the current branch of each of these applications."""
 
     heads: dict[str, EpochKey | None]
     nodes: list[LineageNode]
@@ -97,10 +97,12 @@ class LineagesAnswer(Answer):
 
 
 class LineageAnswer(Answer):
-    """Nodes, newest first, and edges. ``head``: latest snapshot of the current branch."""
+    """Nodes, newest first, and edges. ``head``: latest snapshot of the current branch. ``heads``: those of the
+    application and of all that it was forked from or to, by name."""
 
     application: str
     head: EpochKey | None
+    heads: dict[str, EpochKey | None] = Field(default_factory=dict)
     nodes: list[LineageNode]
     edges: list[LineageEdge]
     next_cursor: str | None

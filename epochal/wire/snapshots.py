@@ -170,6 +170,6 @@ class TransactionAnswer(Answer):
 
 
 class TransactionsAnswer(Answer):
-    """Transactions by epoch and sink, of at most ``max_uncommitted_epochs`` epochs."""
+    """Transactions by epoch and sink. A running driver reports the first 100."""
 
     items: list[TransactionAnswer]

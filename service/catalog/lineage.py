@@ -116,6 +116,16 @@ class LineageRepository:
             looking = [branch for branch in self._session.scalars(near) if branch.id not in found]
         return found
 
+    def heads(self, branches: Mapping[str, Branch]) -> dict[str, EpochKey | None]:
+        """Heads of the applications of these branches, by name. Deleted applications are left out."""
+        query = (
+            select(Application.name, Branch.head_branch, Branch.head_epoch)
+            .join(Branch, Branch.id == Application.branch)
+            .where(Application.id.in_({branch.application for branch in branches.values()}))
+            .where(Application.deleted_at.is_(None))
+        )
+        return {local_name(name): key_of(branch, epoch) for name, branch, epoch in self._session.execute(query)}
+
     def page(self, branches: Iterable[str], page: PageRequest, span: EpochSpan | None = None) -> Part:
         """Snapshots of these branches, newest first; ``span``: only those."""
         rows: list[Epoch] = []

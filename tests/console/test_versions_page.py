@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.testing.servers.control_plane import ControlPlane
-from tests.console.browsing import opened, show, sign_in
+from tests.console.browsing import add_axe, opened, show, sign_in, violations
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
@@ -96,6 +97,55 @@ def test_an_upgrade_is_checked_accepted_tried_out_and_made(page: Page, plane: Co
         version = client.application("prices").versions.list()[0]
     assert (version.number, version.parameters, version.message) == (2, {"factor": 3}, "three times")
     assert version.failure is None and version.acceptance.partial == ("totals.most",)
+
+
+def test_settings_are_set_with_problems_at_their_fields(page: Page, plane: ControlPlane, prices: Path) -> None:
+    show(page, f"{PATH}/upgrade")
+    with plane.client() as client:
+        application = client.application("prices").get()
+    before, factor = application.configuration, application.parameters.get("factor", 1)
+
+    def set_to(name: str, value: str) -> None:
+        page.click("button:text-is('Add a setting')")
+        page.fill("label:has-text('Name of the setting') input", name)
+        page.keyboard.press("Enter")
+        page.fill(f".setting:has-text('{name}') input", value)
+        page.keyboard.press("Enter")
+
+    set_to("restart.max_restarts", "-1")
+    page.wait_for_selector(".setting:has-text('restart.max_restarts') >> text=Now 5")
+    page.click("button:text-is('Check')")
+    page.wait_for_selector(".setting:has-text('restart.max_restarts') [role=alert] >> text=greater than or equal to 0")
+    assert page.locator("main [role=alert]").count() == 1
+    page.fill(".setting:has-text('restart.max_restarts') input", "7")
+    page.locator(".setting input").blur()
+    page.wait_for_selector(".setting [role=alert]", state="detached")
+    set_to("epoch_interval_seconds", "0.5")
+    page.fill("textarea", '{"factor": "many"}')
+    page.locator("textarea").blur()
+    page.click("button:text-is('Check')")
+    page.wait_for_selector(".plain:has(textarea) [role=alert] >> text=factor", timeout=240_000)
+    page.fill("textarea", json.dumps({"factor": factor}))
+    page.locator("textarea").blur()
+    page.locator("section:has(#upgrade-title) button:text-is('Copy as command')").click()
+    commands = page.locator("dialog pre").all_inner_texts()
+    options = "--set restart.max_restarts=7 --set epoch_interval_seconds=0.5"
+    assert f"epochal upgrade prices -p factor={factor} {options}" in commands[0]
+    page.keyboard.press("Escape")
+    add_axe(page)
+    assert violations(page) == []
+    page.click("button:text-is('Check')")
+    page.wait_for_selector("text=can continue from the state", timeout=240_000)
+    page.click("button.primary:text-is('Upgrade')")
+    page.wait_for_selector("dialog >> text=restart.max_restarts=7 epoch_interval_seconds=0.5")
+    page.click("dialog button:text-is('Upgrade')")
+    page.wait_for_url("**version=**")
+    with plane.client() as client:
+        versions = client.application("prices").versions
+        eventually(lambda: versions.list()[0].configuration["restart"]["max_restarts"] == 7, 60)
+        after = versions.list()[0].configuration
+        assert after == {**before, "epoch_interval_seconds": 0.5, "restart": {**before["restart"], "max_restarts": 7}}
+        eventually(lambda: not [each for each in client.operations.list(limit=20) if each.state == "running"], 120)
 
 
 def test_wrong_code_shows_the_message_of_the_control_plane(page: Page, prices: Path) -> None:

@@ -104,6 +104,15 @@ def test_the_lineage_of_several_applications_is_one_folded_list(plane: Plane, tr
         assert [node.epoch for node in client.applications.lineages(["other"], limit=2).nodes] == [9, 8]
 
 
+def test_heads_of_forks_are_part_of_the_lineage(plane: Plane, tree: Driver) -> None:
+    flights, copy = (plane.get(f"/v1/applications/{name}/lineage") for name in ("flights", "copy"))
+    assert flights["head"] != copy["head"]
+    heads = {"flights": flights["head"], "copy": copy["head"]}
+    assert flights["heads"] == copy["heads"] == heads
+    assert plane.get(LINEAGE, fold=True, slices=False)["heads"] == heads
+    assert plane.get("/v1/lineage", application=["flights"])["heads"] == heads
+
+
 def test_the_lineage_of_unknown_and_of_too_many_applications_is_refused(plane: Plane) -> None:
     plane.application(start=False)
     path = "/v1/lineage"

@@ -50,8 +50,8 @@ export async function get<Answer>(path: string, query: Query = {}, signal?: Abor
   return call<Answer>("GET", withQuery(path, query), undefined, signal);
 }
 
-export async function post<Answer>(path: string, body: unknown = {}): Promise<Answer> {
-  return call<Answer>("POST", path, body);
+export async function post<Answer>(path: string, body: unknown = {}, headers: Record<string, string> = {}): Promise<Answer> {
+  return call<Answer>("POST", path, body, undefined, headers);
 }
 
 export async function remove(path: string): Promise<void> {
@@ -100,8 +100,8 @@ function unanswered(error: unknown, mutates: boolean): unknown {
   return new ProblemError(0, "unreachable", what);
 }
 
-async function call<Answer>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Answer> {
-  const headers: Record<string, string> = { accept: "application/json" };
+async function call<Answer>(method: string, path: string, body?: unknown, signal?: AbortSignal, more: Record<string, string> = {}): Promise<Answer> {
+  const headers: Record<string, string> = { accept: "application/json", ...more };
   if (body !== undefined) headers["content-type"] = "application/json";
   const response = await send(method, path, headers, body === undefined ? undefined : JSON.stringify(body), signal);
   if (!response.ok) throw await problemOf(response);

@@ -39,10 +39,10 @@ export function curl(path: string, query: Query = {}, body?: unknown): string {
   return `curl -H "Authorization: Bearer $EPOCHAL_TOKEN"${sent} ${address}`;
 }
 
-/** A program that calls the client. `expression` is printed. */
-export function python(project: string, expression: string): string {
+/** A program that calls the client, and prints the value of each expression. */
+export function python(project: string, ...expressions: string[]): string {
   const scope = project === "default" ? "" : `project=${literal(project)}`;
-  return `from epochal.client import Client\n\nwith Client(${scope}) as client:\n    print(${expression})`;
+  return `from epochal.client import Client\n\nwith Client(${scope}) as client:\n${expressions.map((each) => `    print(${each})`).join("\n")}`;
 }
 
 /** An `epochal` command in a project. */

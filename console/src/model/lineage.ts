@@ -89,6 +89,8 @@ export interface Drawing {
   width: number;
   edges: Map<string, LineageEdge>;
   strands: Strand[];
+  /** Names of the applications that continue from a snapshot, by its key. */
+  heads: Map<string, string[]>;
   line: (key: string | undefined) => Line;
   /** Whether the row is the newest of its branch in the drawing. */
   tips: boolean[];
@@ -129,7 +131,9 @@ export function drawingOf(tree: Tree | null, own: string): Drawing {
     return last === undefined || (node.epoch > last && node.state === "committed");
   };
   const lines = new Map(nodes.map((node) => [keyOf(node), { colour: colours.get(node.application)!, left: isLeft(node) }]));
-  return { rows, width: widthOf(rows), edges, strands, tips, line: (key) => (key === undefined ? NO_LINE : (lines.get(key) ?? NO_LINE)) };
+  const heads = new Map<string, string[]>();
+  for (const [name, head] of Object.entries(tree?.heads ?? {})) if (head) heads.set(keyOf(head), [...(heads.get(keyOf(head)) ?? []), name]);
+  return { rows, width: widthOf(rows), edges, strands, heads, tips, line: (key) => (key === undefined ? NO_LINE : (lines.get(key) ?? NO_LINE)) };
 }
 
 /** By application and branch, the last epoch that its head continues; a rollback has left later ones. */

@@ -59,6 +59,8 @@ export interface Proposal {
   artifact: string | null;
   /** JSON as it was typed, or `null`. */
   parameters: string | null;
+  /** Lines `NAME=VALUE`. */
+  settings: string[];
   changed: string[];
   partial: string[];
   dropped: string[];

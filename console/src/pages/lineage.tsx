@@ -177,7 +177,6 @@ export default function LineagePage({ application, reload }: View) {
             onKeyDown={keys}
             render={(index) => {
               const node = nodes[index]!;
-              const head = drawing.strands.some((strand) => strand.head !== null && keyOf(strand.head) === keyOf(node));
               return (
                 <Row
                   key={keyOf(node)}
@@ -186,7 +185,6 @@ export default function LineagePage({ application, reload }: View) {
                   drawing={drawing}
                   height={height}
                   narrow={narrow}
-                  head={head}
                   pick={picked.indexOf(nameOf(node, name)) + 1}
                   current={index === cursor}
                   dimmed={words !== "" && !found.has(index)}

@@ -25,7 +25,7 @@ export function useLineage(own: string, others: readonly string[], fold: boolean
   const page = async (cursor: string | null, signal?: AbortSignal): Promise<Tree> => {
     if (others.length === 0) {
       const answer = await get<Lineage>(path, { fold, slices: false, limit: PAGE, cursor }, signal);
-      return { nodes: answer.nodes, edges: answer.edges, heads: { [own]: answer.head ?? null }, next_cursor: answer.next_cursor ?? null };
+      return { nodes: answer.nodes, edges: answer.edges, heads: { [own]: answer.head ?? null, ...answer.heads }, next_cursor: answer.next_cursor ?? null };
     }
     const query = new URLSearchParams([...[own, ...others].map((name) => ["application", name]), ["limit", String(PAGE)], ...(cursor ? [["cursor", cursor]] : [])] as [string, string][]);
     const answer = await get<Schemas["LineagesAnswer"]>(`${resource(project.value, "lineage")}?${query}`, {}, signal);

@@ -27,7 +27,6 @@ export function Row(props: {
   drawing: Drawing;
   height: number;
   narrow: boolean;
-  head: boolean;
   pick: number;
   current: boolean;
   dimmed: boolean;
@@ -46,6 +45,7 @@ export function Row(props: {
     return `lane c${colour} ${left ? "left" : ""}`;
   };
   const kind = edge && edge.kind !== "epoch" ? edge.kind : null;
+  const heads = drawing.heads.get(keyOf(node)) ?? [];
   const run = node.epochs > 1;
   const message = node.message ?? edge?.label?.message;
   return (
@@ -58,7 +58,7 @@ export function Row(props: {
           <path key={lane} class={of(lane)} d={lane === row.lane ? `M${x(lane)} 0V${middle}` : `M${x(lane)} 0C${x(lane)} ${middle * 1.15} ${x(row.lane)} ${middle * 0.35} ${x(row.lane)} ${middle}`} />
         ))}
         {row.continues && <path d={`M${x(row.lane)} ${middle}V${height}`} class={`lane c${line.colour} ${line.left ? "left" : ""}`} />}
-        <Point node={node} x={x(row.lane)} y={middle} colour={line.colour} kind={kind} head={props.head} left={line.left} />
+        <Point node={node} x={x(row.lane)} y={middle} colour={line.colour} kind={kind} head={heads.length > 0} left={line.left} />
       </svg>
       <button type="button" tabIndex={-1} aria-pressed={props.pick > 0} onClick={props.choose}>
         <span class="which">
@@ -70,7 +70,11 @@ export function Row(props: {
           </small>
         </span>
         <span class="marks">
-          {props.head && <i class={`mark head c${line.colour}`}>head</i>}
+          {heads.map((name) => (
+            <i key={name} class={`mark head c${line.colour}`}>
+              {name === node.application ? "head" : `head of ${name}`}
+            </i>
+          ))}
           {drawing.tips[index] && line.left && <i class="mark kind">left by a rollback</i>}
           {kind && <i class="mark kind">{kind}</i>}
           {node.changes

@@ -1,10 +1,10 @@
 /** Propose a version: choose code and parameters, check it, try it out on the last epochs, and upgrade. */
 import { useState } from "preact/hooks";
-import { get, post, resource, upload, withQuery } from "../api/client";
+import { get, post, ProblemError, resource, upload, withQuery } from "../api/client";
 import { project } from "../api/session";
-import type { Artifact, Json, Operation, Page, Preflight, Version } from "../api/types";
-import { curl, epochal, literal, python } from "../model/commands";
+import type { Artifact, Operation, Page, Preflight, Version } from "../api/types";
 import { count } from "../model/format";
+import { currentSettings, fieldOf, mergedSettings, settingsOf, type Settings } from "../model/settings";
 import { consents, parametersOf, tally, type Consent, type Proposal } from "../model/versions";
 import { address, choose, link, navigate } from "../router";
 import { useData } from "../ui/data";
@@ -12,14 +12,16 @@ import { OperationStatus, useOperation } from "../ui/operation";
 import { Age, CopyAs, Dialog, Field, Problem, say } from "../ui/parts";
 import type { View } from "./application";
 import { Report } from "./preflight";
+import { upgradeCommands, type Sent } from "./upgrade_commands";
+import { SettingsFields } from "./upgrade_settings";
 
 const EPOCHS = 10;
 
-/** The proposal of the address, so that a link shows the same one. Parameters are in the fragment. */
+/** The proposal of the address, so that a link shows the same one. Parameters and settings are in the fragment. */
 function proposed(): Proposal {
   const { query, fragment } = address.value;
   const names = (name: string) => (query.get(name) ?? "").split(",").filter(Boolean);
-  return { artifact: query.get("artifact"), parameters: fragment.get("parameters"), changed: names("changed"), partial: names("partial"), dropped: names("dropped") };
+  return { artifact: query.get("artifact"), parameters: fragment.get("parameters"), settings: (fragment.get("settings") ?? "").split("\n").filter(Boolean), changed: names("changed"), partial: names("partial"), dropped: names("dropped") };
 }
 
 /** A short name of a text, for the address. */
@@ -29,19 +31,44 @@ function digest(text: string): number {
   return sum;
 }
 
-interface Sent {
-  artifact: string | null;
-  parameters: Record<string, Json> | null;
-  acceptance: { changed: string[]; partial: string[] };
-  configuration?: Record<string, unknown>;
-}
-
 /** `merged`: with all settings, because a new version replaces them, while a preflight merges them over the current ones. */
 function sent(proposal: Proposal, latest: Version, merged: boolean): Sent {
   const { artifact, changed, partial, dropped } = proposal;
   const body: Sent = { artifact, parameters: parametersOf(proposal.parameters), acceptance: { changed, partial } };
-  const allow = { allow_dropped_state: [...new Set([...(latest.configuration.allow_dropped_state ?? []), ...dropped])] };
-  return dropped.length === 0 ? body : { ...body, configuration: merged ? { ...latest.configuration, ...allow } : allow };
+  const settings: Settings = settingsOf(proposal.settings);
+  if (dropped.length > 0) {
+    const allowed = (settings.allow_dropped_state as string[] | undefined) ?? latest.configuration.allow_dropped_state ?? [];
+    settings.allow_dropped_state = [...new Set([...allowed, ...dropped])];
+  }
+  if (Object.keys(settings).length === 0) return body;
+  return { ...body, configuration: merged ? mergedSettings(latest.configuration, settings) : settings };
+}
+
+/** A problem with the field of the form that it is about. */
+interface Wrong {
+  text: string;
+  field: "parameters" | "settings" | null;
+  setting: string | null;
+}
+
+function wrongOf(error: unknown): Wrong {
+  const text = error instanceof Error ? error.message : String(error);
+  return { text, ...(error instanceof ProblemError ? fieldOf(error.slug, text) : { field: null, setting: null }) };
+}
+
+/** What is wrong before anything is sent. */
+function wrongIn(proposal: Proposal): Wrong | null {
+  try {
+    parametersOf(proposal.parameters);
+  } catch (error) {
+    return { text: (error as Error).message, field: "parameters", setting: null };
+  }
+  try {
+    settingsOf(proposal.settings);
+  } catch (error) {
+    return { text: (error as Error).message, field: "settings", setting: null };
+  }
+  return null;
 }
 
 export function Upgrade({ application, reload, latest }: View & { latest: Version }) {
@@ -49,7 +76,7 @@ export function Upgrade({ application, reload, latest }: View & { latest: Versio
   const proposal = proposed();
   const chosen = JSON.stringify(proposal);
   const [checked, setChecked] = useState<{ chosen: string; report: Preflight } | null>(null);
-  const [problem, setProblem] = useState<string | null>(null);
+  const [problem, setProblem] = useState<Wrong | null>(null);
   const [busy, setBusy] = useState<string | null>(null);
   const [epochs, setEpochs] = useState(EPOCHS);
   const [upgrading, setUpgrading] = useState(false);
@@ -66,7 +93,7 @@ export function Upgrade({ application, reload, latest }: View & { latest: Versio
     try {
       await action();
     } catch (error) {
-      setProblem(error instanceof Error ? error.message : String(error));
+      setProblem(wrongOf(error));
     } finally {
       setBusy(null);
     }
@@ -95,14 +122,8 @@ export function Upgrade({ application, reload, latest }: View & { latest: Versio
     propose({ [consent.kind]: next.length ? next.join(",") : null });
     void check();
   };
-  const wrong = (() => {
-    try {
-      parametersOf(proposal.parameters);
-      return null;
-    } catch (error) {
-      return (error as Error).message;
-    }
-  })();
+  const wrong = wrongIn(proposal);
+  const at = (field: Wrong["field"]) => [wrong, problem].find((each) => each?.field === field) ?? null;
   const choices = report ? consents(report) : [];
   for (const kind of ["changed", "partial", "dropped"] as const) {
     for (const each of proposal[kind]) if (!choices.some((choice) => choice.kind === kind && choice.name === each)) choices.push({ kind, name: each, effect: each });
@@ -114,21 +135,29 @@ export function Upgrade({ application, reload, latest }: View & { latest: Versio
           Upgrade <small>from version {latest.number}</small>
         </h2>
         <span class="push" />
-        <CopyAs commands={() => commands(name, proposal, wrong ? null : sent(proposal, latest, false), epochs)} />
+        <CopyAs commands={() => upgradeCommands(name, proposal, wrong ? null : { preflight: sent(proposal, latest, false), version: sent(proposal, latest, true) }, epochs)} />
       </header>
       <div class="form">
-        <Code latest={latest} artifact={proposal.artifact} propose={propose} fail={setProblem} />
-        <Field label="Parameters, as JSON" hint="They replace the parameters of the latest version.">
-          <textarea
-            rows={5}
-            spellcheck={false}
-            aria-invalid={wrong !== null}
-            value={proposal.parameters ?? JSON.stringify(latest.parameters, null, 1)}
-            onChange={(event) => propose({}, { parameters: event.currentTarget.value })}
-          />
-        </Field>
+        <Code latest={latest} artifact={proposal.artifact} propose={propose} fail={(text) => setProblem(text === null ? null : { text, field: null, setting: null })} />
+        <div class="plain">
+          <Field label="Parameters, as JSON" hint="They replace the parameters of the latest version.">
+            <textarea
+              rows={5}
+              spellcheck={false}
+              aria-invalid={at("parameters") !== null}
+              value={proposal.parameters ?? JSON.stringify(latest.parameters, null, 1)}
+              onChange={(event) => propose({}, { parameters: event.currentTarget.value })}
+            />
+          </Field>
+          {at("parameters") && <p class="notice bad" role="alert">{at("parameters")!.text}</p>}
+        </div>
       </div>
-      {wrong && <p class="notice bad" role="alert">{wrong}</p>}
+      <SettingsFields
+        lines={proposal.settings}
+        current={currentSettings(latest.configuration, latest.graph?.nodes ?? [])}
+        problem={at("settings")}
+        change={(lines) => propose({}, { settings: lines.length ? lines.join("\n") : null })}
+      />
       {choices.length > 0 && (
         <fieldset class="choices">
           <legend>Accept by name, for this upgrade only</legend>
@@ -163,7 +192,7 @@ export function Upgrade({ application, reload, latest }: View & { latest: Versio
         </button>
       </div>
       {busy && <p class="loading" role="status">{busy}</p>}
-      {problem && <p class="notice bad" role="alert">{problem}</p>}
+      {at(null) && <p class="notice bad" role="alert">{at(null)!.text}</p>}
       {trialId && <OperationStatus data={operation} cancels />}
       {report && (
         <section class="part" aria-label="Report">
@@ -179,7 +208,7 @@ export function Upgrade({ application, reload, latest }: View & { latest: Versio
         </section>
       )}
       {upgrading && report && (
-        <UpgradeDialog name={name} body={sent(proposal, latest, true)} report={report} running={application.state === "running"} close={() => setUpgrading(false)} reload={reload} />
+        <UpgradeDialog name={name} revision={application.revision} settings={proposal.settings} body={sent(proposal, latest, true)} report={report} running={application.state === "running"} close={() => setUpgrading(false)} reload={reload} />
       )}
     </section>
   );
@@ -242,11 +271,13 @@ function Code(props: {
   );
 }
 
-function UpgradeDialog(props: { name: string; body: Sent; report: Preflight; running: boolean; close: () => void; reload: () => void }) {
+function UpgradeDialog(props: { name: string; revision: string; settings: string[]; body: Sent; report: Preflight; running: boolean; close: () => void; reload: () => void }) {
   const { name, report } = props;
   const [message, setMessage] = useState("");
   const [created, setCreated] = useState<Version | null>(null);
   const tables = tally(report);
+  // Unchanged settings are those of this revision: a change of another person must not be overwritten.
+  const [seen] = useState(props.revision);
   return (
     <Dialog
       title={`Upgrade ${name}`}
@@ -258,7 +289,7 @@ function UpgradeDialog(props: { name: string; body: Sent; report: Preflight; run
         if (created) navigate(`${link("applications", name, "versions")}?version=${created.number}`);
       }}
       onSubmit={async () => {
-        const version = await post<Version>(resource(project.value, "applications", name, "versions"), { ...props.body, message: message || null });
+        const version = await post<Version>(resource(project.value, "applications", name, "versions"), { ...props.body, message: message || null }, { "if-match": `"${seen}"` });
         say(version.operation ? `Version ${version.number} takes over at an epoch boundary.` : `Version ${version.number} is used at the next start.`);
         setCreated(version);
         navigate(`${link("applications", name, "versions")}?version=${version.number}`);
@@ -272,6 +303,7 @@ function UpgradeDialog(props: { name: string; body: Sent; report: Preflight; run
             : "The next start uses the new version. "}
         {count(tables.kept, "state table")} kept, {tables.added} added, {tables.dropped} removed.
       </p>
+      {props.settings.length > 0 && <p>Settings that change: <code>{props.settings.join(" ")}</code></p>}
       {consents(report).length > 0 && (
         <ul>
           {consents(report).map((each) => (
@@ -284,28 +316,4 @@ function UpgradeDialog(props: { name: string; body: Sent; report: Preflight; run
       </Field>
     </Dialog>
   );
-}
-
-function commands(name: string, proposal: Proposal, body: Sent | null, epochs: number) {
-  const parameters = Object.entries(body?.parameters ?? {}).flatMap(([key, value]) => ["-p", `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`]);
-  const lists = (option: string, names: string[]) => (names.length ? [option, names.join(",")] : []);
-  const options = [
-    ...parameters,
-    ...lists("--accept-changed", proposal.changed),
-    ...lists("--accept-partial", proposal.partial),
-    ...lists("--allow-dropped-state", proposal.dropped),
-  ];
-  const given = [
-    String(epochs),
-    ...(proposal.artifact ? [literal(proposal.artifact)] : []),
-    ...(body?.parameters ? [`parameters=${literal(body.parameters)}`] : []),
-    ...(body?.configuration ? [`configuration=${literal(body.configuration)}`] : []),
-    ...(proposal.changed.length ? [`accept_changed=${literal(proposal.changed)}`] : []),
-    ...(proposal.partial.length ? [`accept_partial=${literal(proposal.partial)}`] : []),
-  ];
-  return {
-    cli: epochal(project.value, "preflight", name, ...(proposal.artifact ? ["FILE.py"] : []), ...options, "--trial", String(epochs)),
-    curl: curl(resource(project.value, "preflight"), {}, { application: name, ...body, trial: epochs }),
-    python: python(project.value, `client.operations.wait(client.application(${literal(name)}).versions.trial(${given.join(", ")}))`),
-  };
 }

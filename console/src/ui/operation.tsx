@@ -26,15 +26,15 @@ export function useOperation(id: string | null): Data<Operation | null> {
   return data;
 }
 
-/** State, progress and error of an operation, which can be cancelled if `cancels`. */
-export function OperationStatus({ data, cancels = false }: { data: Data<Operation | null>; cancels?: boolean }) {
+/** State, progress and error of an operation, which can be cancelled if `cancels`. `what` names it instead of its kind. */
+export function OperationStatus({ data, cancels = false, what }: { data: Data<Operation | null>; cancels?: boolean; what?: string | undefined }) {
   const operation = data.value;
   if (!operation) return <Problem problem={data.problem} retry={data.reload} />;
   const end = operation.finished_at ? Date.parse(operation.finished_at) : now.value;
   return (
     <>
       <div class="title" role="status">
-        <b>{operation.kind}</b>
+        <b>{what ?? operation.kind}</b>
         <State name={operation.state} />
         <span class="quiet">
           {operation.cancel_requested_at && operation.state === "running" ? "cancelling" : operation.progress} {duration(end - Date.parse(operation.created_at))}

@@ -18,7 +18,7 @@ export function Age({ at }: { at: string }) {
 
 const TONES: Record<string, string> = {
   running: "good", committed: "good", succeeded: "good", live: "good",
-  failed: "bad", aborted: "bad", lost: "bad",
+  failed: "bad", aborted: "bad", lost: "bad", blocked: "bad",
   paused: "busy", reading: "busy",
   starting: "busy", stopping: "busy", started: "busy", prepared: "busy", retrying: "busy", connecting: "busy",
 };

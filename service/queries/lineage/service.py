@@ -61,7 +61,7 @@ class LineageService:
                 branches.update(repository.tree(row))
             assembly, following, _ = _folded_nodes(session, branches, page, self._summaries)
             return LineagesAnswer(
-                heads={local_name(row.name): head_of(registered.branch(row)) for row in rows},
+                heads=repository.heads(branches),
                 nodes=assembly.nodes(),
                 edges=assembly.edges(),
                 next_cursor=following,
@@ -78,15 +78,17 @@ def _whole(
     part = repository.page(branches if span is None else [span.branch], page, span)
     folded = repository.folded_before(branches)
     entries = [Entry(row, folded=folded.get(EpochKey(row.branch, row.epoch))) for row in part.rows]
-    return _answer(session, application, Assembly(session, branches, entries), part.next_cursor), entries
+    assembly = Assembly(session, branches, entries)
+    return _answer(session, application, assembly, repository.heads(branches), part.next_cursor), entries
 
 
 def _folded(
     session: Session, application: Application, page: PageRequest, summaries: RunSummaries
 ) -> tuple[LineageAnswer, list[Entry]]:
-    branches = LineageRepository(session).tree(application)
+    repository = LineageRepository(session)
+    branches = repository.tree(application)
     assembly, following, entries = _folded_nodes(session, branches, page, summaries)
-    return _answer(session, application, assembly, following), entries
+    return _answer(session, application, assembly, repository.heads(branches), following), entries
 
 
 def _folded_nodes(
@@ -128,10 +130,17 @@ def _of_run(
     return [Entry(rows[last], rows.get(first), summary, oldest)]
 
 
-def _answer(session: Session, application: Application, assembly: Assembly, following: str | None) -> LineageAnswer:
+def _answer(
+    session: Session,
+    application: Application,
+    assembly: Assembly,
+    heads: dict[str, EpochKey | None],
+    following: str | None,
+) -> LineageAnswer:
     return LineageAnswer(
         application=local_name(application.name),
         head=head_of(ApplicationRepository(session).branch(application)),
+        heads=heads,
         nodes=assembly.nodes(),
         edges=assembly.edges(),
         next_cursor=following,

@@ -30,6 +30,10 @@ def test_a_fork_and_a_rollback_are_branches_of_one_drawing(page: Page) -> None:
     assert rolled.count() == 1
     fork = page.locator(".snapshot", has_text="only an hour counts")
     assert fork.count() == 1 and "strict" in fork.inner_text()
+    heads = (
+        page.locator(".snapshot", has=page.locator(".mark.head:text-is('head')")).locator(".which").all_inner_texts()
+    )
+    assert [" ".join(text.split()) for text in heads] == ["epoch 26 flights", "epoch 9 strict"]
     assert page.locator(".lane.left").count() > 0
     assert page.locator(".point.capsule").count() > 0
 
