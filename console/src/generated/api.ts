@@ -2872,6 +2872,9 @@ export interface components {
             application: string;
             edges: components["schemas"]["LineageEdge"][];
             head: components["schemas"]["EpochKey"] | null;
+            heads?: {
+                [key: string]: components["schemas"]["EpochKey"] | null;
+            };
             next_cursor: string | null;
             nodes: components["schemas"]["LineageNode"][];
         };
@@ -4968,7 +4971,7 @@ export interface operations {
     events_v1_applications__name__events_get: {
         parameters: {
             query?: {
-                kind?: ("epoch" | "execution" | "savepoint" | "operation" | "straggler")[] | null;
+                kind?: ("epoch" | "execution" | "savepoint" | "operation" | "straggler" | "transaction" | "load")[] | null;
                 after?: number | null;
             };
             header?: {
@@ -6812,7 +6815,7 @@ export interface operations {
     all_events_v1_events_get: {
         parameters: {
             query?: {
-                kind?: ("epoch" | "execution" | "savepoint" | "operation" | "straggler")[] | null;
+                kind?: ("epoch" | "execution" | "savepoint" | "operation" | "straggler" | "transaction" | "load")[] | null;
                 application?: string[] | null;
                 after?: string | null;
             };
