@@ -68,13 +68,14 @@ def rejected(column: str, latest: int) -> Expression:
     ``latest``: the result of ``watermarks.latest_accepted``.
     """
     time = _micros(column)
-    return sql(f"({time} IS NULL OR {time} > {_number(latest)} OR {time} < {_number(EARLIEST)})")
+    return sql(f"({time} IS NULL OR {time} > {_of_epoch(latest, time)} OR {time} < {_number(EARLIEST)})")
 
 
 def before(column: str, bound: int) -> Expression:
     """The condition that the event time is before ``bound``, in microseconds: a late watermark, or
     ``tasks.windows.late_before``."""
-    return sql(f"({_micros(column)} < {_number(bound)})")
+    time = _micros(column)
+    return sql(f"({time} < {_of_epoch(bound, time)})")
 
 
 def late(column: str, bound: int) -> Expression:
@@ -156,6 +157,15 @@ def _timestamp(micros: str) -> str:
 def _number(value: int) -> str:
     # Some versions of Spark have no literal for the lowest long.
     return f"{value}L" if value > -(2**63) else f"({value + 1}L - 1L)"
+
+
+def _of_epoch(value: int, time: str) -> str:
+    """``value``, which each epoch has anew; null for rows without ``time``.
+
+    Spark writes a number into the code that it generates, so that each epoch would compile its classes again. An array
+    is passed to the code instead. The index is always 0, which Spark does not know.
+    """
+    return f"get(array({_number(value)}), CAST({time} & 0L AS INT))"
 
 
 def _floored(value: str, divisor: int) -> str:

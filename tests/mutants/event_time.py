@@ -11,6 +11,8 @@ WATERMARKS = "tests/unit/test_watermarks.py"
 CHAINS = "tests/unit/property/test_event_time_chains.py"
 DUE = "tests/simulation/test_due_and_in_flight.py"
 JOINS = "tests/unit/tasks/test_interval_join.py"
+COMPILATIONS = "tests/spark/test_compilations.py"
+EVENT_TIME = "tests/spark/test_event_time.py"
 
 
 @mutant("timers: pending timers are lost with the attempt", TIMERS)
@@ -94,3 +96,17 @@ def _rows_of_joins_go_early() -> None:
     from epochal.operators.joins import interval_plan
 
     change(interval_plan, "gone_after", lambda gone_after: lambda high: gone_after(0))
+
+
+@mutant("event time: generated code has the epoch's watermark", COMPILATIONS)
+def _watermark_in_code() -> None:
+    from epochal.declarations import event_time
+
+    change(event_time, "_of_epoch", lambda _: lambda value, time: event_time._number(value))
+
+
+@mutant("event time: the last microsecond before the epoch's watermark is not late", EVENT_TIME)
+def _watermark_reached() -> None:
+    from epochal.declarations import event_time
+
+    change(event_time, "_of_epoch", lambda of: lambda value, time: of(value - 1, time))
