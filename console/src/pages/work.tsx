@@ -1,6 +1,7 @@
 /** Sinks of an application and their transactions, its savepoints and its operations; without one, operations of the project. */
 import { useState } from "preact/hooks";
 import { get, post, remove, resource } from "../api/client";
+import { LOAD } from "../api/events";
 import { may, project } from "../api/session";
 import type { Application, Page, Savepoint, Transaction } from "../api/types";
 import { curl, epochal, literal, python } from "../model/commands";
@@ -39,7 +40,7 @@ function Transactions({ application }: { application: Application }) {
   const data = useData(
     `transactions ${path}`,
     (signal) => get<{ items: Transaction[] }>(path, {}, signal),
-    (event) => event.application === name && event.kind !== "savepoint",
+    (event) => event.application === name && event.kind !== "savepoint" && event.kind !== LOAD,
   );
   const items = data.value?.items ?? [];
   return (
