@@ -19,7 +19,7 @@ _UNUSED_OF_LOAD = {"operators", "samples", "rows_written"}
 
 
 def current_moments(session: Session, applications: Collection[str]) -> Mapping[str, tuple[Moment, datetime]]:
-    """What lags are computed from, of the last report, and its time, by id of these applications; none of an
+    """The values of the last report for :func:`lag_answer`, and its time, by id of these applications; none of an
     application without an active execution, or whose present attempt has not reported."""
     query = (
         select(Report.application, Report.latest, Report.reported_at)
