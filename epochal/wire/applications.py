@@ -329,11 +329,15 @@ class LoadAnswer(Answer):
     parallelism: int
     epoch: int | None = Field(description="The latest measured epoch; null if there is none.")
     seconds: float = Field(description="Length of the measured window, which ended with the report.")
-    busy_share: float = Field(description="Busy time of all operators in the window, per subtask and second.")
+    busy_share: float = Field(
+        description="Busy time of all operators in the window, per subtask and second; 0 without `operators`."
+    )
     lag_seconds: float | None = Field(
         description="Lag of the source that is furthest behind; null if no source reports its lag."
     )
-    operators: dict[str, OperatorLoad]
+    operators: dict[str, OperatorLoad] = Field(
+        description="By name. Empty while the window has no epoch, as before the second epoch of the attempt."
+    )
     sources: dict[str, SourceLoad] = Field(default_factory=dict, description="By name; at most 200.")
     sinks: dict[str, SinkLoad] = Field(default_factory=dict, description="By name; at most 200.")
     tables: dict[str, StateSize] = Field(

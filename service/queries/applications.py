@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from epochal.contracts.measurements import Moment
+from epochal.contracts.measurements import Load, Moment, OperatorLoad
 from epochal.errors import NotFound
 from epochal.service.catalog.annotations import AnnotationRepository, message_answer, pin_answer, tag_answer
 from epochal.service.catalog.application_answers import application_answer, application_answers
@@ -132,7 +132,7 @@ class LoadService:
                 seconds=0.0 if load is None else load.seconds,
                 busy_share=0.0 if load is None else load.busy_share,
                 lag_seconds=None if load is None or not load.samples else load.samples[-1].lag_seconds,
-                operators={} if load is None else load.operators,
+                operators={} if load is None else _measured_operators(load),
                 sources=_sources(moment, now()),
                 sinks=_sinks(moment),
                 tables=moment.tables,
@@ -167,6 +167,13 @@ class LoadService:
                 read_bytes={} if found is None else found.read_bytes,
                 moved_stragglers=() if found is None else found.moved_stragglers,
             )
+
+
+def _measured_operators(load: Load) -> dict[str, OperatorLoad]:
+    """Drivers report zeros for all operators until the window has an epoch, of which it then has the rows by source."""
+    counted = load.rows_read or load.rows_written
+    worked = any(operator.rows or operator.busy_seconds for operator in load.operators.values())
+    return load.operators if counted or worked else {}
 
 
 def _sources(moment: Moment, at: datetime) -> dict[str, SourceLoad]:

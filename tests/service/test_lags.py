@@ -5,9 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from typer.testing import CliRunner
+
+from epochal.cli.main import app
 from epochal.client import Client
 from epochal.contracts.catalog import Failure
-from epochal.contracts.measurements import DriverReport, Load, Moment, SourceReport, StateSize
+from epochal.contracts.measurements import DriverReport, Load, Moment, SourceReport, StateSize, Work
+from epochal.engine.meter import Meter
 
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane
@@ -88,3 +92,33 @@ def test_a_page_continues_by_name_and_requires_a_token(plane: Plane) -> None:
     assert [page["items"][0]["application"] for page in (first, second)] == ["flights", "other"]
     assert second["next_cursor"] is None
     assert plane.as_bearer(None).get("/v1/lags").status_code == 401
+
+
+def test_operators_have_no_figures_before_the_window_has_an_epoch(plane: Plane) -> None:
+    """The first epoch of an attempt is not part of the window. An epoch without rows has figures, which are zeros."""
+    plane.application()
+    driver = plane.driver()
+    driver.running()
+    seconds = iter(range(1000))
+    meter = Meter(lambda: float(next(seconds)))
+    path = "/v1/applications/flights/load"
+
+    meter.operators_worked(1, 1, 2, {"totals": [Work(7, 3.0), Work(5, 1.0)]}, read={"in": 12})
+    driver.catalog.report(meter.report())
+    load = plane.get(path)
+    assert (load["epoch"], load["operators"], load["busy_share"]) == (1, {}, 0.0)
+    assert load["seconds"] > 0
+    runner = CliRunner()
+    shown = runner.invoke(app, ["show", "flights"], env=plane.environment)
+    assert shown.exit_code == 0 and "busy" not in shown.output
+
+    meter.operators_worked(2, 1, 2, {"totals": [Work(0, 0.0), Work(0, 0.0)]}, read={"in": 0})
+    driver.catalog.report(meter.report())
+    totals = plane.get(path)["operators"]["totals"]
+    assert (totals["rows"], totals["busy_seconds"], totals["subtasks"]) == (0, 0.0, 2)
+
+    meter.operators_worked(3, 1, 2, {"totals": [Work(4, 1.0), Work(4, 1.0)]})
+    driver.catalog.report(meter.report())
+    assert plane.get(path)["operators"]["totals"]["rows"] == 8
+    shown = runner.invoke(app, ["show", "flights"], env=plane.environment)
+    assert "busy for" in shown.output and "totals" in shown.output

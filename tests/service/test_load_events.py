@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -20,6 +20,7 @@ from epochal.service.catalog.events import EventFilter, EventRepository
 from epochal.service.runtime.events import loads
 from epochal.service.runtime.events.loads import LOAD_SECONDS, LoadChanges, LoadFeed, differs
 from epochal.wire.applications import ApplicationLag, SourceLag
+from tests.service.conftest import free_port
 
 if TYPE_CHECKING:
     from tests.service.conftest import Driver, Plane
@@ -119,6 +120,20 @@ def test_only_streams_that_select_loads_have_them(plane: Plane) -> None:
     plane.application("other")
     other = events(plane, 1, kind=["load", "execution"], application="other", after=f"flights/{last}")
     assert [(kind, data["application"]) for _, kind, data in other] == [("execution", "other")]
+
+
+def test_each_control_plane_of_a_catalog_has_the_loads(plane: Plane, serve: Callable[..., Any]) -> None:
+    plane.application()
+    driver = plane.driver()
+    report(driver, 1, load=rate(50))
+    second = plane.settings.model_copy(update={"port": free_port()})
+    with serve(second), Client(second.url, token=plane.admin_token) as client:
+        stream = client.application("flights").events(kinds=["load", "transaction"])
+        first = next(stream)
+        report(driver, 2, load=rate(50), blocked_sinks={"out": SINCE})
+        blocked = next(stream)
+    assert (first.kind, first.id, first.data["rows_per_second"]) == ("load", None, 5.0)
+    assert (blocked.kind, blocked.data["state"]) == ("transaction", "blocked") and blocked.id is not None
 
 
 def test_a_load_is_sent_again_if_it_differs_and_the_last_one_is_old(plane: Plane) -> None:
@@ -226,8 +241,8 @@ def test_each_change_of_the_blocked_sinks_is_an_event(plane: Plane) -> None:
     driver = plane.driver()
     driver.running()
     later = SINCE + timedelta(minutes=1)
-    reported: tuple[dict[str, datetime], ...] = ({}, {"out": SINCE}, {"out": SINCE}, {"out": later, "log": SINCE}, {"log": SINCE})
-    for number, blocked in enumerate(reported, 1):
+    out = {"out": SINCE}
+    for number, blocked in enumerate(({}, out, out, {"out": later, "log": SINCE}, {"log": SINCE}), 1):
         report(driver, number, blocked_sinks=blocked)
     driver.catalog.finish(Failure(type="sink-error", message="away"))
     successor = plane.driver()

@@ -15,10 +15,18 @@ export interface LiveEvent {
   data: Record<string, unknown>;
 }
 
+/** Kinds of events that are stored. */
+export const KINDS = ["epoch", "execution", "savepoint", "operation", "straggler", "transaction"];
+/**
+ * Loads are not stored: they have no id, and each connection begins with the current load of every running application.
+ * A load is replaced by the next one, so that the list of received events has none.
+ */
+export const LOAD = "load";
+
 export type LiveState = "off" | "connecting" | "live" | "retrying";
 
 export const liveState = signal<LiveState>("off");
-/** The latest events that this page has received, newest first. */
+/** The latest events that this page has received, newest first, without loads. */
 export const received = signal<LiveEvent[]>([]);
 const MOST_RECEIVED = 500;
 const SILENCE_MS = 45_000;
@@ -104,7 +112,8 @@ async function read(own: AbortController): Promise<void> {
   own.signal.addEventListener("abort", () => once.abort(), { once: true });
   const headers: Record<string, string> = { accept: "text/event-stream" };
   if (lastId !== null) headers["last-event-id"] = lastId;
-  const response = await send("GET", resource(project.value, "events"), headers, undefined, once.signal);
+  const kinds = new URLSearchParams([...KINDS, LOAD].map((kind) => ["kind", kind]));
+  const response = await send("GET", `${resource(project.value, "events")}?${kinds}`, headers, undefined, once.signal);
   if (!response.ok || response.body === null) throw await problemOf(response);
   liveState.value = "live";
   // The stream has begun, so that no event after this reading is missed.
@@ -137,6 +146,6 @@ async function read(own: AbortController): Promise<void> {
 }
 
 function tell(event: LiveEvent | null): void {
-  if (event !== null) received.value = [event, ...received.value].slice(0, MOST_RECEIVED);
+  if (event !== null && event.kind !== LOAD) received.value = [event, ...received.value].slice(0, MOST_RECEIVED);
   for (const listener of [...listeners]) listener(event);
 }

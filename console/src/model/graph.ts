@@ -26,17 +26,10 @@ export function isOperator(node: GraphNode): boolean {
   return !ENDS.has(node.type);
 }
 
-/** Whether the window of the load has an epoch: its operators have zeros before. */
-function hasWindow(load: Load | undefined): load is Load {
-  if (!load || load.seconds <= 0) return false;
-  const rows = [...Object.values(load.sources ?? {}), ...Object.values(load.sinks ?? {})].map((each) => each.rows);
-  return rows.some((each) => each !== null) || Object.values(load.operators).some((each) => (each.busy_seconds ?? 0) > 0);
-}
-
 /** Seconds of work per subtask and second, from 0 to 1; null if it is not known. */
 export function shareOf(load: Load | undefined, operator: string): number | null {
   const found = load?.operators[operator];
-  if (!hasWindow(load) || !found) return null;
+  if (!load || !found || load.seconds <= 0) return null;
   return (found.busy_seconds ?? 0) / load.seconds / Math.max(1, found.subtasks ?? 1);
 }
 
@@ -54,7 +47,7 @@ export function slowestOf(load: Load | undefined): string | null {
 }
 
 function perSecond(load: Load | undefined, rows: number | null | undefined): number | null {
-  return hasWindow(load) && rows !== null && rows !== undefined ? rows / load.seconds : null;
+  return load && load.seconds > 0 && rows !== null && rows !== undefined ? rows / load.seconds : null;
 }
 
 /** Rows per second that a source reads, an operator receives or a sink writes. */

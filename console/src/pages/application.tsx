@@ -2,6 +2,7 @@
 import type { FunctionComponent } from "preact";
 import { useState } from "preact/hooks";
 import { get, post, resource } from "../api/client";
+import { LOAD } from "../api/events";
 import { may, project } from "../api/session";
 import type { Application } from "../api/types";
 import { curl, epochal, python } from "../model/commands";
@@ -44,7 +45,7 @@ export const ApplicationPage: FunctionComponent<{ name: string }> = ({ name }) =
   const data: Data<Application> = useData(
     `application ${project.value} ${name}`,
     (signal) => get<Application>(resource(project.value, "applications", name), {}, signal),
-    (event) => event.application === name && (event.kind !== "epoch" || event.data.state === "committed"),
+    (event) => event.application === name && event.kind !== LOAD && (event.kind !== "epoch" || event.data.state === "committed"),
   );
   const view = route.value[2] ?? "";
   const application = data.value;

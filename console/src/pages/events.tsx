@@ -1,6 +1,6 @@
 /** Events as they arrive, while this page is open. */
 import { useState } from "preact/hooks";
-import { liveState, received, type LiveEvent } from "../api/events";
+import { KINDS, liveState, received, type LiveEvent } from "../api/events";
 import { resource } from "../api/client";
 import { project } from "../api/session";
 import type { Application } from "../api/types";
@@ -8,8 +8,6 @@ import { curl, literal, python } from "../model/commands";
 import { clipped, clock } from "../model/format";
 import { address, choose, link } from "../router";
 import { CopyAs, State } from "../ui/parts";
-
-const KINDS = ["epoch", "execution", "savepoint", "operation", "straggler"];
 
 export default function Events({ application }: { application?: Application }) {
   const kind = address.value.query.get("kind");
@@ -88,5 +86,9 @@ function summary({ kind, data }: LiveEvent): string {
   }
   if (kind === "operation") return `${String(data.kind)} ${state}`;
   if (kind === "savepoint") return `${String(data.name)} is epoch ${String(data.epoch)}`;
+  if (kind === "transaction") {
+    if (state === "decided") return `sink ${String(data.sink)}, epoch ${String(data.epoch)}: ${String(data.action)} by ${String(data.by)}`;
+    return `sink ${String(data.sink)} is ${state}${typeof data.blocked_since === "string" ? ` since ${clock(data.blocked_since)}` : ""}`;
+  }
   return clipped(JSON.stringify(data), 140);
 }

@@ -1,5 +1,6 @@
 /** The overview of an application: failures, graph with rates, rates over time, epochs as a timeline. */
 import { get, resource } from "../api/client";
+import { LOAD } from "../api/events";
 import { project } from "../api/session";
 import type { EpochPage, Execution, Load, Page, StateTable, Version } from "../api/types";
 import { clipped, moment, plain } from "../model/format";
@@ -15,7 +16,7 @@ export function Overview({ application }: View) {
   const mine = (kinds: string[]) => (event: { application: string | null; kind: string }) =>
     event.application === name && kinds.includes(event.kind);
   const epochs = useData(`epochs ${path()}`, (signal) => get<EpochPage>(path("epochs"), { limit: SHOWN_EPOCHS }, signal), mine(["epoch"]));
-  const load = useData(`load ${path()}`, (signal) => get<Load>(path("load"), {}, signal), mine(["epoch", "execution"]));
+  const load = useData(`load ${path()}`, (signal) => get<Load>(path("load"), {}, signal), mine(["epoch", "execution", LOAD]));
   const versions = useData(`versions ${path()}`, (signal) => get<Page<Version>>(path("versions"), { limit: 50 }, signal), mine(["operation", "execution"]));
   const tables = useData(
     `tables ${path()}`,
