@@ -29,7 +29,7 @@ export function useLineage(own: string, others: readonly string[], fold: boolean
     }
     const query = new URLSearchParams([...[own, ...others].map((name) => ["application", name]), ["limit", String(PAGE)], ...(cursor ? [["cursor", cursor]] : [])] as [string, string][]);
     const answer = await get<Schemas["LineagesAnswer"]>(`${resource(project.value, "lineage")}?${query}`, {}, signal);
-    return { nodes: answer.nodes as unknown as LineageNode[], edges: answer.edges, heads: answer.heads as Tree["heads"], next_cursor: answer.next_cursor ?? null };
+    return { nodes: answer.nodes, edges: answer.edges, heads: answer.heads, next_cursor: answer.next_cursor ?? null };
   };
 
   useEffect(() => {
