@@ -22,7 +22,7 @@ const figures = (load: Load | undefined, of: GraphNode) => figuresOf(measured(lo
 
 test("nodes have their rate, lag, share of time and state", () => {
   assert.deepEqual(figures(LOAD, ORDERS), { lines: ["10 rows/s", "no lag"], waits: "", slowest: false });
-  assert.deepEqual(figures(LOAD, TOTALS), { lines: ["20 % busy", "500 rows, 2.0 KiB"], waits: "", slowest: true });
+  assert.deepEqual(figures(LOAD, TOTALS), { lines: ["20 % busy", "500 rows, 2.0 KiB files"], waits: "", slowest: true });
   assert.deepEqual(figures(LOAD, OUT).lines, ["0.5 rows/s", "files"]);
   assert.deepEqual(figures(LOAD, WHERE).lines, ["", ""]);
 });

@@ -21,8 +21,6 @@ def reduced(document: dict[str, Any]) -> dict[str, Any]:
             if isinstance(operation, dict) and "responses" in operation:
                 answers = operation["responses"]
                 operation["responses"] = {status: answers[status] for status in answers if status < "4"}
-                if "#/$defs/" in json.dumps(operation):  # bodies that the framework does not parse; not used here
-                    operation.pop("requestBody")
                 for answer in operation["responses"].values():
                     answer.pop("headers", None)
     reduced_document: dict[str, Any] = _without_texts(document)

@@ -14,9 +14,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from epochal.contracts.conditions import END, Trigger, Watermarks, as_datetime
 from epochal.contracts.configuration import NOTHING_ACCEPTED, Acceptance, Parameters
@@ -200,6 +210,11 @@ class EpochCounts(_Record):
     def _without_empty(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         counts: dict[str, Any] = serialize(self)
         return {name: value for name, value in counts.items() if value != {}}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        # That of the fields: the serializer only omits some.
+        return handler(cast(CoreSchema, {name: part for name, part in schema.items() if name != "serialization"}))
 
 
 class EpochRange(_Record):

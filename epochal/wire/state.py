@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, GetJsonSchemaHandler, SerializerFunctionWrapHandler, model_serializer
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from epochal.wire.bodies import Answer, Body, EpochNumber, Name, Open, UtcTime
 
@@ -87,6 +89,11 @@ class StateColumn(Answer):
     def _without_absent_fields(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = serialize(self)
         return {name: value for name, value in fields.items() if name not in ("default", "since") or value is not None}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        # That of the fields: the serializer only omits some.
+        return handler(cast(CoreSchema, {name: part for name, part in schema.items() if name != "serialization"}))
 
 
 class ValueColumn(StateColumn):

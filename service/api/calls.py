@@ -13,7 +13,7 @@ from starlette.responses import Response
 from epochal.errors import InboxFull, InvalidArguments, OutcomeUnknown, RequestIdReused
 from epochal.service.api.access import by_request_id, requires, unmetered
 from epochal.service.api.context import Control
-from epochal.service.api.openapi import answers
+from epochal.service.api.openapi import answers, body_of
 from epochal.service.api.parameters import Paging
 from epochal.service.domain.entry_calls import AcceptedCalls
 from epochal.service.domain.pages import cut
@@ -40,12 +40,6 @@ _WAITING: dict[int | str, dict[str, Any]] = {
         "headers": {"Location": {"schema": {"type": "string"}, "description": "URL of the answer of a single call."}},
     }
 }
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": CallRequest.model_json_schema()}},
-    }
-}
 Seconds = Annotated[AnswerSeconds, Query(alias="wait")]
 
 
@@ -59,7 +53,9 @@ def list_entries(name: FullName, page: Paging, control: Control) -> Page[EntryDe
     return Page(items=part.rows, next_cursor=part.next_cursor)
 
 
-@router.post("/{entry}", response_model=CallAnswer | CallAnswers, responses=_WAITING, openapi_extra=_BODY)
+@router.post(
+    "/{entry}", response_model=CallAnswer | CallAnswers, responses=_WAITING, openapi_extra=body_of(CallRequest)
+)
 @requires(Role.OPERATOR)
 @by_request_id
 @answers(InvalidArguments, RequestIdReused, InboxFull, OutcomeUnknown)

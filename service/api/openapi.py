@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import iter_route_contexts
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
@@ -24,6 +25,7 @@ from epochal.service.domain.permissions import Access
 from epochal.wire.problems import BAD_REQUEST, MEDIA_TYPE, PREFIX, Problem, status_of
 from epochal.wire.sessions import CSRF_HEADER
 
+_REFERENCE = "#/components/schemas/{model}"
 BINARY_BODY: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string"}}}}
 }
@@ -67,6 +69,12 @@ The paths listed here refer to the project `default`.
 """
 
 
+def body_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Description of a JSON body that the endpoint itself parses."""
+    schema = model.model_json_schema(ref_template=_REFERENCE)
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
 def install(app: FastAPI, version: str) -> None:
     """Serve the document, generated once at the first request. ``app`` has no route of FastAPI's own: that would
     generate the document in the event loop and block it for half a second."""
@@ -90,7 +98,7 @@ def _document(app: FastAPI, version: str) -> dict[str, Any]:
         title="Epochal", version=version, openapi_version="3.1.0", description=_DESCRIPTION, routes=app.routes
     )
     components = schema.setdefault("components", {})
-    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    problem = Problem.model_json_schema(ref_template=_REFERENCE)
     components.setdefault("schemas", {}).update(problem.pop("$defs", {}))
     components["schemas"]["Problem"] = problem
     components.setdefault("headers", {})["RequestId"] = _ANSWERED_ID
@@ -99,8 +107,17 @@ def _document(app: FastAPI, version: str) -> dict[str, Any]:
         for method in route.methods or ():
             operation = schema["paths"].get(route.path_format, {}).get(method.lower())
             if operation is not None:
+                components["schemas"].update(_definitions(operation))
                 _complete(operation, method, route.endpoint)
     return schema
+
+
+def _definitions(operation: Mapping[str, Any]) -> dict[str, Any]:
+    """Take the definitions out of the body of an operation; references name them among those of the document."""
+    found: dict[str, Any] = {}
+    for content in operation.get("requestBody", {}).get("content", {}).values():
+        found.update(content.get("schema", {}).pop("$defs", {}))
+    return found
 
 
 def _complete(operation: dict[str, Any], method: str, endpoint: object) -> None:

@@ -28,7 +28,7 @@ from epochal.service.api.lookup_bodies import (
     scan_stream,
     takes_arrow,
 )
-from epochal.service.api.openapi import FILES, answers
+from epochal.service.api.openapi import FILES, answers, body_of
 from epochal.service.api.parameters import LOOKUP, Key, Paging, Reading
 from epochal.service.domain.pages import cut
 from epochal.service.domain.snapshots import ReadFrom
@@ -148,12 +148,7 @@ async def _point(
     summary="Look up several keys in one epoch",
     response_model=StateLookup,
     responses=ARROW_ANSWER,
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": LookupRequest.model_json_schema()}},
-        }
-    },
+    openapi_extra=body_of(LookupRequest),
 )
 @requires(Role.VIEWER)
 @unmetered

@@ -118,7 +118,7 @@ def test_a_forbidden_panel_says_so_and_the_others_work(page: Page) -> None:
 def test_a_project_without_a_role_is_refused_readably(browser: Browser, served: Served) -> None:
     served.plane.client.post("/v1/projects", json={"name": "other"})
     token = served.plane.post("/v1/projects/other/tokens", 201, name="guest", role="viewer")["token"]
-    with signed_in(browser, served, "/console/applications", token) as page:
+    with signed_in(browser, served, "/console/applications/flights", token) as page:
         page.wait_for_selector("main [role=alert]")
         assert "default" in page.locator("main [role=alert] p").first.inner_text()
         show(page, "/console/projects/other/applications")
@@ -157,7 +157,7 @@ def test_a_view_without_an_answer_is_read_again(page: Page, served: Served) -> N
     page.wait_for_selector("main [role=alert]", state="detached", timeout=60_000)
     page.click("nav.tabs >> text=Overview")
     number = served.epoch()
-    row = page.locator(".epoch.committed", has_text=str(number))
+    row = page.locator(".epoch.committed", has=page.locator(f".number:text-is('{number}')"))
     row.first.wait_for(timeout=60_000)
     assert row.count() == 1
 

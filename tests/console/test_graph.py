@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 OVERVIEW = "/console/applications/hostile"
+WIDE = Path(__file__).parents[2] / "examples" / "nexmark" / "q7.py"
 
 
 def line_of(text: str) -> int:
@@ -28,7 +29,7 @@ def test_figures_of_the_running_application_appear(page: Page) -> None:
     for part, figure in (
         (".node.source", "/[0-9] rows\\/s/"),
         (".node.stateful", "/[0-9] % busy/"),
-        (".node.stateful", "/^4 rows, [0-9.]+ (B|KiB)$/"),
+        (".node.stateful", "/^4 rows, [0-9.]+ (B|KiB) files$/"),
         (".node.sink", "/[0-9] rows\\/s/"),
         (".edge", "/[0-9] rows\\/s/"),
     ):
@@ -99,3 +100,23 @@ def test_the_difference_of_two_snapshots_shows_changed_lines(page: Page, plane: 
         finally:
             client.operations.wait(client.applications.stop(name))
             client.applications.delete(name)
+
+
+@pytest.mark.long
+def test_a_wide_graph_fits_or_is_scrolled_at_a_readable_size(page: Page, plane: ControlPlane) -> None:
+    with plane.client() as client:
+        code = client.artifacts.upload(WIDE).sha256
+        client.applications.create("wide", code, start=False)
+    show(page, "/console/applications/wide")
+    sizes = "(svg => [svg.getBoundingClientRect().width / svg.viewBox.baseVal.width, svg.parentElement.scrollWidth, "
+    sizes += "svg.parentElement.clientWidth])(document.querySelector('.graph svg'))"
+    page.wait_for_selector(".graph .node.sink")
+    scale, content, width = page.evaluate(sizes)
+    assert 0.66 <= scale < 1 and content <= width
+    page.set_viewport_size({"width": 1000, "height": 900})
+    page.wait_for_function("document.querySelector('.graph').clientWidth < 1000")
+    scale, content, width = page.evaluate(sizes)
+    assert 0.65 < scale < 0.67 and content > width
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1000
+    with plane.client() as client:
+        client.applications.delete("wide")

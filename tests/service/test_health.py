@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,6 +136,25 @@ def test_the_openapi_document_is_complete(plane: Plane) -> None:
             assert len(keys) == (changes and method != "get"), where
     explained = (Path(__file__).parents[2] / "docs/reference/errors.md").read_text()
     assert [slug for slug in sorted(slugs) if f"`{slug.rpartition(':')[2]}`" not in explained] == []
+
+
+def test_references_of_the_openapi_document_resolve(plane: Plane) -> None:
+    document = plane.as_bearer(None).get("/openapi.json").json()
+    references = set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(document)))
+    assert "#/components/schemas/Call" in references  # of a body that the endpoint itself parses
+    for reference in references:
+        part = document
+        for name in reference.removeprefix("#/").split("/"):
+            assert name in part, reference
+            part = part[name]
+
+
+def test_schemas_of_answers_that_omit_fields_have_their_fields(plane: Plane) -> None:
+    schemas = plane.as_bearer(None).get("/openapi.json").json()["components"]["schemas"]
+    counts, column = schemas["EpochCounts"]["properties"], schemas["ValueColumn"]
+    assert {"rows_in", "rows_out", "state_rows", "state_bytes", "late_rows"} <= counts.keys()
+    assert column["properties"].keys() == {"name", "type", "default", "since", "internal"}
+    assert column["required"] == ["name", "type"]
 
 
 def test_the_openapi_document_is_generated_outside_the_event_loop(

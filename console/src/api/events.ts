@@ -42,6 +42,28 @@ export function listen(listener: Listener): () => void {
   return () => listeners.delete(listener);
 }
 
+const OPENING_MS = 1000;
+
+/** Number of the connection since which no event was missed. */
+let connection = 0;
+/** Ends when the first connection has begun or failed, or takes long. */
+let opening: Promise<void> | null = null;
+let endOpening: () => void = () => {};
+
+/**
+ * Views call this before they read: a reading that begins with the stream misses no event, and is not repeated when the
+ * stream begins. Returns the number of the connection.
+ */
+export async function connected(): Promise<number> {
+  await opening;
+  return connection;
+}
+
+/** Whether events may have been missed since a reading under this connection. `null`: no reading has begun. */
+export function missedSince(under: number | null): boolean {
+  return under !== null && under !== connection;
+}
+
 let abort: AbortController | null = null;
 let lastId: string | null = null;
 /** Whether events may have been missed: the next connection then begins without an id, and views read again. */
@@ -64,6 +86,7 @@ export function follow(): void {
 }
 
 function close(): void {
+  endOpening();
   abort?.abort();
   abort = null;
   missed = true;
@@ -73,7 +96,23 @@ function close(): void {
 function open(): void {
   if (abort !== null) return;
   abort = new AbortController();
+  if (lastId === null) {
+    const limit = setTimeout(() => endOpening(), OPENING_MS);
+    opening = new Promise((resolve) => {
+      endOpening = () => {
+        clearTimeout(limit);
+        opening = null;
+        resolve();
+      };
+    });
+  }
   void run(abort);
+}
+
+/** Every view reads its data again. */
+function readAgain(): void {
+  connection += 1;
+  tell(null);
 }
 
 async function run(own: AbortController): Promise<void> {
@@ -95,9 +134,10 @@ async function run(own: AbortController): Promise<void> {
           continue;
         }
         // The control plane refuses only the stream, such as 429: views are read again with each attempt.
-        if (error.status > 0) tell(null);
+        if (error.status > 0) readAgain();
       }
     }
+    endOpening();
     first = false;
     missed ||= lastId === null;
     if (own.signal.aborted) return;
@@ -117,8 +157,9 @@ async function read(own: AbortController): Promise<void> {
   if (!response.ok || response.body === null) throw await problemOf(response);
   liveState.value = "live";
   // The stream has begun, so that no event after this reading is missed.
-  if (lastId === null && missed) tell(null);
+  if (lastId === null && missed) readAgain();
   missed = false;
+  endOpening();
   const parser = new EventParser();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let silence = setTimeout(() => once.abort(), SILENCE_MS);

@@ -19,30 +19,15 @@ export type Placement = Schemas["PlacementAnswer"];
 export type Version = Schemas["VersionAnswer"];
 export type Graph = Schemas["GraphAnswer"];
 export type GraphNode = Schemas["GraphNodeAnswer"];
-// The OpenAPI document describes answers with a serializer of their own as any object: these are written by hand.
-export interface Column {
-  name: string;
-  type: string;
-  internal?: boolean;
-}
-export interface Counts {
-  rows_in: number;
-  rows_out: number;
-  state_rows: number;
-  state_bytes: number;
-}
-export type StateTable = Omit<Schemas["StateTableAnswer"], "key" | "sub_key" | "value"> & {
-  key: Column[];
-  sub_key: Column[];
-  value: Column[];
-};
+export type Column = Pick<Schemas["StateColumn"], "name" | "type"> & Partial<Schemas["ValueColumn"]>;
+export type StateTable = Schemas["StateTableAnswer"];
 export type StateValue = Schemas["StateValue"];
 export type Scan = Schemas["Scan"];
 export type KeyHistory = Schemas["KeyHistory"];
 export type KeyChange = Schemas["KeyChangeAnswer"];
 export type Blame = Schemas["Blame"];
-export type LineageNode = Omit<Schemas["LineageNode"], "counts"> & { counts: Counts };
-export type Lineage = Omit<Schemas["LineageAnswer"], "nodes"> & { nodes: LineageNode[] };
+export type LineageNode = Schemas["LineageNode"];
+export type Lineage = Schemas["LineageAnswer"];
 export type LineageEdge = Schemas["LineageEdge"];
 export type SnapshotDiff = Schemas["SnapshotDiff"];
 export type DiffRows = Schemas["DiffRows"];

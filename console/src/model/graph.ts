@@ -80,14 +80,14 @@ export function lagOf(load: Load | undefined, source: string): string {
   return behind.length > 0 ? `lag ${behind.join(", ")}` : "";
 }
 
-/** Keys and bytes of the state of an operator. */
+/** Keys of the state of an operator, and bytes of all of its files. */
 export function stateOf({ load, tables }: Pick<Measured, "load" | "tables">, operator: string): string {
   const own = tables.filter((table) => table.operator === operator);
   const rows = own.every((table) => table.rows !== null) ? own.reduce((sum, table) => sum + (table.rows ?? 0), 0) : null;
   const sizes = own.map((table) => load?.tables?.[table.table]?.bytes);
   const size = sizes.every((each) => each !== undefined) ? sizes.reduce<number>((sum, each) => sum + (each ?? 0), 0) : null;
   if (own.length === 0) return "";
-  return [rows === null ? "" : `${short(rows)} ${rows === 1 ? "row" : "rows"}`, size === null ? "" : bytes(size)].filter(Boolean).join(", ");
+  return [rows === null ? "" : `${short(rows)} ${rows === 1 ? "row" : "rows"}`, size === null ? "" : `${bytes(size)} files`].filter(Boolean).join(", ");
 }
 
 /** The watermark of a declaration or an operator after the newest epoch that has it. */

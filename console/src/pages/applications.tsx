@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { signal } from "@preact/signals";
 import { get, post, resource, type ProblemError } from "../api/client";
-import { listen } from "../api/events";
+import { connected, listen, missedSince } from "../api/events";
 import { may, project } from "../api/session";
 import type { Application, Epoch, EpochPage, Lag, Page } from "../api/types";
 import { curl, epochal, python } from "../model/commands";
@@ -65,9 +65,13 @@ export function Applications() {
   useEffect(() => {
     asked.clear();
     latest.value = new Map();
+    let under: number | null = null;
+    void connected().then((number) => (under = number));
     return listen((event) => {
       if (event === null) {
+        if (!missedSince(under)) return;
         asked.clear();
+        void connected().then((number) => (under = number));
         return;
       }
       const known = event.application === null ? undefined : latest.value.get(event.application);

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import type { Epoch } from "../api/types";
-import { clipped, count, duration, moment, shown } from "../model/format";
+import { bytes, clipped, count, duration, moment, shown } from "../model/format";
 import { stepsOf, type StepBar } from "../model/steps";
 import { link } from "../router";
 import { Facts, FailureNotice } from "../ui/parts";
@@ -31,6 +31,9 @@ export function EpochDetails({ name, epoch, reload }: { name: string; epoch: Epo
     ["Branch", <code>{epoch.branch}</code>],
     ["Parent", epoch.parent ? `epoch ${epoch.parent.epoch}` : "none: the first epoch"],
   ];
+  if (epoch.state_rows !== null && epoch.state_rows !== undefined) {
+    facts.push(["State written", `${count(epoch.state_rows, "changed row")}, ${bytes(epoch.state_bytes ?? 0)} of files`]);
+  }
   for (const [place, watermarks] of Object.entries(epoch.watermarks)) {
     facts.push([`Watermark ${place}`, watermarks.ended ? "all input has ended" : watermarks.fire ? moment(watermarks.fire) : "not known yet"]);
   }

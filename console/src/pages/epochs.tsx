@@ -12,6 +12,7 @@ import { EpochDetails } from "./epoch_details";
 
 export const SHOWN_EPOCHS = 100;
 const FIRST_EPOCHS = 20;
+const WRITTEN = "Rows of the state that the epoch has changed, and bytes of the files that it has written for them. The graph has the size of all files.";
 
 export function Rates({ epochs }: { epochs: Epoch[] }) {
   const done = epochs.filter((epoch) => epoch.state === "committed" && epoch.committed_at && epoch.rows_in !== null).reverse();
@@ -72,7 +73,7 @@ export function Timeline(props: { name: string; epochs: Epoch[]; page: EpochPage
             <span>State</span>
             <span class="wide">Time</span>
             <span>Rows in, out</span>
-            <span class="wide">State rows</span>
+            <span class="wide" title={WRITTEN}>State written</span>
             <span>Committed</span>
           </div>
           {all.map((epoch) => (
@@ -123,7 +124,7 @@ function EpochRow(props: { epoch: Epoch; most: number; open: boolean; name: stri
         <span class="number">
           {epoch.rows_in === null || epoch.rows_in === undefined ? "" : `${short(epoch.rows_in)} in, ${short(epoch.rows_out ?? 0)} out`}
         </span>
-        <span class="wide number">{epoch.state_rows === null || epoch.state_rows === undefined ? "" : `${short(epoch.state_rows)} rows, ${bytes(epoch.state_bytes ?? 0)}`}</span>
+        <span class="wide number" title={WRITTEN}>{epoch.state_rows === null || epoch.state_rows === undefined ? "" : `${short(epoch.state_rows)} rows, ${bytes(epoch.state_bytes ?? 0)}`}</span>
         <span>
           <Age at={epoch.committed_at ?? epoch.prepared_at ?? epoch.started_at} />
         </span>

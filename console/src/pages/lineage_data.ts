@@ -1,7 +1,7 @@
 /** The lineage of one or several applications: pages as they are scrolled to, live, with opened runs. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, passes, ProblemError, resource } from "../api/client";
-import { listen } from "../api/events";
+import { connected, listen, missedSince } from "../api/events";
 import { project } from "../api/session";
 import type { Lineage, LineageEdge, LineageNode, Schemas } from "../api/types";
 import { drawingOf, joined, keyOf, refreshed, runWith, withOpened, type Item, type Tree } from "../model/lineage";
@@ -29,7 +29,7 @@ export function useLineage(own: string, others: readonly string[], fold: boolean
     }
     const query = new URLSearchParams([...[own, ...others].map((name) => ["application", name]), ["limit", String(PAGE)], ...(cursor ? [["cursor", cursor]] : [])] as [string, string][]);
     const answer = await get<Schemas["LineagesAnswer"]>(`${resource(project.value, "lineage")}?${query}`, {}, signal);
-    return { nodes: answer.nodes as unknown as LineageNode[], edges: answer.edges, heads: answer.heads as Tree["heads"], next_cursor: answer.next_cursor ?? null };
+    return { nodes: answer.nodes, edges: answer.edges, heads: answer.heads, next_cursor: answer.next_cursor ?? null };
   };
 
   useEffect(() => {
@@ -37,8 +37,11 @@ export function useLineage(own: string, others: readonly string[], fold: boolean
     let timer: ReturnType<typeof setTimeout> | undefined;
     latest.current = null;
     setOpened([]);
+    let under: number | null = null;
     const read = async () => {
       try {
+        under = await connected();
+        if (abort.signal.aborted) return;
         const first = await page(null, abort.signal);
         if (abort.signal.aborted) return;
         latest.current = refreshed(latest.current, first);
@@ -60,8 +63,12 @@ export function useLineage(own: string, others: readonly string[], fold: boolean
     void read();
     const ignore = listen((event) => {
       const names = latest.current?.nodes.map((node) => node.application) ?? [];
-      const ours = event === null || event.application === own || names.includes(event.application ?? "");
-      if (ours && (event === null || event.kind === "savepoint" || event.kind === "operation" || (event.kind === "epoch" && event.data.state === "committed"))) soon(PAUSE_MS);
+      if (event === null) {
+        if (missedSince(under)) soon(PAUSE_MS);
+        return;
+      }
+      const ours = event.application === own || names.includes(event.application ?? "");
+      if (ours && (event.kind === "savepoint" || event.kind === "operation" || (event.kind === "epoch" && event.data.state === "committed"))) soon(PAUSE_MS);
     });
     return () => {
       abort.abort();

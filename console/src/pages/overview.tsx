@@ -4,6 +4,7 @@ import { LOAD } from "../api/events";
 import { project } from "../api/session";
 import type { EpochPage, Execution, Load, Page, StateTable, Version } from "../api/types";
 import { clipped, moment, plain } from "../model/format";
+import { link } from "../router";
 import { useData } from "../ui/data";
 import { Age, Facts, FailureNotice, Loading, Problem, State } from "../ui/parts";
 import type { View } from "./application";
@@ -29,6 +30,7 @@ export function Overview({ application }: View) {
     execution.attempts.filter((attempt) => attempt.failure).map((attempt) => ({ execution, attempt })),
   );
   const failure = application.failure ?? application.restarts?.failure;
+  const blocked = Object.values(load.value?.sinks ?? {}).some((sink) => sink.blocked_since);
   const list = epochs.value?.items ?? [];
   return (
     <>
@@ -38,7 +40,11 @@ export function Overview({ application }: View) {
           title={application.state === "failed" ? "The application has failed." : "The latest attempt failed; another one follows."}
         />
       )}
-      {application.detail && !failure && <p class="notice">{application.detail}</p>}
+      {application.detail && !failure && (
+        <p class="notice">
+          {application.detail} {blocked && <a href={link("applications", name, "work")}>Transactions of sinks</a>}
+        </p>
+      )}
       <section class="card" aria-labelledby="graph-title">
         <h2 id="graph-title">
           Graph <small>version {application.version}</small>

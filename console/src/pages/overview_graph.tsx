@@ -48,6 +48,7 @@ export function GraphPart(props: { name: string; version: Version; load: Load | 
         ) : (
           "No rates: the application does not run."
         )}{" "}
+        {props.tables.length > 0 && "Bytes of state are those of all of its files in the snapshot store, compressed, with earlier values until their compaction. "}
         Select a node for its details.
       </p>
       {node && (

@@ -1,7 +1,7 @@
 /** Retention of an application: what keeps which snapshot, pins and savepoints, and collections of the store. */
 import { useState } from "preact/hooks";
 import { get, post, remove, resource } from "../api/client";
-import { may, project } from "../api/session";
+import { administers, may, project } from "../api/session";
 import type { Application, Lineage, Operation, Page, Savepoint, Tag, Transaction } from "../api/types";
 import { curl, epochal, literal, python } from "../model/commands";
 import { clipped, count, duration } from "../model/format";
@@ -17,7 +17,7 @@ export default function Retention({ application }: View) {
   return (
     <>
       <Holders application={application} />
-      <Collections />
+      {administers() && <Collections />}
     </>
   );
 }

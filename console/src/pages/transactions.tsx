@@ -1,6 +1,7 @@
 /** Transactions that sinks of an application have not committed, what blocks them, and decisions about them. */
 import { useState } from "preact/hooks";
 import { get, post, resource } from "../api/client";
+import { LOAD } from "../api/events";
 import { may, project } from "../api/session";
 import type { Application, Operation, Transaction } from "../api/types";
 import { curl, epochal, literal, python } from "../model/commands";
@@ -29,7 +30,7 @@ export function Transactions({ application }: { application: Application }) {
   const data = useData(
     `transactions ${path}`,
     (signal) => get<{ items: Transaction[] }>(path, {}, signal),
-    (event) => event.application === name && event.kind !== "savepoint",
+    (event) => event.application === name && event.kind !== "savepoint" && event.kind !== LOAD,
   );
   const items = data.value?.items ?? [];
   const queues = bySink(items);

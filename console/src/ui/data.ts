@@ -1,7 +1,7 @@
 /** Data of a view: read when it is shown, and again after events that concern it. */
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { listen, liveState, type LiveEvent } from "../api/events";
+import { connected, listen, liveState, missedSince, type LiveEvent } from "../api/events";
 import { passes, ProblemError, serverClock } from "../api/client";
 import { who } from "../api/session";
 
@@ -42,6 +42,7 @@ export function useData<Value>(
   useEffect(() => {
     const abort = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
+    let under: number | null = null;
     let reading = false;
     let stale = false;
     const load = async () => {
@@ -59,6 +60,8 @@ export function useData<Value>(
         });
       };
       try {
+        under = await connected();
+        if (abort.signal.aborted) return;
         const value = await latest.current.read(abort.signal, begin);
         if (!abort.signal.aborted) setState({ key, value, problem: null });
       } catch (error) {
@@ -80,7 +83,7 @@ export function useData<Value>(
     again.current = () => void load();
     void load();
     const ignore = listen((event) => {
-      if (event === null || latest.current.concerns(event)) soon(PAUSE_MS);
+      if (event === null ? missedSince(under) : latest.current.concerns(event)) soon(PAUSE_MS);
     });
     return () => {
       abort.abort();

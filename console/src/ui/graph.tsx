@@ -9,11 +9,24 @@ const SMALL = new Set(["transform", "side", "close"]);
 const ONE_LINE = new Set(["watermark", "static", "feedback"]);
 const GAP = 14;
 const LABEL = { width: 62, height: 14 };
-const LONGEST = 21;
+/** Smaller texts cannot be read: a wider graph is scrolled. */
+const LEAST_SCALE = 0.66;
 
-function sizeOf(node: GraphNode): { width: number; height: number } {
-  if (SMALL.has(node.type)) return { width: 26 + 6.2 * Math.min(LONGEST, [...node.name].length), height: 34 };
-  return { width: ONE_LINE.has(node.type) ? 150 : 172, height: ONE_LINE.has(node.type) ? 66 : 84 };
+/** Widths of nodes, and the lengths of their texts in characters. `tight`: for graphs that are wider than the page. */
+interface Sizes {
+  node: number;
+  name: number;
+  fact: number;
+  small: number;
+  gap: number;
+}
+const LOOSE: Sizes = { node: 172, name: 19, fact: 26, small: 21, gap: 22 };
+const TIGHT: Sizes = { node: 154, name: 16, fact: 24, small: 16, gap: 10 };
+const ONE_LINE_LESS = { width: 22, name: 2 };
+
+function sizeOf(node: GraphNode, sizes: Sizes): { width: number; height: number } {
+  if (SMALL.has(node.type)) return { width: 26 + 6.2 * Math.min(sizes.small, [...node.name].length), height: 34 };
+  return ONE_LINE.has(node.type) ? { width: sizes.node - ONE_LINE_LESS.width, height: 66 } : { width: sizes.node, height: 84 };
 }
 
 export default function GraphView(props: {
@@ -25,19 +38,23 @@ export default function GraphView(props: {
   label: string;
 }) {
   const box = useRef<HTMLDivElement>(null);
-  const [narrow, setNarrow] = useState(innerWidth < 700);
+  const [width, setWidth] = useState(Math.min(innerWidth - 82, 1198));
   useEffect(() => {
-    const observer = new ResizeObserver(() => setNarrow((box.current?.clientWidth ?? 1000) < 640));
+    const observer = new ResizeObserver(() => setWidth(box.current?.clientWidth ?? 1000));
     if (box.current) observer.observe(box.current);
     return () => observer.disconnect();
   }, []);
-  const drawing = useMemo(() => laidOut(props.graph, narrow), [props.graph, narrow]);
+  const narrow = width < 640;
+  const loose = useMemo(() => laidOut(props.graph, narrow, LOOSE), [props.graph, narrow]);
+  const wide = loose.width > width;
+  const drawing = useMemo(() => (wide ? laidOut(props.graph, narrow, TIGHT) : loose), [loose, wide]);
+  const sizes = wide ? TIGHT : LOOSE;
   const byId = new Map(props.graph.nodes.map((node) => [node.id, node]));
   return (
     <div ref={box} class="graph" tabIndex={0} role="group" aria-label={props.label}>
       <svg
         viewBox={`0 0 ${drawing.width} ${drawing.height}`}
-        style={{ width: `${drawing.width}px`, minWidth: `${drawing.width * (0.8)}px` }}
+        style={{ width: `${drawing.width}px`, minWidth: `${drawing.width * LEAST_SCALE}px` }}
       >
         <defs>
           <marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
@@ -87,7 +104,7 @@ export default function GraphView(props: {
               <rect width={width} height={height} rx={small ? height / 2 : 8} />
               {small ? (
                 <text x={width / 2} y={height / 2 + 4} text-anchor="middle" class="label">
-                  {clipped(node.name, LONGEST)}
+                  {clipped(node.name, sizes.small)}
                 </text>
               ) : (
                 <>
@@ -96,13 +113,13 @@ export default function GraphView(props: {
                     {figures.slowest && <tspan class="mark"> · slowest</tspan>}{" "}
                   </text>
                   <text x={GAP} y={38} class="label strong">
-                    {clipped(node.name, ONE_LINE.has(node.type) ? 17 : 19)}{" "}
+                    {clipped(node.name, sizes.name - (ONE_LINE.has(node.type) ? ONE_LINE_LESS.name : 0))}{" "}
                   </text>
                   <text x={GAP} y={56} class="fact">
-                    {clipped(first, 26)}{" "}
+                    {clipped(first, sizes.fact)}{" "}
                   </text>
                   <text x={GAP} y={72} class={figures.waits ? "fact bad" : "fact"}>
-                    {clipped(second, 26)}
+                    {clipped(second, sizes.fact)}
                   </text>
                 </>
               )}
@@ -120,11 +137,11 @@ export function kindOf(node: GraphNode): "source" | "sink" | "plain" | "stateful
   return isOperator(node) ? "stateful" : "plain";
 }
 
-function laidOut(graph: Graph, narrow: boolean) {
+function laidOut(graph: Graph, narrow: boolean, sizes: Sizes) {
   const layout = new dagre.graphlib.Graph();
-  layout.setGraph({ rankdir: narrow ? "TB" : "LR", nodesep: 26, ranksep: narrow ? 26 : 22, marginx: 6, marginy: 10 });
+  layout.setGraph({ rankdir: narrow ? "TB" : "LR", nodesep: 26, ranksep: narrow ? 26 : sizes.gap, marginx: 6, marginy: 10 });
   layout.setDefaultEdgeLabel(() => ({}));
-  for (const node of graph.nodes) layout.setNode(String(node.id), sizeOf(node));
+  for (const node of graph.nodes) layout.setNode(String(node.id), sizeOf(node, sizes));
   for (const node of graph.nodes) {
     for (const input of node.inputs ?? []) {
       const from = graph.nodes[input];
