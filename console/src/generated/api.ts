@@ -2043,6 +2043,12 @@ export interface components {
             table: string;
             version: number | null;
         };
+        Call: {
+            arguments?: {
+                [key: string]: unknown;
+            };
+            request_id?: string | null;
+        };
         CallAnswer: {
             branch?: string | null;
             epoch?: number | null;
@@ -2517,7 +2523,7 @@ export interface components {
             returns: string | null;
             table: string;
         };
-        "EpochCounts-Input": {
+        EpochCounts: {
             /** @default {} */
             dropped_timers: {
                 [key: string]: number;
@@ -2538,9 +2544,6 @@ export interface components {
             state_bytes: number;
             /** @default 0 */
             state_rows: number;
-        };
-        "EpochCounts-Output": {
-            [key: string]: unknown;
         };
         EpochDurations: {
             /** @default {} */
@@ -2905,7 +2908,7 @@ export interface components {
             changes: components["schemas"]["Change"][];
             collected: boolean;
             committed_at: string | null;
-            counts: components["schemas"]["EpochCounts-Output"];
+            counts: components["schemas"]["EpochCounts"];
             epoch: number;
             epochs: number;
             filename: string;
@@ -3300,7 +3303,7 @@ export interface components {
             trial?: components["schemas"]["TrialAnswer"] | null;
         };
         PrepareEpoch: {
-            counts: components["schemas"]["EpochCounts-Input"];
+            counts: components["schemas"]["EpochCounts"];
             manifest: components["schemas"]["ManifestReference"];
             parent: components["schemas"]["EpochKey"] | null;
             /**
@@ -3757,7 +3760,10 @@ export interface components {
             };
         };
         StateColumn: {
-            [key: string]: unknown;
+            default?: unknown;
+            name: string;
+            since?: number | null;
+            type: string;
         };
         /** @enum {string} */
         StateKind: "value" | "list" | "map" | "aggregate";
@@ -4019,7 +4025,12 @@ export interface components {
             type: string;
         };
         ValueColumn: {
-            [key: string]: unknown;
+            default?: unknown;
+            /** @default false */
+            internal: boolean;
+            name: string;
+            since?: number | null;
+            type: string;
         };
         Verify: {
             application?: string | null;
@@ -4866,7 +4877,17 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody: {
+            content: {
+                "application/json": {
+                    arguments?: {
+                        [key: string]: unknown;
+                    };
+                    calls?: components["schemas"]["Call"][] | null;
+                    request_id?: string | null;
+                };
+            };
+        };
         responses: {
             200: {
                 headers: {
