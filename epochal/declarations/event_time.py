@@ -160,7 +160,7 @@ def _number(value: int) -> str:
 
 
 def _of_epoch(value: int, time: str) -> str:
-    """``value``, which each epoch has anew; null for rows without ``time``.
+    """``value``, which differs in each epoch; null for rows without ``time``.
 
     Spark writes a number into the code that it generates, so that each epoch would compile its classes again. An array
     is passed to the code instead. The index is always 0, which Spark does not know.

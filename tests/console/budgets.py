@@ -1,4 +1,4 @@
-"""What the tests of budgets measure in a page."""
+"""Measurements of a page for the tests of budgets: its longest task, and the bytes of its objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A warm epoch compiles no class: nothing that each epoch has anew stands in the code that Spark generates.
+"""A warm epoch compiles no class: no value that differs in each epoch stands in the code that Spark generates.
 
 A class that is new in each epoch takes its compilation, and the JVM never optimises it.
 """
