@@ -134,12 +134,19 @@ def session_bounds(windows: SessionWindows, column: str) -> tuple[Expression, Ex
     return sql(_timestamp(time)), sql(_timestamp(f"{time} + {windows.gap}L"))
 
 
-def sessions(windows: SessionWindows, column: str) -> Expression:
-    """The session of a row among the rows that it is aggregated with: a struct of ``start`` and ``end``.
+def session_bucket(windows: SessionWindows, column: str) -> Expression:
+    """The start of the interval of length ``gap`` that the event time is in, a timestamp.
 
-    It is a grouping expression. Spark would drop rows without a time, such as marks, so these get the time 0.
+    Rows of one key and interval are less than ``gap`` apart, so that they are in one session.
     """
-    return sql(f"session_window({_timestamp(f'coalesce({_micros(column)}, 0L)')}, '{windows.gap} microseconds')")
+    time = _micros(column)
+    return sql(_timestamp(f"{time} - pmod({time}, {windows.gap}L)"))
+
+
+def session_of_rows(windows: SessionWindows, column: str) -> tuple[Expression, Expression]:
+    """Start and end of the session of rows that are aggregated together, of which there is at least one."""
+    time = _micros(column)
+    return sql(_timestamp(f"min({time})")), sql(_timestamp(f"max({time}) + {windows.gap}L"))
 
 
 _STEP: Final = "_step"

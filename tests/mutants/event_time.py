@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from epochal.declarations.expressions import sql
 from tests.mutants.mutant import change, mutant
 
 TIMERS = "tests/unit/tasks/test_process_timers.py"
@@ -12,6 +14,7 @@ CHAINS = "tests/unit/property/test_event_time_chains.py"
 DUE = "tests/simulation/test_due_and_in_flight.py"
 JOINS = "tests/unit/tasks/test_interval_join.py"
 COMPILATIONS = "tests/spark/test_compilations.py"
+SESSIONS = "tests/spark/property/test_session_buckets.py"
 EVENT_TIME = "tests/spark/test_event_time.py"
 
 
@@ -110,3 +113,24 @@ def _watermark_reached() -> None:
     from epochal.declarations import event_time
 
     change(event_time, "_of_epoch", lambda of: lambda value, time: of(value - 1, time))
+
+
+@mutant("sessions: rows of one bucket are up to two gaps apart", SESSIONS)
+def _wide_buckets() -> None:
+    from epochal.declarations import event_time
+
+    def wide(bucket: Any) -> Any:
+        return lambda windows, column: bucket(replace(windows, gap=2 * windows.gap), column)
+
+    change(event_time, "session_bucket", wide)
+
+
+@mutant("sessions: a bucket ends a gap after its first row", SESSIONS)
+def _short_buckets() -> None:
+    from epochal.declarations import event_time
+
+    def short(windows: Any, column: str) -> Any:
+        start = f"min(unix_micros({column}))"
+        return sql(f"timestamp_micros({start})"), sql(f"timestamp_micros({start} + {windows.gap}L)")
+
+    change(event_time, "session_of_rows", lambda _: short)

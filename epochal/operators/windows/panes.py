@@ -17,13 +17,12 @@ from epochal.operators.windows.session_work import SESSION_END, SessionAggregate
 from epochal.operators.windows.work import WINDOW, Merging, WindowAggregateWork
 from epochal.state.expiry import Expiry
 from epochal.state.table import Column, StateKind, StateTable
-from epochal.state.type_names import quoted
 from epochal.tasks import windows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
-SESSION: Final = "_session_window"
+BUCKET: Final = "_session_bucket"
 _PANE_START, _LAST_WINDOW_END = "pane_start", "last_window_end"
 
 
@@ -53,19 +52,22 @@ def pane(windowing: Windowing, time: str) -> Expression:
 
 
 def aggregated_by(windowing: Windowing, time: str) -> Expression:
-    """The grouping column for Spark's aggregation of an epoch, in addition to the key: pane, or session window."""
+    """The grouping column for Spark's aggregation of an epoch, in addition to the key: pane, or bucket of sessions.
+
+    Rows of one bucket are in one session, which the task merges with those of other buckets. A bucket depends only on
+    the row, so that Spark aggregates rows before it shuffles them, without sorting.
+    """
     if isinstance(windowing.windows, SessionWindows):
-        return event_time.sessions(windowing.windows, time).alias(SESSION)
+        return event_time.session_bucket(windowing.windows, time).alias(BUCKET)
     return pane(windowing, time)
 
 
-def with_bounds(windowing: Windowing, aggregated: DataFrame) -> DataFrame:
-    """Spark's aggregates, with the columns for tasks in place of :func:`aggregated_by`."""
+def aggregated_bounds(windowing: Windowing, time: str) -> tuple[Expression, ...]:
+    """Aggregates for tasks in place of :func:`aggregated_by`: the start and end of the session of a bucket."""
     if not isinstance(windowing.windows, SessionWindows):
-        return aggregated
-    bounds = {WINDOW_START: f"{SESSION}.start", SESSION_END: f"{SESSION}.end"}
-    columns = (quoted(name) for name in aggregated.columns if name != SESSION)
-    return aggregated.selectExpr(*columns, *(f"{bound} AS {name}" for name, bound in bounds.items()))
+        return ()
+    start, end = event_time.session_of_rows(windowing.windows, time)
+    return start.alias(WINDOW_START), end.alias(SESSION_END)
 
 
 def tables(windowing: Windowing, partials: StateTable) -> tuple[StateTable, ...]:

@@ -127,8 +127,9 @@ class WindowedAggregate(WindowedOperator):
         output = pa.schema([column.to_arrow() for column in columns])
         work = panes.merging_work(self.windowing, aggregation, tables)
         pane = panes.aggregated_by(self.windowing, self.event_time)
+        bounds = panes.aggregated_bounds(self.windowing, self.event_time)
         return WindowedAggregatePlan(
-            self.name, self.inputs, key, tables, work, output, aggregation, self.aggregations, self.windowing, pane
+            self.name, self.inputs, key, tables, work, output, aggregation, self.aggregations, pane, bounds
         )
 
     @property
@@ -157,12 +158,16 @@ class WindowAggregateOperator(WindowedAggregate):
 @dataclass(frozen=True)
 class WindowedAggregatePlan(OperatorPlan):
     """Shuffles rows by key, with the marks, if that sends every key to its subtask. Spark then needs no further shuffle
-    for its aggregation by key and pane."""
+    for its aggregation by key and pane.
+
+    ``bounds``: aggregates that replace ``pane`` in the rows of the task. With them, Spark aggregates rows before and
+    after a shuffle by key and pane, and what is left, far fewer rows, is shuffled to the subtasks.
+    """
 
     aggregation: AggregationPlan
     aggregations: tuple[Aggregation, ...]
-    windowing: Windowing
     pane: Expression
+    bounds: tuple[Expression, ...] = ()
 
     @property
     def aggregated_columns(self) -> int:
@@ -181,7 +186,7 @@ class WindowedAggregatePlan(OperatorPlan):
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         (frame,), keys = frames, self.inputs[0].keys
-        if subtasks.match_spark_shuffle:
+        if subtasks.match_spark_shuffle and not self.bounds:
             by_key = [MARK, *map(quoted, keys)]
             shuffled = with_marks(frame, subtasks).repartition(subtasks.parallelism, *by_key)
             return self._aggregated(shuffled, by_key, subtasks.control(keys))
@@ -189,8 +194,9 @@ class WindowedAggregatePlan(OperatorPlan):
         return placed(with_control(grouped, keys, subtasks), subtasks)
 
     def _aggregated(self, frame: DataFrame, key: list[str], beside: Sequence[SparkColumn] = ()) -> DataFrame:
-        aggregated = frame.groupBy(*key, to_column(self.pane)).agg(*self.partials, *beside)
-        return panes.with_bounds(self.windowing, aggregated)
+        pane = to_column(self.pane)
+        aggregated = frame.groupBy(*key, pane).agg(*self.partials, *map(to_column, self.bounds), *beside)
+        return aggregated.drop(panes.BUCKET) if self.bounds else aggregated
 
     def located(self, frames: Sequence[DataFrame]) -> EpochalError | None:
         name = "_pane"

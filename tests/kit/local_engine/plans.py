@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
@@ -261,19 +260,13 @@ def _partials(operator: WindowedAggregate, plan: OperatorPlan, rows: pa.Table) -
 
 
 def _sessions(keys: pa.Table, times: Integers, gap: int) -> tuple[Integers, Integers]:
-    """Return the start and end of the session of each row among these rows, as Spark's ``session_window`` does."""
+    """Return the start and end of the rows of each row's key and bucket, an interval of length ``gap``."""
     starts, ends = times.copy(), times + gap
-    of_key: dict[tuple[object, ...], list[int]] = {}
+    of_bucket: dict[tuple[object, ...], list[int]] = {}
     for position, key in enumerate(keys.to_pylist()):
-        of_key.setdefault(tuple(key.values()), []).append(position)
-    for positions in of_key.values():
-        in_order = sorted(positions, key=lambda position: int(times[position]))
-        for before, position in pairwise(in_order):
-            if times[position] <= ends[before]:
-                starts[position] = starts[before]
-        for after, position in pairwise(reversed(in_order)):
-            if starts[after] == starts[position]:
-                ends[position] = ends[after]
+        of_bucket.setdefault((*key.values(), int(times[position]) // gap), []).append(position)
+    for positions in of_bucket.values():
+        starts[positions], ends[positions] = times[positions].min(), times[positions].max() + gap
     return starts, ends
 
 
