@@ -36,6 +36,9 @@ VIEWS = {
     "access": ("/access", "[aria-label=Tokens]"),
     "events": ("/events", "main select"),
 }
+SQUEEZED = """[...document.querySelectorAll('.lines .grow')]
+    .filter(each => each.innerText.length > 20 && each.clientWidth < 150).map(each => each.innerText)"""
+"""Messages with a few letters in each line."""
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -45,6 +48,7 @@ def test_each_page_shows_its_data_and_fits(page: Page, width: int) -> None:
         show(page, f"/console{path}")
         page.wait_for_selector(selector, timeout=20_000)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        assert page.evaluate(SQUEEZED) == [], name
 
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.long)])
