@@ -134,15 +134,17 @@ class TimedFrames:
             is_late = None
             if input.event_time is not None and bound is not None:
                 is_late = str(expressions.late(input.event_time, bound))
+            declaration = None
             if above in self._unobserved:
                 declaration, rows = self._unobserved.pop(above)
-                frame = self._kept(declaration, self._observing(declaration, rows, node, is_late))
+                frame = self._observing(declaration, rows, node, is_late)
             elif is_late is not None:
                 observation = Observation(f"late rows of {node.name}, input {number}")
                 self.late.setdefault(node.name, []).append(observation)
                 frame = frame.observe(observation, F.expr(f"count_if({is_late}) AS late"))
-            kept.append(frame if is_late is None else frame.where(f"NOT {is_late}"))
-            apart.append(frame if is_late is None else frame.where(is_late))
+            kept.append(self._kept(declaration, frame, None if is_late is None else f"NOT {is_late}"))
+            if node.id in self.read_apart:
+                apart.append(self._kept(declaration, frame, is_late))
         if node.id in self.read_apart:
             self.sides[node.id] = apart
         return kept
@@ -165,9 +167,12 @@ class TimedFrames:
             metrics.append(F.expr(f"count_if(NOT {rejected} AND {is_late}) AS late"))
         return frame.observe(observation, *metrics)
 
-    def _kept(self, node: EventTimeNode, frame: DataFrame) -> DataFrame:
-        kept = frame.where(f"NOT {self._rejected(node)}")
-        return kept.drop(PARTITION) if self._is_partitioned(node) else kept
+    def _kept(self, node: EventTimeNode | None, frame: DataFrame, more: str | None = None) -> DataFrame:
+        """Rows that the declaration ``node`` does not reject and that meet the condition ``more``, with one filter."""
+        conditions = [] if node is None else [f"NOT {self._rejected(node)}"]
+        conditions += [] if more is None else [more]
+        kept = frame.where(" AND ".join(conditions)) if conditions else frame
+        return kept.drop(PARTITION) if node is not None and self._is_partitioned(node) else kept
 
     def _rejected(self, node: EventTimeNode) -> str:
         latest = latest_accepted(self.conditions.epoch_time, node.event_time.max_ahead)

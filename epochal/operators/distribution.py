@@ -158,52 +158,66 @@ def with_control(frame: DataFrame, keys: Sequence[str], subtasks: Subtasks) -> D
 
 
 def united(
-    frames: Sequence[DataFrame], inputs: Sequence[Input], key: Sequence[Column], subtasks: Subtasks
+    frames: Sequence[DataFrame],
+    inputs: Sequence[Input],
+    key: Sequence[Column],
+    subtasks: Subtasks,
+    columns: Sequence[Sequence[str]] | None = None,
 ) -> DataFrame:
-    """The rows of all inputs and the marks, with control columns. A single input keeps its column names."""
+    """The rows of all inputs and the marks, with control columns. A single input keeps its column names.
+
+    ``columns``: names of the columns of each input that the task uses; by default all. Each input is arranged with one
+    select, as Spark analyses the whole plan again for each further one.
+    """
     several = len(inputs) > 1
-    arranged = [
-        _tagged(_arranged(frame, input, subtasks), number, input, key) if several else _arranged(frame, input, subtasks)
-        for number, (frame, input) in enumerate(zip(frames, inputs, strict=True))
-    ]
+    arranged = []
+    for number, (frame, input) in enumerate(zip(frames, inputs, strict=True)):
+        names = None if columns is None else columns[number]
+        if several:
+            own = _tagged(frame.columns if names is None else names, number, input, key)
+        else:
+            own = ["*"] if names is None else list(map(quoted, names))
+        arranged.append(_arranged(frame, input, subtasks, own))
     return reduce(
         lambda one, other: one.unionByName(other, allowMissingColumns=True), [*arranged, subtasks.marks_with_subtasks]
     )
 
 
-def _arranged(frame: DataFrame, input: Input, subtasks: Subtasks) -> DataFrame:
-    """An input's rows with ``_kg`` and ``_subtask``."""
+def _arranged(frame: DataFrame, input: Input, subtasks: Subtasks, columns: Sequence[str]) -> DataFrame:
+    """The expressions ``columns`` of an input's rows, with ``_kg`` and ``_subtask``."""
     parallelism = subtasks.parallelism
     match input.distribution:
         case Distribution.BY_KEY:
             group = key_group_expression(input.keys, subtasks.max_parallelism)
-            return frame.selectExpr("*", f"int({group}) AS {KEY_GROUP}", f"int({group} % {parallelism}) AS {SUBTASK}")
+            return frame.selectExpr(
+                *columns, f"int({group}) AS {KEY_GROUP}", f"int({group} % {parallelism}) AS {SUBTASK}"
+            )
         case Distribution.TO_ANY:
             # A retried task may read its partition's rows in another order, so they are sorted before they are
             # numbered.
             in_order = frame.sortWithinPartitions(*in_every_column(frame))
             turn = f"(monotonically_increasing_id() + spark_partition_id()) % {parallelism}"
-            return in_order.selectExpr("*", f"CAST(NULL AS INT) AS {KEY_GROUP}", f"int({turn}) AS {SUBTASK}")
+            return in_order.selectExpr(*columns, f"CAST(NULL AS INT) AS {KEY_GROUP}", f"int({turn}) AS {SUBTASK}")
         case Distribution.TO_ALL:
             every = f"explode(sequence(0, {parallelism - 1})) AS {SUBTASK}"
-            return frame.selectExpr("*", f"CAST(NULL AS INT) AS {KEY_GROUP}", every)
+            return frame.selectExpr(*columns, f"CAST(NULL AS INT) AS {KEY_GROUP}", every)
         case Distribution.BY_GROUP:
             them = f"IF({TO} < 0, sequence(0, {parallelism - 1}), array(int({TO} % {parallelism})))"
             group = f"IF({TO} < 0, CAST(NULL AS INT), {TO}) AS {KEY_GROUP}"
-            return frame.selectExpr("*", group, f"explode({them}) AS {SUBTASK}")
+            return frame.selectExpr(*columns, group, f"explode({them}) AS {SUBTASK}")
 
 
-def _tagged(frame: DataFrame, number: int, input: Input, key: Sequence[Column]) -> DataFrame:
-    """An arranged input as one of several, with its number and its columns under names of their own."""
+def _tagged(names: Sequence[str], number: int, input: Input, key: Sequence[Column]) -> list[str]:
+    """The columns ``names`` of one of several inputs under names of their own, with its number."""
     keyed = dict(zip((name.casefold() for name in input.keys), key, strict=False))
-    columns = [f"CAST({number} AS TINYINT) AS {INPUT}", KEY_GROUP, SUBTASK]
-    for name in frame.columns:
-        if name.casefold() in keyed:
-            column = keyed[name.casefold()]
+    columns = [f"CAST({number} AS TINYINT) AS {INPUT}"]
+    for name in names:
+        column = keyed.get(name.casefold())
+        if column is not None:
             columns.append(f"CAST({quoted(name)} AS {column.type}) AS {quoted(column.name)}")
-        elif name not in (KEY_GROUP, SUBTASK):
+        else:
             columns.append(f"{quoted(name)} AS {quoted(carried_name(number, name))}")
-    return frame.selectExpr(*columns)
+    return columns
 
 
 def in_every_column(

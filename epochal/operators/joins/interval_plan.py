@@ -10,13 +10,12 @@ import pyarrow as pa
 
 from epochal.declarations.intervals import written_interval
 from epochal.operators.contract import Operator, OperatorPlan
-from epochal.operators.distribution import Distribution, Input, Subtasks
+from epochal.operators.distribution import Distribution, Input, Subtasks, placed, united
 from epochal.operators.joins.interval_work import KINDS, IntervalJoinWork
 from epochal.operators.joins.plan import ROWS_THAT_STAY, joined_columns, rows_table
 from epochal.operators.joins.work import MATCHED, ROW, TIME, WAITING, Side, gone_after
 from epochal.state.expiry import Expiry
 from epochal.state.table import Column, StateKind, StateTable
-from epochal.state.type_names import quoted
 from epochal.tasks.subtask_rows import InputColumns
 
 if TYPE_CHECKING:
@@ -143,6 +142,5 @@ class IntervalJoinPlan(OperatorPlan):
     work: IntervalJoinWork
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
-        sides = (self.work.left, self.work.right)
-        narrowed = [frame.select(*map(quoted, side.columns.names)) for frame, side in zip(frames, sides, strict=True)]
-        return super().distributed(narrowed, subtasks)
+        columns = [side.columns.names for side in (self.work.left, self.work.right)]
+        return placed(united(frames, self.inputs, self.key, subtasks, columns), subtasks)

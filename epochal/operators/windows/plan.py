@@ -179,6 +179,11 @@ class WindowedAggregatePlan(OperatorPlan):
         return self.aggregation.partial_columns()
 
     @cached_property
+    def pane_and_bounds(self) -> tuple[SparkColumn, list[SparkColumn]]:
+        """The grouping column and the aggregates that replace it. Created once, as ``partials``."""
+        return to_column(self.pane), list(map(to_column, self.bounds))
+
+    @cached_property
     def finishing(self) -> tuple[list[SparkColumn], ...]:
         values, columns = self.aggregation.by((*self.key, *WINDOW)).finishing()
         first = len(self.key) + len(WINDOW)
@@ -194,8 +199,8 @@ class WindowedAggregatePlan(OperatorPlan):
         return placed(with_control(grouped, keys, subtasks), subtasks)
 
     def _aggregated(self, frame: DataFrame, key: list[str], beside: Sequence[SparkColumn] = ()) -> DataFrame:
-        pane = to_column(self.pane)
-        aggregated = frame.groupBy(*key, pane).agg(*self.partials, *map(to_column, self.bounds), *beside)
+        pane, bounds = self.pane_and_bounds
+        aggregated = frame.groupBy(*key, pane).agg(*self.partials, *bounds, *beside)
         return aggregated.drop(panes.BUCKET) if self.bounds else aggregated
 
     def located(self, frames: Sequence[DataFrame]) -> EpochalError | None:
