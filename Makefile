@@ -87,7 +87,7 @@ bench: $(FIGURES) ## Measure, and write benchmarks/RESULTS.md (about three quart
 bench-object-store: $(READY) ## Requests and waits of an application with its snapshots in S3, into benchmarks/RESULTS.md (a quarter of an hour)
 	@$(BIN)/python -m benchmarks.object_store
 
-bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into benchmarks/RESULTS.md (about half an hour)
+bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into benchmarks/RESULTS.md (more than an hour)
 	@$(BIN)/python -m benchmarks.nexmark
 
 bench-kubernetes: $(READY) ## How soon drivers in pods commit, into benchmarks/RESULTS.md (eight minutes, after kubernetes-tools)

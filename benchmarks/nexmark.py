@@ -45,12 +45,12 @@ from epochal.connectors.nexmark.source import NexmarkSource
 from epochal.pipeline.definitions import SourceDefinition
 
 MEASURED = ("q1", "q2", "q4", "q5", "q7", "q8", "q9", "q11", "q16", "q18", "q20")
-EVENTS, EPOCHS, ROUNDS = 1_000_000, 6, 2
-WARM = 3
+EVENTS, EPOCHS, ROUNDS = 1_000_000, 20, 2
+WARM = 10
 """Number of first epochs of a run that are not counted, because the JVM warms up."""
 FILES_AN_EPOCH = 2
 """One for each core."""
-LIMIT_SECONDS = 900.0
+LIMIT_SECONDS = 2_400.0
 """Timeout for one query in the default number of rounds."""
 OURS, ROCKSDB, IN_MEMORY = "Epochal", "Structured Streaming, RocksDB", "Structured Streaming, in memory"
 AT_LEAST, MEDIAN_AT_LEAST = 1.0, 2.0

@@ -144,7 +144,7 @@ def session_bucket(windows: SessionWindows, column: str) -> Expression:
 
 
 def session_of_rows(windows: SessionWindows, column: str) -> tuple[Expression, Expression]:
-    """Start and end of the session of rows that are aggregated together, of which there is at least one."""
+    """Start and end of the session of rows that are aggregated together, at least one row."""
     time = _micros(column)
     return sql(_timestamp(f"min({time})")), sql(_timestamp(f"max({time}) + {windows.gap}L"))
 
