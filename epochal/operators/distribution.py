@@ -27,7 +27,7 @@ from epochal.tasks.subtask_rows import INPUT, KEY_GROUP, MARK, SUBTASK, TO, UNMA
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructField
 
 SLOT = "_slot"
 """Number of the slot of a row's subtask (:mod:`epochal.engine.placement`)."""
@@ -90,6 +90,8 @@ class Subtasks:
     shuffle_partitions: int
     slots: PlacedSlots | None = None
     _control: dict[tuple[str, ...], list[SparkColumn]] = field(default_factory=dict, compare=False)
+    _marks: dict[str, DataFrame] = field(default_factory=dict, compare=False)
+    """The marks with the columns of a schema, by its JSON."""
 
     @classmethod
     def of(
@@ -105,6 +107,20 @@ class Subtasks:
     def marks_with_subtasks(self) -> DataFrame:
         """The marks with their subtasks, ``_subtask``."""
         return self.marks.selectExpr(MARK, f"int(array_position({_values(self.parallelism)}, {MARK}) - 1) AS {SUBTASK}")
+
+    def added_to(self, rows: DataFrame) -> DataFrame:
+        """``rows``, which have the column ``_mark``, and the marks, which are null in every column but ``_mark`` and
+        ``_subtask``.
+
+        The marks have the columns of ``rows`` in their order, so that Spark need not match columns in each epoch.
+        """
+        schema = rows.schema
+        marks = self._marks.get(schema.json())
+        if marks is None:
+            own = (MARK, SUBTASK)
+            columns = [_column(each.name) if each.name in own else _no_value(each) for each in schema]
+            marks = self._marks[schema.json()] = self.marks_with_subtasks.select(*columns)
+        return rows.union(marks)
 
     def control(self, keys: Sequence[str]) -> list[SparkColumn]:
         """The columns ``_kg`` and ``_subtask`` of marked rows, as :func:`epochal.state.keygroups.subtask_of` defines.
@@ -149,7 +165,7 @@ def with_marks(frame: DataFrame, subtasks: Subtasks) -> DataFrame:
     Grouped by ``_mark`` and then keys, a row is in the partition that Spark assigns to its keys, and a mark in the
     partition of its subtask. Null would have the same hash, but Spark's fast hash map skips rows with a null.
     """
-    return frame.selectExpr("*", f"{UNMARKED} AS {MARK}").unionByName(subtasks.marks, allowMissingColumns=True)
+    return subtasks.added_to(frame.selectExpr("*", f"{UNMARKED} AS {MARK}"))
 
 
 def with_control(frame: DataFrame, keys: Sequence[str], subtasks: Subtasks) -> DataFrame:
@@ -177,10 +193,8 @@ def united(
             own = _tagged(frame.columns if names is None else names, number, input, key)
         else:
             own = ["*"] if names is None else list(map(quoted, names))
-        arranged.append(_arranged(frame, input, subtasks, own))
-    return reduce(
-        lambda one, other: one.unionByName(other, allowMissingColumns=True), [*arranged, subtasks.marks_with_subtasks]
-    )
+        arranged.append(_arranged(frame, input, subtasks, [*own, f"CAST(NULL AS INT) AS {MARK}"]))
+    return subtasks.added_to(reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), arranged))
 
 
 def _arranged(frame: DataFrame, input: Input, subtasks: Subtasks, columns: Sequence[str]) -> DataFrame:
@@ -237,6 +251,12 @@ def _column(name: str) -> SparkColumn:
     from pyspark.sql import functions as F
 
     return F.col(quoted(name))
+
+
+def _no_value(field: StructField) -> SparkColumn:
+    from pyspark.sql import functions as F
+
+    return F.lit(None).cast(field.dataType).alias(field.name)
 
 
 def _sortable(column: SparkColumn, type: DataType) -> SparkColumn:
