@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -12,10 +13,12 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from epochal.background.retries import Backoff, attempts
 from epochal.errors import CatalogUnavailable, EnvironmentProblem, OptionError
 from epochal.wire.trust import check_database_authority
 
 BUSY_SECONDS = 15.0
+_LOG_PAUSES = Backoff(0.005, 0.2)
 CONNECTIONS = 50
 """Default maximum number of connections of a :class:`Database`."""
 _KEPT_CONNECTIONS = 10
@@ -160,10 +163,22 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
     # pysqlite begins transactions too late. With isolation_level None, SQLAlchemy's begin event begins them.
     connection.isolation_level = None
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
+    _use_log(cursor)
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
+
+
+def _use_log(cursor: sqlite3.Cursor) -> None:
+    """Choose WAL. If several connections change the mode of a new file at the same time, SQLite refuses all but one of
+    them without waiting, because each holds a lock that the others need."""
+    for attempt in attempts(_LOG_PAUSES, timeout=BUSY_SECONDS):
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if attempt.is_last or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
 
 
 def _begin_sqlite(connection: Connection) -> None:

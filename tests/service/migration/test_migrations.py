@@ -20,6 +20,7 @@ from epochal.errors import CatalogVersion, OptionError
 from epochal.service.catalog.backups import kinds_of, load_backup
 from epochal.service.catalog.checks import catalog_findings
 from epochal.service.catalog.database import Database
+from epochal.service.catalog.engines import make_engine
 from epochal.service.catalog.migration import (
     _configuration,
     _revisions,
@@ -295,6 +296,19 @@ def test_oldest_reader_is_stored_with_each_migration(database: Database, next_ve
 def test_control_planes_that_start_together_migrate_once(url: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(migrate, [url] * 4)) == [newest_revision()] * 4
+
+
+def test_connections_that_open_a_new_file_together_wait_for_each_other(tmp_path: Path) -> None:
+    """Without repeats, SQLite refuses one of 300 such connections, so that 200 files show it almost always."""
+
+    def connect(file: Path) -> None:
+        engine = make_engine(f"sqlite:///{file}", connections=1)
+        engine.connect().close()
+        engine.dispose()
+
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(200):
+            list(pool.map(connect, [tmp_path / f"{number}.sqlite"] * 8))
 
 
 @pytest.mark.parametrize("invalid_url", ["mysql://localhost/x", "not a url", "://"])
