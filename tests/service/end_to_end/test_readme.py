@@ -23,7 +23,8 @@ PAGE, QUICKSTART = "README.md", "docs/start/quickstart.md"
 PAGES = (PAGE, QUICKSTART, "docs/tutorials/class-to-dataflow.md")
 BLOCKS = [block for page in PAGES for block in blocks_of(page, "console")]
 COMMANDS = list(dict.fromkeys(command for block in BLOCKS for command in block.commands))
-MAKE_COMMANDS = {"make demo", "make test"}  # the demo has its own test; ``make test`` runs this one
+MAKE_COMMANDS = {"make demo", "make demo KEEP=1", "make test"}
+"""The demo has its own tests; ``make test`` runs this one."""
 
 LOCAL_COMMANDS = ("epochal check", "epochal run")
 """These share a JVM, since starting one for each would take longer."""
