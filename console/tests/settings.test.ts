@@ -43,7 +43,7 @@ test("a problem is shown at the field that it names", () => {
   assert.deepEqual(fieldOf("invalid-option", "configuration.max_parallelism cannot change from 128 to 7: .."), { field: "settings", setting: "max_parallelism" });
   assert.deepEqual(fieldOf("invalid-option", "configuration: parallelism 9 is above .."), { field: "settings", setting: null });
   assert.deepEqual(fieldOf("invalid-option", "files.source: .."), { field: null, setting: null });
-  assert.equal(isNamed("parallelisms.nobody=3", "parallelisms"), true);
+  assert.equal(isNamed("parallelisms.absent=3", "parallelisms"), true);
   assert.equal(isNamed("parallelism=3", "parallelisms"), false);
   assert.equal(isNamed("parallelism=3", null), false);
 });

@@ -115,11 +115,12 @@ class Subtasks:
         The marks have the columns of ``rows`` in their order, so that Spark need not match columns in each epoch.
         """
         schema = rows.schema
-        marks = self._marks.get(schema.json())
+        key = schema.json()
+        marks = self._marks.get(key)
         if marks is None:
             own = (MARK, SUBTASK)
             columns = [_column(each.name) if each.name in own else _no_value(each) for each in schema]
-            marks = self._marks[schema.json()] = self.marks_with_subtasks.select(*columns)
+            marks = self._marks[key] = self.marks_with_subtasks.select(*columns)
         return rows.union(marks)
 
     def control(self, keys: Sequence[str]) -> list[SparkColumn]:

@@ -14,7 +14,7 @@ from epochal.testing.servers.control_plane import ControlPlane
 from tests.console.bundle import PACKAGES
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, CDPSession, Page
 
 BROWSERS = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
 SCRIPT = "<script>window.wrong=1</script>"
@@ -30,6 +30,16 @@ named = rows.select(
 )
 named.key_by("name").aggregate("counts", seen="count(*)", note="max(name)").write("out", console.sink(rows=1))
 """
+LONGEST_TASK_MS = 200
+ATTEMPTS = 4
+"""Other processes of the machine also delay a task: the budget is that of the best attempt."""
+_WATCH = """() => {
+    window.longest = 0;
+    window.watching ??= new PerformanceObserver(list => {
+        for (const entry of list.getEntries()) window.longest = Math.max(window.longest, entry.duration);
+    });
+    window.watching.observe({ entryTypes: ['longtask'] });
+}"""
 
 
 @contextmanager
@@ -98,3 +108,22 @@ def committed(client: Client, name: str = "hostile") -> int:
     """The last committed epoch of an application; 0 if it has none."""
     head = client.application(name).get().head
     return head.epoch if head else 0
+
+
+def watch(page: Page) -> None:
+    """Begin to measure tasks of the page's thread, or begin again."""
+    page.evaluate(_WATCH)
+
+
+def longest_task(page: Page) -> float:
+    """The longest task since ``watch``, in milliseconds; 0 if each took less than 50 ms."""
+    page.wait_for_timeout(300)  # entries arrive after their task
+    return float(page.evaluate("() => window.longest"))
+
+
+def heap_bytes(session: CDPSession) -> int:
+    """The bytes of objects that scripts of the page hold, after garbage collections."""
+    for _ in range(3):
+        session.send("HeapProfiler.collectGarbage")
+    found = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+    return int(found["JSHeapUsedSize"])

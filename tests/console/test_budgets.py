@@ -13,8 +13,7 @@ from epochal.service.catalog.events import record
 from epochal.service.catalog.models import Artifact
 from epochal.service.domain.events import ControlEvent
 from epochal.service.domain.settings import Settings
-from tests.console.browsing import opened, show, sign_in
-from tests.console.budgets import ATTEMPTS, LONGEST_TASK_MS, heap_bytes, longest_task, watch
+from tests.console.browsing import ATTEMPTS, LONGEST_TASK_MS, heap_bytes, longest_task, opened, show, sign_in, watch
 from tests.service.conftest import Plane, StandInSupervisor, free_port, http_client, serving
 from tests.service.test_many_applications import MADE, MOMENT, register
 

@@ -6,7 +6,7 @@ Windows on a grid are runs of panes. In session windows every row starts as a se
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from epochal.declarations import event_time
 from epochal.declarations.expressions import Expression
@@ -18,9 +18,6 @@ from epochal.operators.windows.work import WINDOW, Merging, WindowAggregateWork
 from epochal.state.expiry import Expiry
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.tasks import windows
-
-if TYPE_CHECKING:
-    pass
 
 BUCKET: Final = "_session_bucket"
 _PANE_START, _LAST_WINDOW_END = "pane_start", "last_window_end"

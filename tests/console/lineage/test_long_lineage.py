@@ -11,8 +11,7 @@ from sqlalchemy import insert, select
 
 from epochal.service.catalog.models import Branch, Epoch
 from epochal.service.domain.settings import Settings
-from tests.console.browsing import opened, show, sign_in
-from tests.console.budgets import ATTEMPTS, LONGEST_TASK_MS, longest_task, watch
+from tests.console.browsing import ATTEMPTS, LONGEST_TASK_MS, longest_task, opened, show, sign_in, watch
 from tests.service.conftest import Plane, StandInSupervisor, free_port, http_client, serving
 
 if TYPE_CHECKING:
