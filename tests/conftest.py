@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Iterator
@@ -77,6 +78,14 @@ pytest_plugins = (
 hypothesis.settings.register_profile("quick", max_examples=16, deadline=None)
 hypothesis.settings.register_profile("thorough", max_examples=100, deadline=None)
 hypothesis.settings.load_profile("quick")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_event_loop_remains() -> Iterator[None]:
+    """Later modules of the worker run event loops of their own, which a remaining one refuses."""
+    yield
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        asyncio.get_running_loop()
 
 
 @pytest.fixture(scope="session")

@@ -42,15 +42,22 @@ _WATCH = """() => {
 }"""
 
 
-@contextmanager
-def chromium(*arguments: str) -> Iterator[Browser]:
-    """Start Chromium. Skips the test, with the reason, if it or its driver is not installed."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+def browser_path() -> str:
+    """Return the path of Chromium. Skips the test, with the reason, if it or its driver is not installed."""
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     found = next((path for path in BROWSERS if Path(path).exists()), None)
     if found is None:
         pytest.skip("no Chromium is installed at " + ", ".join(BROWSERS))
-    with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", *arguments])
+    return found
+
+
+@contextmanager
+def chromium(path: str) -> Iterator[Browser]:
+    """Start Chromium. Its driver has an event loop in this thread until the end of the context."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield started
         started.close()
 

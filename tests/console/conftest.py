@@ -1,6 +1,6 @@
 """A browser, a control plane with a running application that has hostile names, and a page after sign-in.
 
-They are started once for all modules that use them: ``tests/kit/workers.py`` runs these on one worker.
+The control planes are started once for all modules that use them: ``tests/kit/workers.py`` runs these on one worker.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.testing.servers.control_plane import ControlPlane, control_plane
-from tests.console.browsing import PIPELINE, SCRIPT, admin_token, chromium, committed, opened, sign_in
+from tests.console.browsing import PIPELINE, SCRIPT, admin_token, browser_path, chromium, committed, opened, sign_in
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
@@ -19,13 +19,20 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
+def installed_browser() -> str:
+    return browser_path()
+
+
+@pytest.fixture(scope="module")
+def browser(installed_browser: str) -> Iterator[Browser]:
+    """A browser for each module: its driver has an event loop in the main thread, where later modules of the worker
+    run their own."""
+    with chromium(installed_browser) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
-def plane(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def plane(installed_browser: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """With the running application ``hostile``, which has committed epochs, and a savepoint whose message is markup.
 
     Tests leave the application running, and the control plane as they found it."""
@@ -51,7 +58,7 @@ def page(browser: Browser, plane: ControlPlane) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="session")
-def new_plane(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def new_plane(installed_browser: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane without applications."""
     with control_plane(tmp_path_factory.mktemp("new"), {"EPOCHAL_WARM_DRIVERS": "0"}) as plane:
         yield plane

@@ -2,9 +2,10 @@
 
 ``--change-seconds N`` selects whole test files, in this order, as far as they fit:
 
-1. files that changed, that import a changed file directly, or that name a changed file which is not Python;
-2. files that executed a function of a changed file when the coverage was last recorded;
-3. a sample of the others, which the seed determines.
+1. files of ``tests/unit`` that read the checkout: any changed file can change their result, and they are quick;
+2. files that changed, that import a changed file directly, or that name a changed file which is not Python;
+3. files that executed a function of a changed file when the coverage was last recorded;
+4. a sample of the others, which the seed determines.
 
 A change is what differs from the commit of the record. The summary lists what was left out.
 """
@@ -12,6 +13,7 @@ A change is what differs from the commit of the record. The summary lists what w
 from __future__ import annotations
 
 import random
+import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +31,7 @@ COLLECTING_SECONDS = 60.0
 """Time in which the workers of a whole run collect their tests."""
 SECONDS_PER_SECOND = 0.8
 """Seconds of tests, as recorded in ``lengths.json``, that one core of a usual run completes per second (measured)."""
+_OF_THE_CHECKOUT = re.compile(r"\bROOT\b|\bparents\[")
 CHANGED = pytest.StashKey[frozenset[str] | None]()
 SELECTION = pytest.StashKey["Selection"]()
 LINES = pytest.StashKey[Sequence[str]]()
@@ -40,6 +43,7 @@ class Selection:
 
     changed: int | None = 0
     """Number of changed files; ``None`` if unknown."""
+    reading: list[str] = field(default_factory=list)
     importing: list[str] = field(default_factory=list)
     executing: list[str] = field(default_factory=list)
     sampled: list[str] = field(default_factory=list)
@@ -49,15 +53,16 @@ class Selection:
 
     @property
     def files(self) -> frozenset[str]:
-        return frozenset((*self.importing, *self.executing, *self.sampled))
+        return frozenset((*self.reading, *self.importing, *self.executing, *self.sampled))
 
     def lines(self) -> list[str]:
         """Return the report: what was selected, what was left out, and why."""
+        found = [f"{len(self.reading)} test files read the checkout"]
         if self.changed is None:
-            found = ["The change is unknown, because Git or the commit of tests/executed.json is missing"]
+            found.append("The change is unknown, because Git or the commit of tests/executed.json is missing")
             found.append(f"{len(self.executing)} test files were chosen among all (--seed)")
         else:
-            found = [
+            found += [
                 f"{self.changed} changed files: {len(self.importing)} test files import or name one, or changed",
                 f"{len(self.executing)} other test files executed a changed file when the coverage was recorded",
             ]
@@ -73,6 +78,7 @@ class Selection:
 
 def select(
     changed: Collection[str] | None,
+    reading: Collection[str],
     importing: Collection[str],
     executing: Collection[str],
     lengths: Mapping[str, float],
@@ -82,20 +88,25 @@ def select(
     """Return the selected test files.
 
     ``changed``: changed files; ``None`` if unknown, in which case every test file belongs to the change.
-    ``importing``, ``executing``: test files of the change. ``lengths``: seconds by test file. ``limit``: seconds of all
-    selected files.
+    ``reading``: test files that read the checkout. ``importing``, ``executing``: test files of the change.
+    ``lengths``: seconds by test file. ``limit``: seconds of all selected files.
     """
     files = random.Random(seed).sample(sorted(lengths), len(lengths))
     if changed is None:
         executing = files
     result = Selection(None if changed is None else len(changed))
     groups = (
-        ([file for file in files if file in importing], result.importing, result.left_out),
-        ([file for file in files if file in executing and file not in importing], result.executing, result.left_out),
-        ([file for file in files if file not in importing and file not in executing], result.sampled, None),
+        (reading, result.reading, result.left_out),
+        (importing, result.importing, result.left_out),
+        (executing, result.executing, result.left_out),
+        (files, result.sampled, None),
     )
+    seen: set[str] = set()
     for candidates, selected, left_out in groups:
-        for file in candidates:
+        for file in files:
+            if file in seen or file not in candidates:
+                continue
+            seen.add(file)
             if lengths[file] <= limit:
                 limit -= lengths[file]
                 selected.append(file)
@@ -123,6 +134,11 @@ def importing_files(changed: Collection[str], tests: Collection[str], root: Path
         ):
             found.add(test)
     return found
+
+
+def reads_the_checkout(test: str, root: Path = ROOT) -> bool:
+    """Whether the test file checks files of the checkout and not only the modules that it imports."""
+    return test.startswith("tests/unit/") and _OF_THE_CHECKOUT.search((root / test).read_text()) is not None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -153,6 +169,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     record = Record.read().executed
     selection = select(
         changed,
+        {test for test in lengths if reads_the_checkout(test)},
         importing_files(changed or (), lengths),
         {test for test in lengths if record.get(test, frozenset()) & (changed or frozenset())},
         lengths,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.kit.change_record import ROOT, Record, changed_files, git, imported_files, parsed, written
 from tests.kit.recording import by_package, executed_by, with_shared_tasks
-from tests.kit.selection import importing_files, select
+from tests.kit.selection import importing_files, reads_the_checkout, select
 
 FILES = st.dictionaries(
     st.sampled_from([f"tests/test_{name}.py" for name in "abcdefghij"]), st.integers(1, 50), min_size=1
@@ -20,27 +20,28 @@ FILES = st.dictionaries(
 @given(FILES, st.data(), st.integers(0, 200), st.integers(0, 100))
 def test_tests_of_the_change_come_first(lengths: dict[str, int], data: st.DataObject, limit: int, seed: int) -> None:
     some = st.sets(st.sampled_from(sorted(lengths)))
-    importing, executing = data.draw(some), data.draw(some)
-    selection = select(["epochal/x.py"], importing, executing, lengths, limit, seed)
+    reading, importing, executing = data.draw(some), data.draw(some), data.draw(some)
+    selection = select(["epochal/x.py"], reading, importing, executing, lengths, limit, seed)
     assert sum(lengths[file] for file in selection.files) <= limit
-    assert set(selection.importing) <= importing and set(selection.executing) <= executing - importing
-    assert set(selection.left_out) == (importing | executing) - selection.files
-    assert len(selection.sampled) + selection.not_sampled == len(lengths.keys() - importing - executing)
-    if sum(lengths[file] for file in importing) <= limit:
-        assert set(selection.importing) == importing
-    assert selection == select(["epochal/x.py"], importing, executing, lengths, limit, seed)
+    assert set(selection.reading) <= reading and set(selection.importing) <= importing - reading
+    assert set(selection.executing) <= executing - importing - reading
+    assert set(selection.left_out) == (reading | importing | executing) - selection.files
+    assert len(selection.sampled) + selection.not_sampled == len(lengths.keys() - reading - importing - executing)
+    if sum(lengths[file] for file in reading | importing) <= limit:
+        assert set(selection.importing) == importing - reading
+    assert selection == select(["epochal/x.py"], reading, importing, executing, lengths, limit, seed)
 
 
 def test_left_out_tests_of_the_change_are_listed() -> None:
-    selection = select(["epochal/x.py"], {"tests/a.py"}, {"tests/b.py"}, {"tests/a.py": 5, "tests/b.py": 6}, 8, 1)
+    selection = select(["epochal/x.py"], (), {"tests/a.py"}, {"tests/b.py"}, {"tests/a.py": 5, "tests/b.py": 6}, 8, 1)
     report = "\n".join(selection.lines())
     assert "LEFT OUT" in report and "  tests/b.py" in report and "  tests/a.py" not in report
 
 
 def test_unknown_change_selects_as_if_everything_changed() -> None:
-    selection = select(None, (), (), {"tests/a.py": 5, "tests/b.py": 5}, 5, 1)
+    selection = select(None, (), (), (), {"tests/a.py": 5, "tests/b.py": 5}, 5, 1)
     assert len(selection.executing) == len(selection.left_out) == 1 and not selection.sampled
-    assert selection.lines()[0].startswith("The change is unknown")
+    assert selection.lines()[1].startswith("The change is unknown")
 
 
 @pytest.fixture
@@ -74,6 +75,14 @@ def checkout(tmp_path: Path) -> Path:
 def test_tests_of_a_changed_file_are_found(checkout: Path, changed: str, expected: str) -> None:
     tests = [str(path.relative_to(checkout)) for path in checkout.rglob("test_*.py")]
     assert importing_files([changed], tests, checkout) == {expected}
+
+
+def test_tests_that_read_the_checkout_are_found() -> None:
+    """A test that moved breaks what names it: the change imports neither."""
+    assert reads_the_checkout("tests/unit/test_security_document.py") and reads_the_checkout(
+        "tests/unit/test_selection.py"
+    )
+    assert not reads_the_checkout("tests/unit/test_timers_declared.py")
 
 
 def test_imports_name_modules_and_their_members() -> None:
