@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -15,7 +17,12 @@ from epochal.engine.job import Answers, EpochPlan, Participants
 from epochal.engine.placement import Requirements, Slots
 from epochal.operators.contract import OperatorPlan
 from epochal.operators.distribution import PlacedSlots, Subtasks
-from epochal.pipeline.graph import Graph
+from epochal.pipeline.graph import Graph, SourceNode
+
+FEWEST_ROWS: Final = 20_000
+"""Rows of an epoch below which a further shuffle takes longer than it saves."""
+ROWS_PER_GROUP: Final = 4
+"""Rows of an epoch for each row that an operator takes, from which rows are aggregated before their shuffle."""
 
 
 @dataclass
@@ -27,6 +34,8 @@ class OperatorSubtasks:
     participants: Participants
     operators: Mapping[str, OperatorPlan]
     configuration: Configuration
+    _combined: set[str] = field(default_factory=set)
+    """Operators that took far fewer rows than their sources had in the latest epoch with rows."""
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
@@ -63,7 +72,10 @@ class OperatorSubtasks:
         """The subtasks of each operator in an epoch, each in a slot of the machine that has its state."""
         if self.slots is not None and self.slots.impossible is None:
             self._place(self.slots, plan)
-        return {name: self._by_number[number] for name, number in self.numbers.items()}
+        return {name: self._combining(name, self._by_number[number]) for name, number in self.numbers.items()}
+
+    def _combining(self, operator: str, subtasks: Subtasks) -> Subtasks:
+        return replace(subtasks, combined=True) if operator in self._combined else subtasks
 
     def _place(self, slots: Slots, plan: EpochPlan) -> None:
         pinned = not all(table.durable for table in self.participants.tables)
@@ -84,10 +96,32 @@ class OperatorSubtasks:
                 self._by_number[number] = replace(subtasks, slots=placed)
 
     def ran(self, answers: Answers) -> None:
-        """Compare the machines on which subtasks have run with their placement."""
+        """Compare the machines on which subtasks have run with their placement, and the rows that operators took with
+        those of their sources."""
+        self._compare_rows(answers)
         if self.slots is not None:
             for name, machines in answers.machines.items():
                 self.slots.ran(self.numbers[name], machines)
+
+    def _compare_rows(self, answers: Answers) -> None:
+        taken: Counter[str] = Counter()
+        for (operator, _), work in answers.work.items():
+            taken[operator] += work.rows
+        for operator, sources in self._sources.items():
+            rows = sum(answers.rows_read.get(source, 0) for source in sources)
+            if rows >= max(FEWEST_ROWS, ROWS_PER_GROUP * taken[operator]):
+                self._combined.add(operator)
+            elif rows:
+                self._combined.discard(operator)
+
+    @cached_property
+    def _sources(self) -> Mapping[str, frozenset[str]]:
+        """The sources that each operator reads, directly or through others."""
+        nodes = {node.id: node.name for node in self.graph.nodes if isinstance(node, SourceNode)}
+        return {
+            operator.name: frozenset(nodes[id] for id in self.graph.ancestors([operator.id]) if id in nodes)
+            for operator in self.graph.operators
+        }
 
     def _machines_before(self, plan: EpochPlan) -> dict[int, dict[int, str]]:
         """By number of subtasks, the machine of each in the parent epoch, as far as it is known."""

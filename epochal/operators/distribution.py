@@ -82,6 +82,8 @@ class Subtasks:
 
     ``shuffle_partitions``: the number of partitions of Spark's own shuffles.
     ``slots``: those that the subtasks are placed in; ``None``: Spark runs them anywhere.
+    ``combined``: an epoch probably has far more rows than groups, so that an operator that aggregates rows by more than
+    its key aggregates them before it shuffles them to the subtasks.
     """
 
     parallelism: int
@@ -89,6 +91,7 @@ class Subtasks:
     marks: DataFrame
     shuffle_partitions: int
     slots: PlacedSlots | None = None
+    combined: bool = False
     _control: dict[tuple[str, ...], list[SparkColumn]] = field(default_factory=dict, compare=False)
     _marks: dict[str, DataFrame] = field(default_factory=dict, compare=False)
     """The marks with the columns of a schema, by its JSON."""

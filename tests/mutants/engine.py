@@ -198,3 +198,21 @@ def _shuffled_by_another_number() -> None:
         return self.slots is None and self.max_parallelism % self.parallelism == 0
 
     change(Subtasks, "match_spark_shuffle", lambda _: property(dividing))
+
+
+@mutant(
+    "engine: rows are aggregated before their shuffle whatever the latest epoch had",
+    "tests/spark/test_combined_rows.py",
+)
+def _always_combined() -> None:
+    from epochal.engine.operator_subtasks import OperatorSubtasks
+
+    def never_forgetting(compare: Any) -> Any:
+        def compared(self: Any, answers: Any) -> None:
+            before = set(self._combined)
+            compare(self, answers)
+            self._combined |= before
+
+        return compared
+
+    change(OperatorSubtasks, "_compare_rows", never_forgetting)

@@ -160,8 +160,9 @@ class WindowedAggregatePlan(OperatorPlan):
     """Shuffles rows by key, with the marks, if that sends every key to its subtask. Spark then needs no further shuffle
     for its aggregation by key and pane.
 
-    ``bounds``: aggregates that replace ``pane`` in the rows of the task. With them, Spark aggregates rows before and
-    after a shuffle by key and pane, and what is left, far fewer rows, is shuffled to the subtasks.
+    If an epoch has far fewer keys and panes than rows, or with ``bounds``, Spark aggregates rows before and after a
+    shuffle by key and pane, and what is left, far fewer rows, is shuffled to the subtasks. ``bounds``: aggregates that
+    replace ``pane`` in the rows of the task.
     """
 
     aggregation: AggregationPlan
@@ -191,7 +192,7 @@ class WindowedAggregatePlan(OperatorPlan):
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         (frame,), keys = frames, self.inputs[0].keys
-        if subtasks.match_spark_shuffle and not self.bounds:
+        if subtasks.match_spark_shuffle and not subtasks.combined and not self.bounds:
             by_key = [MARK, *map(quoted, keys)]
             shuffled = with_marks(frame, subtasks).repartition(subtasks.parallelism, *by_key)
             return self._aggregated(shuffled, by_key, subtasks.control(keys))

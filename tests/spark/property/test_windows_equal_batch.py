@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from epochal import Pipeline, cumulative, session, sliding, tumbling
 from epochal.connectors import console, generator
 from epochal.contracts.configuration import Configuration
+from epochal.engine import operator_subtasks
 from epochal.testing import Harness
 
 BEGIN = datetime(2024, 3, 30, 12, tzinfo=UTC)
@@ -58,9 +59,16 @@ def some_rows(choose: random.Random) -> list[dict[str, Any]]:
 
 # Assignment by Spark: test_windows.py; evaluation: unit/tasks, end_to_end/test_nexmark.py
 @pytest.mark.long
-@pytest.mark.parametrize("cuts", [1, 3])
-def test_windows_over_epochs_equal_windows_over_all_rows(spark: SparkSession, run_seed: int, cuts: int) -> None:
-    """Ten operators in every epoch; tests/unit/property/test_event_time_chains.py has many cuts, without Spark."""
+@pytest.mark.parametrize(("cuts", "combined"), [(1, False), (3, True)])
+def test_windows_over_epochs_equal_windows_over_all_rows(
+    spark: SparkSession, run_seed: int, cuts: int, combined: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten operators in every epoch; tests/unit/property/test_event_time_chains.py has many cuts, without Spark.
+
+    ``combined``: all epochs except the first aggregate rows before their shuffle."""
+    if combined:
+        monkeypatch.setattr(operator_subtasks, "FEWEST_ROWS", 0)
+        monkeypatch.setattr(operator_subtasks, "ROWS_PER_GROUP", 0)
     choose = random.Random(run_seed)
     rows = some_rows(choose)
     bounds = [0, *sorted(choose.sample(range(1, len(rows)), cuts)), len(rows)]
