@@ -57,6 +57,9 @@ class MergeableAggregate(ABC):
     """Advice for an ``OverflowError`` of :meth:`merge` or :meth:`compute` without a type."""
     always_merged: ClassVar[bool] = False
     """True if :meth:`merge` also receives the first rows of a key, for example to check them."""
+    first_is_final: ClassVar[bool] = False
+    """True if the first merged partial is the final value; with ``counts``, 0 in place of null."""
+    counts: bool = False
 
     @abstractmethod
     def partials(self) -> tuple[Partial, ...]:
@@ -94,6 +97,7 @@ class MergeableAggregate(ABC):
 class Simple(MergeableAggregate):
     """An aggregate whose merged partial is the final value."""
 
+    first_is_final: ClassVar[bool] = True
     expression: Expression
     kind: Merge
     counts: bool = False
@@ -165,6 +169,7 @@ class Extreme(MergeableAggregate):
     with arrays, maps or variants, which Arrow cannot compare, by a hash.
     """
 
+    first_is_final: ClassVar[bool] = True
     value: Expression
     order: Expression
     largest: bool

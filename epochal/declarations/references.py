@@ -32,17 +32,37 @@ _PLAIN = re.compile(r"[^\W\d]\w*")
 
 def renamed_column(expression: Expression) -> tuple[str, str] | None:
     """The column that the expression selects, and its alias; ``None`` if it computes a value."""
+    match picked_field(expression):
+        case [[column], name]:
+            return column, name
+        case _:
+            return None
+
+
+def picked_field(expression: Expression) -> tuple[tuple[str, ...], str] | None:
+    """The path of the column, or of the field of a column, that the expression selects, and its name in the result.
+
+    ``None``: the expression computes a value.
+    """
     call = expression.call
     if call.target is not None:
-        inner = renamed_column(call.target) if call.name == "alias" and len(call.arguments) == 1 else None
+        inner = picked_field(call.target) if call.name == "alias" and len(call.arguments) == 1 else None
         return None if inner is None or not isinstance(call.arguments[0], str) else (inner[0], call.arguments[0])
     if call.name not in ("col", "column", "expr") or len(call.arguments) != 1 or not isinstance(call.arguments[0], str):
         return None
-    match list(_significant(call.arguments[0])):
-        case [column] if _is_name(column):
-            return _name(column), _name(column)
-        case [column, alias] | [column, ("AS" | "as" | "As" | "aS"), alias] if _is_name(column) and _is_name(alias):
-            return _name(column), _name(alias)
+    tokens = list(_significant(call.arguments[0]))
+    path = [tokens.pop(0)] if tokens else []
+    while len(tokens) > 1 and tokens[0] == ".":
+        path.append(tokens[1])
+        tokens = tokens[2:]
+    if not path or not all(map(_is_name, path)):
+        return None
+    names = tuple(map(_name, path))
+    match tokens:
+        case []:
+            return names, names[-1]
+        case [alias] | [("AS" | "as" | "As" | "aS"), alias] if _is_name(alias):
+            return names, _name(alias)
         case _:
             return None
 

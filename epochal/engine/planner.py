@@ -103,14 +103,14 @@ class JobShape:
     once.
 
     Sides count as output, since one task produces them all. ``drained``: operators that lead to no sink and to no other
-    operator; the job reads only their handles. ``unread``: operators whose output, and side nodes whose rows, have no
-    reader. ``written``: by operator, the sink that is its only direct reader.
+    operator; the job reads only their handles. ``read_once``: operators whose output has one path to a sink or an
+    operator. ``unread``: operators whose output, and side nodes whose rows, have no reader.
     """
 
     shared: frozenset[NodeId]
     drained: tuple[NodeId, ...]
+    read_once: frozenset[NodeId]
     unread: frozenset[NodeId]
-    written: Mapping[NodeId, SinkNode]
 
 
 def job_shape(graph: Graph, sinks: bool) -> JobShape:
@@ -123,10 +123,10 @@ def job_shape(graph: Graph, sinks: bool) -> JobShape:
     return JobShape(
         shared=frozenset(id for id, times in runs.items() if times > 1),
         drained=tuple(id for id, times in runs.items() if times == 0),
+        read_once=frozenset(id for id, times in runs.items() if times == 1),
         unread=frozenset(
             node.id for node in graph.nodes if isinstance(node, (OperatorNode, SideNode)) and uses[node.id] == 0
         ),
-        written={node.input: node for node in graph.sinks if sinks and runs.get(node.input) == 1},
     )
 
 

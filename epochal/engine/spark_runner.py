@@ -14,12 +14,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 
-import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.utils import is_remote
 
 from epochal.contracts.configuration import Configuration
@@ -33,6 +31,7 @@ from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants, Si
 from epochal.engine.operator_subtasks import OperatorSubtasks
 from epochal.engine.planner import JobShape, job_shape
 from epochal.engine.session import ANSI, CODEGEN, COMPILED_AGGREGATES, INTERPRETED_ROWS, interpreted, limited
+from epochal.engine.straight_sinks import StraightSink, straight_sinks
 from epochal.errors import EpochalError
 from epochal.operators.contract import OperatorPlan
 from epochal.pipeline.column_use import unread
@@ -47,7 +46,6 @@ from epochal.tasks.operator import HANDLE
 from epochal.tasks.sink import SinkTask
 from epochal.tasks.steps import TaskAnswer, TaskRun, machines_of, works_of
 from epochal.tasks.subtask_rows import SUBTASK
-from epochal.tasks.task_output import PassthroughColumn
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +113,7 @@ class SparkRunner(EpochRunner):
 
     @cached_property
     def statements(self) -> Statements:
-        return Statements(self.graph, self.run_nodes)
+        return Statements(self.graph, self.evaluated)
 
     @cached_property
     def read_apart(self) -> frozenset[NodeId]:
@@ -139,21 +137,18 @@ class SparkRunner(EpochRunner):
         return job_shape(self.graph, sinks=not self.shadow)
 
     @cached_property
-    def straight(self) -> dict[NodeId, tuple[tuple[PassthroughColumn, ...], pa.Schema]]:
-        """Operators fused with their sink into one Python stage: the sink's columns, and their types as Spark would
-        pass them."""
-        found = {}
-        for id in self.shape.written:
-            node = self.graph.node(id)
-            assert isinstance(node, OperatorNode)
-            plan = self.operators[node.name]
-            if plan.columns_of_task is not None and not any(pa.types.is_nested(field.type) for field in plan.output):
-                types = from_arrow_schema(plan.output)
-                handed = to_arrow_schema(types, timezone=self.spark.conf.get("spark.sql.session.timeZone"))
-                columns = tuple(plan.columns_of_task.values())
-                fields = [handed.field(each.column).with_name(name) for name, each in plan.columns_of_task.items()]
-                found[id] = columns, pa.schema(fields)
-        return found
+    def straight(self) -> dict[NodeId, StraightSink]:
+        """Sinks that are fused with an operator into one Python task, by the operator."""
+        if self.shadow:
+            return {}
+        timezone = self.spark.conf.get("spark.sql.session.timeZone")
+        return straight_sinks(self.graph, self.shape, self.operators, timezone)
+
+    @cached_property
+    def evaluated(self) -> frozenset[NodeId]:
+        """Nodes that have a frame: those of :attr:`run_nodes` without what a fused task computes."""
+        fused = {id for each in self.straight.values() for id in (*each.verbs, each.sink.id)}
+        return self.run_nodes - fused
 
     @cached_property
     def writers(self) -> frozenset[str]:
@@ -274,7 +269,7 @@ class _EpochJob:
                 frames=frames,
                 carrying=self._runner.time.partitions.carrying,
                 statements=self._runner.statements,
-                needed=self._runner.run_nodes,
+                needed=self._runner.evaluated,
             )
             rows = self._last_stage(frames).collect()
             return self._answers(rows)
@@ -300,10 +295,10 @@ class _EpochJob:
             self._drains.append(self._frames.last_rows(node, inputs, None))
             return self._drains[-1]
         if node.id in self._runner.straight:
-            sink = self._shape.written[node.id]
-            writing = FusedSink(self._sink_task(sink.name), *self._runner.straight[node.id])
-            self._written[sink.id] = self._frames.last_rows(node, inputs, writing)
-            return self._written[sink.id]
+            straight = self._runner.straight[node.id]
+            writing = FusedSink(self._sink_task(straight.sink.name), straight.columns, straight.schema)
+            self._written[straight.sink.id] = self._frames.last_rows(node, inputs, writing)
+            return self._written[straight.sink.id]
         frame = self._frames.task_rows(node, inputs, self._read(node))
         if node.id in self._shape.shared:
             frame = self._materialise(node, frame)

@@ -193,12 +193,12 @@ class OperatorPlan:
         return rows.where(f"{SIDE} = {self.task_output.number(side)}").selectExpr(*own)
 
     @property
-    def columns_of_task(self) -> Mapping[str, PassthroughColumn] | None:
-        """By output column, in order, the equal column of the task's rows. ``None`` if Spark computes the output from
-        these rows, so that a sink cannot read them in the same task."""
+    def columns_of_task(self) -> Mapping[str, PassthroughColumn | None]:
+        """By output column, in order, the equal column of the task's rows, which a sink can read in the same task;
+        ``None`` for a column that Spark computes from these rows. Empty if all are computed."""
         kind = type(self)
         if self.sides or kind.finishing is not OperatorPlan.finishing or kind.finished is not OperatorPlan.finished:
-            return None
+            return {}
         return {name: PassthroughColumn(name) for name in self.output.names}
 
     @cached_property

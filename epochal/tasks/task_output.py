@@ -71,11 +71,21 @@ class TaskOutput:
 
 @dataclass(frozen=True)
 class PassthroughColumn:
-    """An output column that equals a column of the task's rows. ``or_zero``: with 0 in place of null."""
+    """An output column that a column of the task's rows has.
+
+    ``fields``: the path to a field of nested structs. ``or_zero``: with 0 in place of null. ``earlier``: timestamps by
+    so many microseconds earlier.
+    """
 
     column: str
+    fields: tuple[str, ...] = ()
     or_zero: bool = False
+    earlier: int = 0
 
     def of(self, batch: pa.RecordBatch) -> pa.Array:
         values = batch.column(self.column)
+        if self.fields:
+            values = pc.struct_field(values, list(self.fields))
+        if self.earlier:
+            values = pc.subtract(values, pa.scalar(self.earlier, pa.duration("us")))
         return pc.fill_null(values, 0) if self.or_zero else values

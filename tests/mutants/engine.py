@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.mutants.mutant import change, mutant
@@ -216,3 +217,21 @@ def _always_combined() -> None:
         return compared
 
     change(OperatorSubtasks, "_compare_rows", never_forgetting)
+
+
+@mutant("engine: the time of a window in a sink is its end", "tests/spark/test_straight_sinks.py")
+def _time_of_the_end() -> None:
+    from epochal.tasks.task_output import PassthroughColumn
+
+    change(PassthroughColumn, "of", lambda of: lambda self, batch: of(replace(self, earlier=0), batch))
+
+
+@mutant("engine: a sink reads a filtered operator without the filter", "tests/spark/test_straight_sinks.py")
+def _without_the_filter() -> None:
+    from epochal.engine import straight_sinks
+    from epochal.pipeline import verbs
+
+    def picked(pick: Any) -> Any:
+        return lambda verb, columns: columns if verb.function.func is verbs.where else pick(verb, columns)
+
+    change(straight_sinks, "_picked", picked)

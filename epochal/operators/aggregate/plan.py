@@ -175,22 +175,17 @@ class AggregatePlan(OperatorPlan):
     @cached_property
     def finishing(self) -> tuple[list[SparkColumn], ...]:
         columns = self.columns_of_task
-        if columns is not None:
-            return ([to_column(_of_task(each).alias(name)) for name, each in columns.items()],)
+        known = {name: column for name, column in columns.items() if column is not None}
+        if known and len(known) == len(columns):
+            return ([to_column(_of_task(each).alias(name)) for name, each in known.items()],)
         return (self.rows or self.aggregation).finishing()
 
     @property
-    def columns_of_task(self) -> Mapping[str, PassthroughColumn] | None:
-        """Columns of the task, if each output column is a key, or one merged partial in its stored type."""
-        parts = {part_name(position): part for position, part in enumerate(self.aggregation.parts)}
-        kept = {column.name: column.type for column in self.aggregation.table.value}
-        found = {name: PassthroughColumn(name) for name in self.aggregation.keys}
-        for column in self.aggregation.columns:
-            part = parts.get(str(column.remainder).strip("`"))
-            if part is None or not isinstance(part.aggregate, Simple) or kept[part.state_columns[0]] != column.type:
-                return None
-            found[column.name] = PassthroughColumn(part.state_columns[0], or_zero=part.aggregate.counts)
-        return found if self.rows is None else None
+    def columns_of_task(self) -> Mapping[str, PassthroughColumn | None]:
+        if self.rows is not None:
+            return {}
+        keys = {name: PassthroughColumn(name) for name in self.aggregation.keys}
+        return keys | merged_columns(self.aggregation)
 
     def finished(self, rows: DataFrame) -> DataFrame:
         finished = super().finished(rows)
@@ -206,6 +201,19 @@ class AggregatePlan(OperatorPlan):
 
     def located(self, frames: Sequence[DataFrame]) -> EpochalError | None:
         return failed_columns.located(self.aggregation, self.aggregations, self.partials, frames[0])
+
+
+def merged_columns(plan: AggregationPlan) -> dict[str, PassthroughColumn | None]:
+    """By output column, in order, the merged partial that it equals in its stored type; ``None`` if there is none."""
+    parts = {part_name(position): part for position, part in enumerate(plan.parts)}
+    kept = {column.name: column.type for column in plan.table.value}
+    found: dict[str, PassthroughColumn | None] = {}
+    for column in plan.columns:
+        found[column.name] = None
+        part = parts.get(str(column.remainder).strip("`"))
+        if part is not None and part.aggregate.first_is_final and column.type in (None, kept[part.state_columns[0]]):
+            found[column.name] = PassthroughColumn(part.state_columns[0], or_zero=part.aggregate.counts)
+    return found
 
 
 def _of_task(column: PassthroughColumn) -> Expression:

@@ -3,7 +3,7 @@ window."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -21,12 +21,13 @@ from epochal.operators.distribution import Distribution, Input
 from epochal.operators.top.work import RANK, BestRows, TopWork, WindowTopWork
 from epochal.operators.windows import panes
 from epochal.operators.windows.panes import check_names
-from epochal.operators.windows.plan import WindowedOperator, WindowedRowsPlan, window_time
+from epochal.operators.windows.plan import WindowedOperator, WindowedRowsPlan, window_time, with_window_time
 from epochal.operators.windows.work import WINDOW
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.state.type_names import array_name, struct_name, type_name
 from epochal.state.types import check_column
 from epochal.tasks.keys import spelled
+from epochal.tasks.task_output import PassthroughColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -199,3 +200,7 @@ class WindowTopPlan(WindowedRowsPlan):
         (columns,) = super().finishing
         first = len(self.key) + len(WINDOW)
         return ([*columns[:first], window_time(), *columns[first:]],)
+
+    @property
+    def columns_of_task(self) -> Mapping[str, PassthroughColumn | None]:
+        return with_window_time(self.output.names, len(self.key) + len(WINDOW))

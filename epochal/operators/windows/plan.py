@@ -20,7 +20,7 @@ from epochal.declarations.expressions import Expression, column, sql, to_column
 from epochal.declarations.schemas import key_columns
 from epochal.declarations.windows import WINDOW_END, WINDOW_TIME, Windowing
 from epochal.errors import EpochalError
-from epochal.operators.aggregate.plan import ROWS_THAT_STAY, check_aggregations, columns_of, costs
+from epochal.operators.aggregate.plan import ROWS_THAT_STAY, check_aggregations, columns_of, costs, merged_columns
 from epochal.operators.contract import Operator, OperatorPlan
 from epochal.operators.distribution import Distribution, Input, Subtasks, placed, with_control, with_marks
 from epochal.operators.windows import panes
@@ -29,6 +29,7 @@ from epochal.operators.windows.work import WINDOW
 from epochal.state.table import Column
 from epochal.state.type_names import quoted
 from epochal.tasks.subtask_rows import MARK
+from epochal.tasks.task_output import PassthroughColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -98,6 +99,13 @@ class WindowedRowsPlan(OperatorPlan):
 def window_time() -> SparkColumn:
     """The event time of a result, computed from the end of its window."""
     return to_column(sql(f"{WINDOW_END} - INTERVAL '0.000001' SECOND").alias(WINDOW_TIME))
+
+
+def with_window_time(names: Sequence[str], place: int | None = None) -> dict[str, PassthroughColumn | None]:
+    """The columns ``names`` of the task's rows, with :func:`window_time` at ``place``, by default the last."""
+    columns = [(name, PassthroughColumn(name)) for name in names]
+    columns.insert(len(columns) if place is None else place, (WINDOW_TIME, PassthroughColumn(WINDOW_END, earlier=1)))
+    return dict(columns)
 
 
 @dataclass(frozen=True)
@@ -189,6 +197,11 @@ class WindowedAggregatePlan(OperatorPlan):
         values, columns = self.aggregation.by((*self.key, *WINDOW)).finishing()
         first = len(self.key) + len(WINDOW)
         return values, [*columns[:first], window_time(), *columns[first:]]
+
+    @property
+    def columns_of_task(self) -> Mapping[str, PassthroughColumn | None]:
+        windows = with_window_time([column.name for column in (*self.key, *WINDOW)])
+        return windows | merged_columns(self.aggregation)
 
     def distributed(self, frames: Sequence[DataFrame], subtasks: Subtasks) -> DataFrame:
         (frame,), keys = frames, self.inputs[0].keys

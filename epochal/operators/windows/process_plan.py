@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -20,7 +20,7 @@ from epochal.operators.declared import check_order, declared_output, side_output
 from epochal.operators.windows import panes
 from epochal.operators.windows.grid_rows import COUNT, DIGEST, GridWindowRows, WindowRows
 from epochal.operators.windows.panes import check_names
-from epochal.operators.windows.plan import WindowedOperator, WindowedRowsPlan, window_time
+from epochal.operators.windows.plan import WindowedOperator, WindowedRowsPlan, window_time, with_window_time
 from epochal.operators.windows.process_work import WindowProcessWork
 from epochal.operators.windows.session_rows import ROWS, TIME, RowCounts, SessionWindowRows
 from epochal.operators.windows.session_work import SessionAggregateWork
@@ -28,6 +28,7 @@ from epochal.operators.windows.work import WINDOW
 from epochal.state.table import Column, StateKind, StateTable
 from epochal.state.type_names import type_name
 from epochal.state.types import check_column
+from epochal.tasks.task_output import PassthroughColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -138,3 +139,7 @@ class WindowProcessPlan(WindowedRowsPlan):
     def finishing(self) -> tuple[list[SparkColumn], ...]:
         (columns,) = super().finishing
         return ([*columns, window_time()],)
+
+    @property
+    def columns_of_task(self) -> Mapping[str, PassthroughColumn | None]:
+        return {} if self.sides else with_window_time(self.output.names)
