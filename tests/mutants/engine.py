@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from tests.mutants.mutant import change, mutant
@@ -221,9 +220,16 @@ def _always_combined() -> None:
 
 @mutant("engine: the time of a window in a sink is its end", "tests/spark/test_straight_sinks.py")
 def _time_of_the_end() -> None:
+    from epochal.operators.windows import plan
     from epochal.tasks.task_output import PassthroughColumn
 
-    change(PassthroughColumn, "of", lambda of: lambda self, batch: of(replace(self, earlier=0), batch))
+    def at_the_end(made: Any) -> Any:
+        def columns(names: Any, place: int | None = None) -> Any:
+            return made(names, place) | {"window_time": PassthroughColumn("window_end")}
+
+        return columns
+
+    change(plan, "with_window_time", at_the_end)
 
 
 @mutant("engine: a sink reads a filtered operator without the filter", "tests/spark/test_straight_sinks.py")
