@@ -65,11 +65,13 @@ def job_time(
     operators: Mapping[str, Sequence[TaskAnswer]],
     written: Iterable[TaskAnswer],
     sinks: Collection[str],
+    maps: Mapping[str, Sequence[float]],
     slots: int,
 ) -> JobTime:
     """Times of a job from the answers of its tasks. ``written``: answers of sinks, and of the tails of loops, which
-    write records in flight to the snapshot store."""
+    write records in flight to the snapshot store. ``maps``: seconds of the tasks of authors' stateless functions."""
     groups = [[_of_operator(answer) for answer in answers] for answers in operators.values()]
+    groups += [[{"python": each} for each in seconds] for seconds in maps.values()]
     by_owner: dict[str, list[Seconds]] = {}
     for answer in written:
         part: EpochPart = "sink" if answer.handle.owner in sinks else "store"

@@ -43,6 +43,7 @@ from epochal.pipeline.evaluate import evaluate, kept_out
 from epochal.pipeline.graph import CloseNode, Graph, NodeId, OperatorNode, SideNode, SinkNode
 from epochal.pipeline.statements import Statements
 from epochal.snapshots.manifest import DeltaFile
+from epochal.tasks import map_seconds
 from epochal.tasks.arrow_tasks import map_in_arrow
 from epochal.tasks.fused_sink_task import FusedSink
 from epochal.tasks.operator import HANDLE
@@ -263,6 +264,7 @@ class _EpochJob:
             return self._run()
 
     def _run(self) -> Answers:
+        map_seconds.take()  # seconds of an aborted epoch
         frames: dict[NodeId, DataFrame] = {}
         if self._runner.calls_epoch_time:
             define_epoch_time(self._runner.spark, self._plan.conditions.epoch_time)
@@ -397,6 +399,7 @@ class _EpochJob:
                 operators,
                 [answer for _, answer in sinks],
                 self._runner.participants.sinks,
+                map_seconds.take(),
                 self._runner._slots.of(self._runner.spark, self._runner.configuration.parallelism),
             ),
             machines=machines_of(answers),

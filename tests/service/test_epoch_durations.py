@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from epochal.cli.main import app
 from epochal.client import Client
 from epochal.contracts.catalog import Failure
 from epochal.contracts.measurements import DriverReport, EpochDurations, MeasuredEpoch, TaskSeconds
@@ -126,3 +128,26 @@ def test_the_client_reads_durations(plane: Plane, driver: Driver) -> None:
     with Client(plane.settings.url, token=plane.admin_token) as client:
         (epoch,) = client.application("flights").epochs.list()
     assert epoch.durations == EpochDurations.model_validate({"steps": {"E1": 0.1}, "tasks": TASKS})
+
+
+def test_show_timing_prints_the_parts_of_committed_epochs(
+    plane: Plane, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EPOCHAL_URL", plane.settings.url)
+    monkeypatch.setenv("EPOCHAL_TOKEN", plane.token("viewer"))
+
+    def show(*options: str, code: int = 0) -> str:
+        done = CliRunner().invoke(app, ["show", "flights", "--timing", *options])
+        assert done.exit_code == code, done.output
+        return done.output
+
+    assert "No epoch of flights has been measured" in show()
+    driver.epochs(2)
+    parts = {"planning": 0.25, "spark": 0.5, "python": 3.0, "store": 0.25}
+    driver.catalog.report(report(1, *(MeasuredEpoch.model_validate({"epoch": n, "parts": parts}) for n in (1, 2))))
+    assert "Python takes most of the time: 75 %" in show()
+    document = json.loads(show("--json"))
+    assert (document["application"], document["epochs"], document["dominant"]) == ("flights", 2, "python")
+    expected = {"median_seconds": 0.5, "share": 0.125, "slowest_seconds": 0.5, "slowest_epoch": 2}
+    assert document["parts"]["spark"] == expected and document["parts"]["sink"]["share"] == 0
+    assert "cannot be combined" in show("--plot", code=2)

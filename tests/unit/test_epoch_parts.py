@@ -90,23 +90,23 @@ def test_tasks_take_as_long_as_the_longest_or_as_all_of_them_on_the_slots(
 )
 def test_subtasks_of_an_operator_share_the_slots(slots: int, expected: dict[EpochPart, float]) -> None:
     subtasks = [operator(subtask, store=1.0, python=2.0, waited=50.0) for subtask in range(4)]
-    assert job_time(0.5, {"totals": subtasks}, [], [], slots) == JobTime(0.5, expected)
+    assert job_time(0.5, {"totals": subtasks}, [], [], {}, slots) == JobTime(0.5, expected)
 
 
 def test_one_long_subtask_is_not_divided_by_the_slots() -> None:
     subtasks = [operator(0, store=0.0, python=9.0), operator(1, store=0.0, python=1.0)]
-    assert job_time(0.0, {"totals": subtasks}, [], [], 4).tasks["python"] == 9.0
+    assert job_time(0.0, {"totals": subtasks}, [], [], {}, 4).tasks["python"] == 9.0
 
 
-def test_operators_sinks_and_loops_are_added_by_their_part() -> None:
+def test_operators_maps_sinks_and_loops_are_added_by_their_part() -> None:
     operators = {"totals": [operator(0, 1.0, 2.0)], "joined": [operator(0, 0.25, 4.0)]}
     written = [
         answer("totals", 0, 3.0, T1=1.0, T2=7.0, T3=1.0),  # a sink with the name of an operator
         answer("loop retries", 0, 0.5),
         TaskAnswer(Handle(owner="rejected", subtask=0, rows=0, bytes=0, payload={}), {}),  # dead letters
     ]
-    found = job_time(0.0, operators, written, ["totals", "rejected"], 2)
-    assert found.tasks == {"python": 6.0, "store": 1.75, "sink": 3.0}
+    found = job_time(0.0, operators, written, ["totals", "rejected"], {"map_arrow(f)": [0.5, 1.5]}, 2)
+    assert found.tasks == {"python": 7.5, "store": 1.75, "sink": 3.0}
 
 
 def test_parts_of_tasks_are_scaled_to_the_job() -> None:
