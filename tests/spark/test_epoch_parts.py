@@ -1,7 +1,7 @@
 """Parts of an epoch's time on Spark: sleeps in the author's code, the sink and the state are found in their part.
 
-A sleep is a lower bound, however loaded the machine is. With one subtask whose operator and sink share a task, the
-parts are intervals of one thread, so that time that is counted twice reduces another part below its sleeps.
+A sleep is a lower bound, however loaded the machine is. If an operator and its sink share a task, their parts are
+disjoint intervals of one thread, so that together they are not longer than the task.
 """
 
 from __future__ import annotations
@@ -148,6 +148,7 @@ def test_an_operator_and_a_sink_in_one_task(
     least = {"python": len(KEYS), "store": 2, "sink": 3}
     for part, sleeps in least.items():
         assert epoch.parts[part] >= sleeps * STEP - 0.001, epoch.parts  # type: ignore[index]
+    assert sum(job.tasks.values()) <= sum(step.longest for step in epoch.tasks.values()) + 0.001
     assert job.tasks["store"] >= STEP - 0.001 and job.tasks["sink"] >= 2 * STEP - 0.001
 
 
