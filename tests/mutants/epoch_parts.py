@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from tests.mutants.mutant import change, mutant
@@ -51,16 +51,22 @@ def _without_the_search() -> None:
     change(EpochTime, "parts", wrong)
 
 
-@mutant("epoch parts: a sink works while it waits for its rows", SPARK)
+@mutant("epoch parts: a sink works while it waits for its rows", "tests/unit/tasks/test_fused_sink_task.py")
 def _busy_while_waiting() -> None:
-    from epochal.tasks import sink
+    from epochal.tasks.sink import SinkTask
     from epochal.tasks.steps import StepClock
 
-    class Wrong(StepClock):
-        def reading(self, batches: Iterator[Any]) -> Iterator[Any]:
-            return batches
+    def wrong(call: Any) -> Any:
+        def busy(self: SinkTask, batches: Iterable[Any]) -> Any:
+            reading, StepClock.reading = StepClock.reading, lambda clock, rows: rows  # type: ignore[method-assign]
+            try:
+                yield from call(self, batches)
+            finally:
+                StepClock.reading = reading  # type: ignore[method-assign]
 
-    change(sink, "StepClock", lambda _: Wrong)
+        return busy
+
+    change(SinkTask, "__call__", wrong)
 
 
 @mutant("epoch parts: the job of an operator with two readers is planning", SPARK)
