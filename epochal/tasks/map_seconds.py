@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 _Seconds = list[tuple[str, float]]
-_made: tuple[Any, Any] | None = None
+_context_and_accumulator: tuple[Any, Any] | None = None
 """The Spark context of this process and its accumulator."""
 
 
@@ -25,22 +25,22 @@ class _Listed:
 
 def accumulator() -> Any:
     """The accumulator of the running Spark context; ``None`` without one."""
-    global _made
+    global _context_and_accumulator
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
     if context is None:
         return None
-    if _made is None or _made[0] is not context:
-        _made = context, context.accumulator([], _Listed())  # type: ignore[arg-type]
-    return _made[1]
+    if _context_and_accumulator is None or _context_and_accumulator[0] is not context:
+        _context_and_accumulator = context, context.accumulator([], _Listed())  # type: ignore[arg-type]
+    return _context_and_accumulator[1]
 
 
 def take() -> dict[str, list[float]]:
     """Seconds of each task since the last call, by verb."""
     found: dict[str, list[float]] = {}
-    if _made is not None:
-        values, _made[1].value = _made[1].value, []
+    if _context_and_accumulator is not None:
+        values, _context_and_accumulator[1].value = _context_and_accumulator[1].value, []
         for verb, seconds in values:
             found.setdefault(verb, []).append(seconds)
     return found
