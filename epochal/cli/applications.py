@@ -19,6 +19,7 @@ from epochal.cli.application_view import (
 from epochal.cli.options import AvailableNow, Drain, IfMatch, Json, Name, Url, Wait
 from epochal.cli.plot_view import MOST_EPOCHS, Plot
 from epochal.cli.session import connected
+from epochal.cli.timing_view import TIMED_EPOCHS, TimingPage, timing_of
 from epochal.client import Application, Client, Execution
 from epochal.errors import NotFound
 
@@ -49,18 +50,38 @@ PlotOnly = Annotated[
 ]
 
 
+TimingOnly = Annotated[
+    bool,
+    typer.Option(
+        "--timing",
+        help="Show only how much of the time of the latest epochs was planning, Spark, Python, the snapshot store and "
+        "sinks.",
+    ),
+]
+
+
 @app.command()
 def show(
-    name: Name, placement: PlacementOnly = False, plot: PlotOnly = False, url: Url = None, as_json: Json = False
+    name: Name,
+    placement: PlacementOnly = False,
+    plot: PlotOnly = False,
+    timing: TimingOnly = False,
+    url: Url = None,
+    as_json: Json = False,
 ) -> None:
     """Show an application: position, configuration, watermarks, state tables, savepoints and last failure."""
-    if placement and plot:
-        raise typer.BadParameter("--plot cannot be combined with --placement.", param_hint="--plot")
+    chosen = [f"--{view}" for view, is_on in (("placement", placement), ("plot", plot), ("timing", timing)) if is_on]
+    if len(chosen) > 1:
+        raise typer.BadParameter(f"{chosen[-1]} cannot be combined with {chosen[0]}.", param_hint=chosen[-1])
     with connected(url, as_json) as session:
         handle = session.client.application(name)
         if placement:
             found = handle.placement()
             session.output.result(found, placement_page(found))
+            return
+        if timing:
+            summary = timing_of(name, handle.epochs.list(TIMED_EPOCHS, state="committed"))
+            session.output.result(summary, TimingPage(summary))
             return
         if plot and not as_json:
             session.output.results.print(Plot(handle.graph(), handle.epochs.list(MOST_EPOCHS, state="committed")))

@@ -24,6 +24,13 @@ MeasuredStep = Literal["E1", "E2", "E3", "E4", "E5", "E6", "E7", "R"]
 TaskStep = Literal["T1", "T2", "T3"]
 """Steps of a task: view and transaction, rows, pre-commit."""
 
+EpochPart = Literal["planning", "spark", "python", "store", "sink", "protocol"]
+"""Parts of an epoch's time, from the search for its input (E1) to its commit (E6); each second belongs to one part.
+
+``planning``: the driver builds DataFrames. ``spark``: the remaining time of the job. ``python``: operators process
+rows. ``store``: reads and writes of state, and the manifest. ``sink``: sinks write and commit. ``protocol``: the
+remaining time. :mod:`epochal.engine.epoch_parts` has the rules for tasks that run in parallel."""
+
 Origin = Literal["memory", "disk", "store"]
 """Where a task found state: memory of its process, cache of its machine, snapshot store."""
 
@@ -98,6 +105,8 @@ class Totals(_Measured):
     """By operator, the work of each of its subtasks; empty if there are more than ``MOST_SUBTASKS``."""
     read_bytes: dict[Origin, int] = {}
     """Bytes of state that tasks read, by where they found them."""
+    parts: dict[EpochPart, Annotated[float, Field(ge=0)]] = {}
+    """Seconds of committed epochs, by part."""
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(
@@ -117,6 +126,10 @@ class Totals(_Measured):
                 for name in dict.fromkeys([*self.subtasks, *other.subtasks])
             },
             read_bytes=dict(Counter(self.read_bytes) + Counter(other.read_bytes)),
+            parts={
+                part: self.parts.get(part, 0.0) + other.parts.get(part, 0.0)
+                for part in dict.fromkeys([*self.parts, *other.parts])
+            },
         )
 
 
@@ -288,6 +301,12 @@ class EpochDurations(_Measured):
     )
     tasks: dict[TaskStep, TaskSeconds] = Field(
         default={}, description="Seconds of each step of the tasks (T1 to T3), all of which are part of E2."
+    )
+    parts: dict[EpochPart, Annotated[float, Field(ge=0)]] = Field(
+        default={},
+        description="Seconds of each part of the epoch's time, from the search for its input to its commit: planning, "
+        "Spark, Python, snapshot store, sinks, and the protocol. The sum is the epoch's time. Empty until the epoch is "
+        "committed.",
     )
 
 

@@ -54,6 +54,8 @@ class PreparedEpoch:
     decided: float = 0.0
     began: float | None = None
     repeated: Callable[[], bool] = field(default=lambda: True, compare=False)
+    queued: float = 0.0
+    """Seconds since ``decided`` in which earlier epochs were published and retained (E6, E7)."""
 
     def handles(self, sink: str) -> tuple[Handle, ...]:
         return self.manifest.sinks[sink].handles if sink in self.manifest.sinks else ()
@@ -305,7 +307,9 @@ class CommitQueue:
     def _publish(self, epoch: PreparedEpoch) -> None:
         number = epoch.scope.epoch
         points.E6_BEFORE.hit(number)
-        self.meter.took("E5", self.meter.clock() - epoch.decided, number)
+        published_from = self.meter.clock()
+        commits = published_from - epoch.decided
+        self.meter.took("E5", commits, number)
         with self.meter.step("E6", number):
             self.catalog.commit_epoch(number)
             points.E6_PUBLISHED.hit(number)
@@ -315,7 +319,8 @@ class CommitQueue:
                     source.acknowledge(epoch.manifest.slices[name])
             points.E6_ACKNOWLEDGED.hit(number)
         if epoch.began is not None:
-            self.meter.published(self.meter.clock() - epoch.began)
+            in_sinks = commits - epoch.queued if epoch.manifest.sinks else 0.0
+            self.meter.published(self.meter.clock() - epoch.began, number, in_sinks)
         log.info("E6 publish: epoch %s is committed", epoch.scope.key)
         with self.changed:
             self.epochs.remove(epoch)
@@ -323,6 +328,8 @@ class CommitQueue:
         points.E7_BEFORE.hit(number)
         with self.retaining, self.meter.step("E7", number):
             self.retain(epoch)
+        for later in list(self.epochs):
+            later.queued += max(0.0, self.meter.clock() - max(published_from, later.decided))
 
 
 class BackgroundCommits:

@@ -228,7 +228,8 @@ class Coordinator:
         undecided = Undecided(scope, chosen)
         try:
             points.E1_OPENED.hit(number)
-            chosen.write(self.store)
+            with self.meter.storing(number):
+                chosen.write(self.store)
             if chosen.is_new:
                 points.E1_QUERIES_WRITTEN.hit(number)
             before = {} if self.position.snapshot is None else self.position.snapshot.machines
@@ -242,7 +243,8 @@ class Coordinator:
                 manifest = self._manifest(plan, collected, chosen.changes)
                 with storage_errors(self.store.location(layout.manifests(scope.branch))):
                     points.E4_BEFORE_MANIFEST.hit(number)
-                undecided.reference = reference = self.store.write_manifest(manifest, pack)
+                with self.meter.storing(number):
+                    undecided.reference = reference = self.store.write_manifest(manifest, pack)
                 points.E4_MANIFEST_WRITTEN.hit(number)
                 self._decide(scope, manifest, reference)
         except Fenced:
@@ -286,6 +288,7 @@ class Coordinator:
                 dead_letters=program.participants.dead_letters,
             )
         self.meter.tasks_took(epoch, answers.task_seconds)
+        self.meter.job_ran(epoch, answers.job)
         self.meter.ran_on(
             PlacementReport(
                 epoch=epoch,

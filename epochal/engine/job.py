@@ -15,6 +15,7 @@ from epochal.contracts.identity import EpochScope
 from epochal.contracts.measurements import Origin, StragglerMove, TaskStep, Work
 from epochal.contracts.source import Slice, Source
 from epochal.contracts.state import StateBackend
+from epochal.engine.epoch_parts import JobTime
 from epochal.errors import AuthorError, HandlesIncomplete, MalformedRecord
 from epochal.operators.loops.work import LoopTail
 from epochal.snapshots.chain import Chain
@@ -122,6 +123,8 @@ class Answers:
     """Durations of the steps of each task, in any order."""
     work: Mapping[tuple[str, int], Work] = field(default_factory=dict)
     """Work by operator and subtask."""
+    job: JobTime = field(default_factory=JobTime)
+    """Times of the parts of E2."""
     machines: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     """The machine that ran each subtask, by operator; only those that are known."""
     unplaced: str | None = None

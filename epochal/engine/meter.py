@@ -21,6 +21,7 @@ from epochal.contracts.measurements import (
     MOST_SUBTASKS,
     DriverReport,
     Durations,
+    EpochPart,
     MeasuredEpoch,
     MeasuredStep,
     Moment,
@@ -34,6 +35,7 @@ from epochal.contracts.measurements import (
     Work,
 )
 from epochal.contracts.source import Source
+from epochal.engine.epoch_parts import EpochTime, JobTime
 from epochal.engine.load import Figures, RecentLoad, figures_of
 
 _MOST_MARKS = 512
@@ -129,20 +131,34 @@ class _EpochTimes:
     def __init__(self) -> None:
         self._epochs: dict[int, MeasuredEpoch] = {}
         self._changed: dict[int, None] = {}
+        self._running: dict[int, EpochTime] = {}
 
     def took(self, epoch: int, step: MeasuredStep, seconds: float) -> None:
         """E1 begins an epoch. Epochs that an earlier attempt opened are not measured."""
         if step == "E1":
-            self._epochs[epoch] = MeasuredEpoch(epoch=epoch)
+            self._epochs[epoch], self._running[epoch] = MeasuredEpoch(epoch=epoch), EpochTime()
             for oldest in list(self._epochs)[:-_REMEMBERED_EPOCHS]:
                 del self._epochs[oldest]
                 self._changed.pop(oldest, None)
+                self._running.pop(oldest, None)
         if (known := self._epochs.get(epoch)) is not None:
             self._change(known.model_copy(update={"steps": {**known.steps, step: round(seconds, 6)}}))
 
     def tasks_took(self, epoch: int, tasks: Mapping[TaskStep, TaskSeconds]) -> None:
         if (known := self._epochs.get(epoch)) is not None:
             self._change(known.model_copy(update={"tasks": dict(tasks)}))
+
+    def running(self, epoch: int) -> EpochTime:
+        return self._running.get(epoch, EpochTime())
+
+    def published(self, epoch: int, seconds: float, in_sinks: float) -> dict[EpochPart, float]:
+        """The parts of the epoch's time; empty if it is not measured."""
+        time, known = self._running.pop(epoch, None), self._epochs.get(epoch)
+        if time is None or known is None:
+            return {}
+        parts = time.parts(seconds, known.steps.get("E2", 0.0), in_sinks)
+        self._change(known.model_copy(update={"parts": {part: round(spent, 6) for part, spent in parts.items()}}))
+        return parts
 
     def _change(self, measured: MeasuredEpoch) -> None:
         self._epochs[measured.epoch] = measured
@@ -176,6 +192,7 @@ class Meter:
         self._readings: dict[str, _Reading] = {}
         self._subtasks: dict[str, Figures] = {}
         self._read_bytes: Counter[Origin] = Counter()
+        self._parts: dict[EpochPart, float] = {}
         self._placement: PlacementReport | None = None
         self._load = RecentLoad(clock)
         self._blocked: Mapping[str, datetime] = {}
@@ -192,12 +209,28 @@ class Meter:
         began = self.clock()
         yield
         self.took(step, before + self.clock() - began, epoch)
+        if before and epoch is not None:
+            with self._lock:
+                self._epoch_times.running(epoch).before = before
 
     def took(self, step: MeasuredStep, seconds: float, epoch: int | None = None) -> None:
         with self._lock:
             self._steps.setdefault(step, _Histogram()).observe(seconds)
             if epoch is not None:
                 self._epoch_times.took(epoch, step, seconds)
+
+    @contextmanager
+    def storing(self, epoch: int) -> Iterator[None]:
+        """Count the block as the driver's work on the snapshot store in this epoch, unless it raises."""
+        began = self.clock()
+        yield
+        with self._lock:
+            self._epoch_times.running(epoch).stored += self.clock() - began
+
+    def job_ran(self, epoch: int, job: JobTime) -> None:
+        """Set the parts of an epoch's E2."""
+        with self._lock:
+            self._epoch_times.running(epoch).job = job
 
     def tasks_took(self, epoch: int, tasks: Iterable[Mapping[TaskStep, float]]) -> None:
         """Add the durations of the steps of an epoch's tasks."""
@@ -249,10 +282,14 @@ class Meter:
         with self._lock:
             self._sinks.setdefault(sink, _Histogram()).observe(seconds)
 
-    def published(self, seconds: float) -> None:
-        """Add a published epoch (E6): seconds since this attempt opened it."""
+    def published(self, seconds: float, epoch: int | None = None, in_sinks: float = 0.0) -> None:
+        """Add a published epoch (E6): seconds since this attempt opened it. ``in_sinks``: the seconds of E5 that its
+        sinks took."""
         with self._lock:
             self._epochs.observe(seconds)
+            if epoch is not None:
+                for part, spent in self._epoch_times.published(epoch, seconds, in_sinks).items():
+                    self._parts[part] = self._parts.get(part, 0.0) + spent
 
     def compacted(self, seconds: float | None) -> None:
         """Add a compaction; ``None``: it failed."""
@@ -329,6 +366,7 @@ class Meter:
                 failed_compactions=self._failed_compactions,
                 subtasks=self._counted_subtasks(),
                 read_bytes=dict(self._read_bytes),
+                parts=dict(self._parts),
             )
             moment = Moment(
                 sources={name: reading.report for name, reading in list(self._readings.items())[:MOST_NAMES]},

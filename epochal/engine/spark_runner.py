@@ -8,6 +8,7 @@ row if every branch is an operator's task, since the number of subtasks is known
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -25,6 +26,7 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.source import Slice
 from epochal.declarations.spark_errors import computation_error, without_query_log
 from epochal.engine import failures
+from epochal.engine.epoch_parts import Slots, job_time
 from epochal.engine.event_time import WITHOUT_EVENT_TIME, TimedFrames, TimePlan, read_by_operators
 from epochal.engine.frames import SINK_RESULT_TYPE, EpochFrames, StaticTables, handles_column
 from epochal.engine.job import Answers, EpochPlan, EpochRunner, Participants, SinkAnswer, tail_owner
@@ -40,6 +42,7 @@ from epochal.pipeline.evaluate import evaluate, kept_out
 from epochal.pipeline.graph import CloseNode, Graph, NodeId, OperatorNode, SideNode, SinkNode
 from epochal.pipeline.statements import Statements
 from epochal.snapshots.manifest import DeltaFile
+from epochal.tasks import map_seconds
 from epochal.tasks.arrow_tasks import map_in_arrow
 from epochal.tasks.fused_sink_task import FusedSink
 from epochal.tasks.operator import HANDLE
@@ -83,6 +86,7 @@ class SparkRunner(EpochRunner):
     calls_epoch_time: bool = False
     _statics: StaticTables = field(default_factory=StaticTables)
     _without_rows: dict[str, DataFrame] = field(default_factory=dict)
+    _slots: Slots = field(default_factory=Slots)
 
     def activate(self, before: EpochRunner | None = None) -> None:
         if isinstance(before, SparkRunner):
@@ -219,6 +223,7 @@ class _EpochJob:
     """The jobs of one epoch."""
 
     def __init__(self, runner: SparkRunner, plan: EpochPlan) -> None:
+        self._planned_since, self._planning = time.monotonic(), 0.0
         self._runner = runner
         self._plan = plan
         self._frames = EpochFrames(
@@ -254,6 +259,7 @@ class _EpochJob:
             return self._run()
 
     def _run(self) -> Answers:
+        map_seconds.take()  # seconds of an aborted epoch
         frames: dict[NodeId, DataFrame] = {}
         if self._runner.calls_epoch_time:
             define_epoch_time(self._runner.spark, self._plan.conditions.epoch_time)
@@ -271,7 +277,7 @@ class _EpochJob:
                 statements=self._runner.statements,
                 needed=self._runner.evaluated,
             )
-            rows = self._last_stage(frames).collect()
+            rows = self._collected(self._last_stage(frames))
             return self._answers(rows)
         except Exception as error:
             named = self._located(error, frames)
@@ -281,6 +287,13 @@ class _EpochJob:
         finally:
             for frame in self._persisted:
                 frame.unpersist()
+
+    def _collected(self, frame: DataFrame) -> list[Row]:
+        """Run a job. The time before it counts as planning."""
+        self._planning += time.monotonic() - self._planned_since
+        rows = frame.collect()
+        self._planned_since = time.monotonic()
+        return rows
 
     def _located(self, error: Exception, frames: dict[NodeId, DataFrame]) -> EpochalError | None:
         """Location of a failure that Spark's error does not name, found by running parts of the epoch again."""
@@ -323,7 +336,7 @@ class _EpochJob:
         """Run a shared operator once, now. Its handles are the job's result; its rows are persisted for the readers."""
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
         self._persisted.append(kept)
-        rows = kept.where(f"{HANDLE} IS NOT NULL").select(SUBTASK, HANDLE).collect()
+        rows = self._collected(kept.where(f"{HANDLE} IS NOT NULL").select(SUBTASK, HANDLE))
         self._materialised[node.name] = [TaskAnswer.decode(bytes(row[HANDLE])) for row in rows]
         return kept
 
@@ -375,7 +388,15 @@ class _EpochJob:
             rows_read=rows_read,
             time=self._frames.time.observed(),
             task_seconds=[answer.seconds for answer in answers],
-            work=works_of(answers),
+            work=works_of(answer for found in operators.values() for answer in found),
+            job=job_time(
+                self._planning,
+                operators,
+                [answer for _, answer in sinks],
+                self._runner.participants.sinks,
+                map_seconds.take(),
+                self._runner._slots.of(self._runner.spark, self._runner.configuration.parallelism),
+            ),
             machines=machines_of(answers),
             unplaced=self._runner.subtasks.unplaced,
             moved_stragglers=self._runner.subtasks.moved_stragglers,

@@ -42,7 +42,7 @@ class SinkTask:
                 OPENED.hit(self.epoch.epoch)
                 clock.ended("T1")
                 reporting.step = "T2"
-                for batch in batches:
+                for batch in clock.reading(iter(batches)):
                     transaction.write(batch)
                 PROCESSED.hit(self.epoch.epoch)
                 clock.ended("T2")
@@ -54,7 +54,7 @@ class SinkTask:
                 raise
             PRE_COMMITTED.hit(self.epoch.epoch)
             clock.ended("T3")
-            answers = {self.sink: clock.answer(handle)}
+            answers = {self.sink: clock.answer(handle, clock.work)}
             if isinstance(transaction, SortedOut):
                 answers |= transaction.answer()
             rows = {"sink": list(answers), "partition": [subtask] * len(answers), "handle": list(answers.values())}

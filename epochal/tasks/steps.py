@@ -37,10 +37,10 @@ class TaskRun(NamedTuple):
 
 
 class TaskAnswer(NamedTuple):
-    """The handle of a task. ``seconds``: the duration of each step, if measured. ``work``: work of a subtask of an
-    operator. ``ran``: the run of the task, if Spark ran it. ``machine``: the machine that ran it, if its cache has a
-    name. ``read_bytes``: bytes of state that it read. ``reason``: why a sink rejected the first of the rows that the
-    handle stands for."""
+    """The handle of a task. ``seconds``: the duration of each step, if measured. ``work``: work of the subtask of an
+    operator or a sink. ``ran``: the run of the task, if Spark ran it. ``machine``: the machine that ran it, if its
+    cache has a name. ``read_bytes``: bytes of state that it read. ``reason``: why a sink rejected the first of the rows
+    that the handle stands for."""
 
     handle: Handle
     seconds: dict[TaskStep, float]

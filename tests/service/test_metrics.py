@@ -50,6 +50,7 @@ def driver_report(number: int, **moment: object) -> DriverReport:
         failed_compactions=1,
         subtasks={"totals": (Work(7, 0.5), Work(3, 1.5))},
         read_bytes={"memory": 3, "disk": 5, "store": 7},
+        parts={"spark": 0.5, "python": 1.5},
     )
     return DriverReport(number=number, totals=totals, moment=Moment.model_validate(moment))
 
@@ -123,6 +124,7 @@ def test_counters_continue_across_attempts_and_end_with_the_application(plane: P
     assert value(found, "epochal_sink_commit_seconds_sum", application="flights", sink="out") == pytest.approx(0.08)
     assert value(found, "epochal_failed_compactions_total", application="flights") == 2
     assert value(found, "epochal_state_read_bytes_total", **{"application": "flights", "from": "disk"}) == 10
+    assert value(found, "epochal_epoch_part_seconds_total", application="flights", part="python") == 3.0
     subtask = {"application": "flights", "operator": "totals", "subtask": "1"}
     assert value(found, "epochal_subtask_rows_total", **subtask) == 6
     assert value(found, "epochal_subtask_busy_seconds_total", **subtask) == 3.0

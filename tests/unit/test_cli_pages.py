@@ -13,6 +13,7 @@ from epochal.cli import formatting
 from epochal.cli.application_view import ListedApplication, application_page, application_table
 from epochal.cli.epochs import epoch_table, timing_table
 from epochal.cli.state_view import Shown, diff_rows_view, scan_view
+from epochal.cli.timing_view import HELP, PartTime, Timing, TimingPage, timing_of
 from epochal.client.models import (
     Application,
     AutoscalingDecision,
@@ -26,6 +27,7 @@ from epochal.client.models import (
 )
 from epochal.contracts.catalog import Failure, ShownDue, ShownWatermarks
 from epochal.contracts.measurements import OperatorLoad, SubtaskLoad
+from tests.kit.workers import ROOT
 
 NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 
@@ -221,6 +223,58 @@ def test_the_timing_of_an_epoch_has_each_step() -> None:
     wide = drawn(measured, 160)
     assert [f"{step}.000 s" in wide for step in range(1, 8)] == [True] * 6 + [False]
     assert "1.250 s" in wide and "2.000 s" in drawn(measured, 80)
+
+
+def timed_epochs(*seconds: float) -> list[Epoch]:
+    """Epochs with these seconds of Python, newest first, and one that has not been reported."""
+    parts = {"planning": 0.25, "spark": 0.5, "store": 0.25, "sink": 0.0, "protocol": 1.0}
+    measured = [
+        an_epoch(epoch=number, durations={"parts": {**parts, "python": found}})
+        for number, found in enumerate(seconds, 7)
+    ]
+    return [an_epoch(epoch=99), *reversed(measured), an_epoch(epoch=1, durations={"steps": {"E1": 1.0}})]
+
+
+def test_timing_shows_the_share_and_the_slowest_epoch_of_each_part() -> None:
+    timing = timing_of("flights", timed_epochs(2.0, 8.0, 2.0))
+    assert (timing.epochs, timing.first_epoch, timing.last_epoch, timing.dominant) == (3, 7, 9, "python")
+    assert timing.parts is not None and timing.parts["python"] == PartTime(2.0, round(12 / 18, 4), 8.0, 8)
+    assert timing.epoch == PartTime(4.0, 1.0, 10.0, 8)
+    assert sum(each.share for each in timing.parts.values()) == pytest.approx(1.0, abs=0.001)
+    lines = drawn(TimingPage(timing)).splitlines()
+    assert lines[0] == "epochs 7 to 9, from the search for input to the commit"
+    rows = {line.split()[0]: line.split() for line in lines[2:9]}
+    assert rows["python"] == ["python", "2.000", "s", "67", "%", "█████████████▍", "8.000", "s", "8"]
+    assert rows["planning"][:5] == ["planning", "0.250", "s", "4.2", "%"]
+    assert rows["sink"] == ["sink", "0.000", "s", "0", "%", "0.000", "s", "9"]
+    assert rows["epoch"] == ["epoch", "4.000", "s", "100", "%", "10.000", "s", "8"]
+    assert "Python takes most of the time: 67 %" in " ".join(lines[9:]) and HELP in "".join(lines[9:])
+
+
+@pytest.mark.parametrize("width", [40, 80, 160])
+def test_timing_fits_the_terminal_and_is_ascii_without_unicode(width: int) -> None:
+    page = TimingPage(timing_of("flights", timed_epochs(2.0)))
+    assert "2.000 s" in drawn(page, width) and "epoch 7," in drawn(page, width)
+
+    class Terminal(StringIO):
+        encoding = "ascii"  # type: ignore[assignment]
+
+    console = Console(file=Terminal(), width=width)
+    console.print(page)
+    assert isinstance(console.file, StringIO) and console.file.getvalue().isascii()
+
+
+def test_timing_without_measured_epochs_says_so() -> None:
+    timing = timing_of("flights", [an_epoch(), an_epoch(state="started", durations={"parts": {"spark": 1.0}})])
+    assert timing == Timing("flights", 0)
+    assert "No epoch of flights has been measured" in drawn(TimingPage(timing))
+
+
+def test_the_help_of_timing_is_a_section_of_the_documentation() -> None:
+    page, _, section = HELP.partition("#")
+    headings = [line for line in (ROOT / page).read_text().splitlines() if line.startswith("#")]
+    anchors = ["".join(sign for sign in line.lower() if sign.isalnum() or sign in " -").strip() for line in headings]
+    assert section in [anchor.replace(" ", "-") for anchor in anchors]
 
 
 def test_state_values_are_never_truncated() -> None:

@@ -14,7 +14,7 @@ from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope
 from epochal.contracts.source import Slice
 from epochal.engine import commits
-from epochal.engine.commits import CommitQueue, drain
+from epochal.engine.commits import CommitQueue, PreparedEpoch, drain
 from epochal.engine.job import Participants
 from epochal.engine.meter import Meter
 from epochal.errors import RowRefused, SinkUnavailable
@@ -171,9 +171,10 @@ class Collecting:
         self._number = 0
         self._before: Manifest | None = None
 
-    def prepare(self, rows: int = 1, bytes: int = 1, steps: bool = True) -> int:
+    def prepare(self, rows: int = 1, bytes: int = 1, steps: bool = True, began: float | None = None) -> int:
         self._number += 1
         number = self._number
+        self.queue.meter.took("E1", 0.0, number)
         handle = Handle(owner="out", subtask=0, rows=rows, bytes=bytes, payload={})
         refused = SinkHandles(kind="dbms", target="t", handles=(handle,))
         manifest = plain_manifest(
@@ -190,10 +191,34 @@ class Collecting:
         parent = EpochKey(self.branch, number - 1) if number > 1 else None
         self.catalog.open_epoch(number, parent)
         self.catalog.prepare_epoch(number, parent, reference, manifest.counts)
-        self.queue.submit(EpochScope("orders", EpochKey(self.branch, number), 1, parent), manifest)
+        self.queue.submit(EpochScope("orders", EpochKey(self.branch, number), 1, parent), manifest, began)
         if steps:
             self.queue.step()
         return number
+
+
+def test_the_time_in_which_earlier_epochs_are_retained_is_not_a_sinks_time() -> None:
+    world = Collecting(Buffering(60.0))
+    world.sink.buffering = None
+    meter = world.queue.meter
+
+    def retain(epoch: PreparedEpoch) -> None:
+        if epoch.scope.epoch == 1:
+            world.now += 5.0  # begins before the next epoch is decided
+            world.prepare(began=10.0, steps=False)
+            world.now += 7.0
+
+    def commit_decided(epochs: Sequence[DecidedEpoch]) -> None:
+        world.now += 2.0
+
+    world.now = 10.0
+    world.queue.retain = retain
+    world.sink.commit_decided = commit_decided  # type: ignore[method-assign]
+    world.prepare(began=9.0)
+    world.queue.step()
+    steps, parts = ([getattr(epoch, name) for epoch in meter.report().epochs] for name in ("steps", "parts"))
+    assert [step["E5"] for step in steps] == [2.0, 9.0]
+    assert [(part["sink"], sum(part.values())) for part in parts] == [(2.0, 3.0), (2.0, 16.0)]
 
 
 def test_a_sink_collects_epochs_for_its_interval() -> None:

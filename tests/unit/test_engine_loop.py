@@ -239,6 +239,9 @@ def test_the_meter_records_step_durations_and_idleness(tmp_path: Path) -> None:
     assert {step: durations.count for step, durations in totals.steps.items()} == dict.fromkeys(STEPS, 1)
     (epoch,) = meter.report().epochs
     assert epoch.steps.keys() == set(STEPS) and epoch.steps["E2"] == pytest.approx(totals.steps["E2"].seconds, abs=1e-6)
+    assert epoch.parts["spark"] == pytest.approx(epoch.steps["E2"], abs=1e-5) and epoch.parts["store"] > 0
+    assert sum(epoch.parts.values()) == pytest.approx(sum(totals.parts.values()), abs=1e-5)
+    assert sum(epoch.parts.values()) >= totals.epochs.seconds - 1e-5
     assert totals.epochs.count == 1 and totals.epochs.seconds >= totals.steps["E2"].seconds
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -12,12 +12,15 @@ from epochal.errors import SchemaError
 from epochal.operators.process.output_rows import fitted, schema_text, shortened
 from epochal.state.types import with_spark_types
 from epochal.tasks.arrow_tasks import prepare_worker
+from epochal.tasks.map_seconds import accumulator
 from epochal.tasks.reporting import AuthorCall, Reporting
+from epochal.tasks.steps import StepClock
 
 
 @dataclass(frozen=True)
 class AuthorMap:
-    """The function of ``mapInArrow``. ``verb``: its name in messages, ``map_arrow(enrich)``.
+    """The function of ``mapInArrow``. ``verb``: its name in messages, ``map_arrow(enrich)``. ``seconds``: receives the
+    working seconds of each task.
 
     Raises ``AuthorError`` for errors of the function, ``SchemaError`` for results that do not fit ``schema``.
     """
@@ -26,15 +29,23 @@ class AuthorMap:
     function: Callable[[Iterator[Any]], Any]
     schema: pa.Schema
     pandas: bool
+    seconds: Any = field(default_factory=accumulator, compare=False, repr=False)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker()
+        clock = StepClock()
+        batches = clock.reading(iter(batches))
         with Reporting(self.verb, step="T2"), AuthorCall(lambda: self.verb):
-            output = self.function(map(_frame, batches) if self.pandas else iter(batches))
+            output = self.function(map(_frame, batches) if self.pandas else batches)
             if not isinstance(output, (Iterator, list)):
                 raise SchemaError(f"its function must yield {self._what}, any number; it returned {shortened(output)}.")
             for part in output:
-                yield from self._fitted(part).to_batches()
+                for batch in self._fitted(part).to_batches():
+                    with clock.waiting():
+                        yield batch
+        clock.ended("T2")
+        if self.seconds is not None:
+            self.seconds.add([(self.verb, clock.work.busy_seconds)])
 
     @property
     def _what(self) -> str:

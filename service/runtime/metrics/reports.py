@@ -38,6 +38,12 @@ def of_reports(reports: Sequence[Measured], moment: datetime) -> Iterator[Metric
         ["application", "step"],
         (([item.application, step], durations) for item in reports for step, durations in item.totals.tasks.items()),
     )
+    yield counter(
+        "epochal_epoch_part_seconds",
+        "Time of committed epochs by part: planning, spark, python, store, sink, protocol",
+        ["application", "part"],
+        (([item.application, part], seconds) for item in reports for part, seconds in item.totals.parts.items()),
+    )
     yield histogram(
         "epochal_sink_commit_seconds",
         "Time from the decision of an epoch to its commit by a sink",

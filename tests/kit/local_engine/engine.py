@@ -190,7 +190,7 @@ class LocalRunner(EpochRunner):
             rows_read=rows_read,
             time=time.observed,
             task_seconds=[answer.seconds for answer in answers],
-            work=works_of(answers),
+            work=works_of(answer for found in answered.values() for answer in found),
         )
 
     def deltas(self, handle: Handle) -> tuple[DeltaFile, ...]:

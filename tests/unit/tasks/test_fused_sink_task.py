@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -12,12 +13,15 @@ import pytest
 from epochal.contracts.backend import SinkBackend, SinkTransaction
 from epochal.contracts.handle import Handle
 from epochal.contracts.identity import EpochKey, EpochScope, TaskScope
+from epochal.contracts.measurements import Work
 from epochal.engine.failures import failure_of
 from epochal.errors import AuthorError, SinkError
+from epochal.tasks import sink
 from epochal.tasks.fused_sink_task import BATCH_ROWS, FusedSink, FusedSinkTask
 from epochal.tasks.operator import CONTROL, HANDLE, SUBTASK
 from epochal.tasks.reporting import Reporting
 from epochal.tasks.sink import SINK_RESULT, SinkTask
+from epochal.tasks.steps import StepClock, TaskAnswer
 from epochal.tasks.task_output import PassthroughColumn
 
 EPOCH = EpochScope("application", EpochKey("main", 7), 1, EpochKey("main", 6))
@@ -101,6 +105,36 @@ class Operator:
 def task(operator: Operator, backend: Backend) -> FusedSinkTask:
     columns = (PassthroughColumn("k"), PassthroughColumn("kept", or_zero=True))
     return FusedSinkTask(operator, FusedSink(SinkTask("out", backend, EPOCH), columns, WRITTEN))  # type: ignore[arg-type]
+
+
+def test_a_sink_does_not_work_while_it_waits_for_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    class SlowTransaction(Transaction):
+        def write(self, batch: pa.RecordBatch) -> None:
+            now[0] += 2
+            super().write(batch)
+
+        def pre_commit(self) -> Handle:
+            now[0] += 4
+            return super().pre_commit()
+
+    class SlowBackend(Backend):
+        def start(self, task: TaskScope) -> Transaction:
+            now[0] += 1
+            return SlowTransaction(task, refused=False)
+
+    def arriving() -> Iterator[pa.RecordBatch]:
+        for size in (3, 2):
+            now[0] += 100
+            yield pa.record_batch({"k": ["a"] * size})
+        now[0] += 100
+
+    monkeypatch.setattr(sink, "StepClock", partial(StepClock, lambda: now[0]))
+    (batch,) = SinkTask("out", SlowBackend(), EPOCH)(arriving())
+    answer = TaskAnswer.decode(batch.column("handle")[0].as_py())
+    assert answer.seconds == {"T1": 1.0, "T2": 304.0, "T3": 4.0}
+    assert answer.work == Work(rows=5, busy_seconds=1 + 2 * 2 + 4)
 
 
 def test_the_sink_receives_the_rows_and_the_driver_all_handles() -> None:
