@@ -73,8 +73,8 @@ class TaskOutput:
 class PassthroughColumn:
     """An output column that a column of the task's rows has.
 
-    ``fields``: the path to a field of nested structs. ``or_zero``: with 0 in place of null. ``earlier``: timestamps by
-    so many microseconds earlier.
+    ``fields``: the path to a field of nested structs. ``or_zero``: with 0 in place of null. ``earlier``: microseconds
+    that are subtracted from timestamps.
     """
 
     column: str

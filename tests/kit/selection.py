@@ -137,7 +137,7 @@ def importing_files(changed: Collection[str], tests: Collection[str], root: Path
 
 
 def reads_the_checkout(test: str, root: Path = ROOT) -> bool:
-    """Whether the test file checks files of the checkout and not only the modules that it imports."""
+    """Return whether the test file checks files of the checkout and not only the modules that it imports."""
     return test.startswith("tests/unit/") and _OF_THE_CHECKOUT.search((root / test).read_text()) is not None
 
 

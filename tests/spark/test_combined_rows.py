@@ -25,7 +25,7 @@ PANE = timedelta(minutes=1)
 
 @pytest.fixture
 def combined(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each epoch aggregated rows before their shuffle."""
+    """One value for each epoch: true if it aggregated rows before their shuffle."""
     found: list[bool] = []
     distributed = WindowedAggregatePlan.distributed
 

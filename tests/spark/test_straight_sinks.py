@@ -81,7 +81,7 @@ COMPUTED: dict[str, Callable[[Stream], Stream]] = {
     ),
 }
 
-USUAL = ("columns and fields", "time of windows", "a computed column")
+USUAL = ("columns and fields", "time of windows", "a computed column", "a filter")
 """Those that ``make test`` runs; the others are marked long."""
 
 
