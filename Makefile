@@ -19,6 +19,7 @@ REF ?=
 OWN ?=
 FIGURE ?=
 KEEP ?=
+RESUME ?=
 
 # Tests start hundreds of processes that import the same modules: compiled once is enough.
 unexport PYTHONDONTWRITEBYTECODE
@@ -87,8 +88,8 @@ bench: $(FIGURES) ## Measure, and write benchmarks/RESULTS.md (about three quart
 bench-object-store: $(READY) ## Requests and waits of an application with its snapshots in S3, into benchmarks/RESULTS.md (a quarter of an hour)
 	@$(BIN)/python -m benchmarks.object_store
 
-bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into benchmarks/RESULTS.md (more than an hour)
-	@$(BIN)/python -m benchmarks.nexmark
+bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into benchmarks/RESULTS.md (about three hours; RESUME=FILE: go on)
+	@$(BIN)/python -m benchmarks.nexmark $(if $(RESUME),--resume $(RESUME))
 
 bench-kubernetes: $(READY) ## How soon drivers in pods commit, into benchmarks/RESULTS.md (eight minutes, after kubernetes-tools)
 	@tools/in-own-network $(BIN)/python -m benchmarks.kubernetes --spares
