@@ -35,6 +35,8 @@ STRUCTURED_STREAMING = (
 )
 CHANGELOG = ("2026-11-27", "RocksDB has changelog checkpoints")
 
+CHANGELOG_OF_LIMIT = ("2026-11-29", "the limit was added")
+
 BENCH = (
     Baseline(
         "aggregate",
@@ -102,7 +104,17 @@ BENCH = (
         "without marker and without fsync; for rows by keys, the library's `merge` of the same number of rows",
     ),
 )
-NEXMARK = (Baseline("all queries", f"{STRUCTURED_STREAMING}. Both write Parquet files", CHANGELOG),)
+NEXMARK = (
+    Baseline("all queries", f"{STRUCTURED_STREAMING}. Both write Parquet files", CHANGELOG),
+    Baseline("the limit", "the query as a Spark batch without state over the files of one epoch", CHANGELOG_OF_LIMIT),
+)
+FLINK = (
+    Baseline(
+        "all queries",
+        "Flink's SQL with mini-batches, with RocksDB (incremental checkpoints) and with state on the heap; Structured "
+        "Streaming with RocksDB and changelog checkpoints. All read and write JSON lines",
+    ),
+)
 
 
 def baselines_described(baselines: Sequence[Baseline], written: str) -> str:

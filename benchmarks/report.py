@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-SECTIONS = ("bench", "bench-chosen", "bench-object-store", "bench-nexmark", "bench-kubernetes", "figures", "scale")
+SECTIONS = (
+    *("bench", "bench-chosen", "bench-object-store", "bench-nexmark", "bench-nexmark-flink", "bench-kubernetes"),
+    *("figures", "scale"),
+)
 TITLE = "# Results"
 
 _SECTION = re.compile(r"^<!-- make ([\w-]+) -->$", re.MULTILINE)
