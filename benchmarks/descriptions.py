@@ -7,7 +7,7 @@ Until its measure has run again, the page states that its numbers precede the ch
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.result import Result
@@ -115,6 +115,8 @@ FLINK = (
         "Streaming with RocksDB and changelog checkpoints. All read and write JSON lines",
     ),
 )
+DESCRIBED: Mapping[str, Sequence[Baseline]] = {"bench": BENCH, "bench-nexmark": NEXMARK, "bench-nexmark-flink": FLINK}
+"""Baselines by the command whose section of the page describes them."""
 
 
 def baselines_described(baselines: Sequence[Baseline], written: str) -> str:

@@ -29,6 +29,11 @@ def remove_section(command: str, page: Path = RESULTS) -> None:
     write_section(command, "", page)
 
 
+def written_sections(page: Path = RESULTS) -> set[str]:
+    """The commands whose section is on the page."""
+    return set(_sections(page.read_text()))
+
+
 def read_section(command: str, page: Path = RESULTS) -> str:
     """The section of ``make COMMAND``. Raises ``KeyError`` if it is missing."""
     return _sections(page.read_text())[command]
@@ -46,6 +51,19 @@ def write_part(
     parts[name] = text.strip()
     kept = [f"<!-- part {each} -->\n\n{parts[each]}" for each in order if each in parts]
     write_section(command, "\n\n".join([introduction.strip(), *kept]), page)
+
+
+def write_block(page: Path, name: str, text: str) -> None:
+    """Replace the text of a generated block of another page, between ``<!-- NAME -->`` and ``<!-- end of NAME -->``.
+
+    Raises ``ValueError`` if the page has no such block.
+    """
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    before, found, rest = page.read_text().partition(begin)
+    _, ended, after = rest.partition(end)
+    if not found or not ended:
+        raise ValueError(f"{page} has no block between {begin} and {end}")
+    page.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}")
 
 
 def _sections(page: str) -> dict[str, str]:

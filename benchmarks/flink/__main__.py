@@ -27,14 +27,28 @@ from rich.console import Console
 
 from benchmarks import charts, structured_streaming
 from benchmarks.flink import runner
-from benchmarks.flink.page import CHART, EPOCHS, EVENTS, HEADER, HEAP, QUERIES, ROCKSDB, ROUNDS, cells, section
+from benchmarks.flink.page import (
+    BLOCK,
+    CHART,
+    COMPARISON,
+    EPOCHS,
+    EVENTS,
+    HEADER,
+    HEAP,
+    QUERIES,
+    ROCKSDB,
+    ROUNDS,
+    cells,
+    compared,
+    section,
+)
 from benchmarks.machine import describe
 from benchmarks.nexmark import ours, theirs, warm_rate, write_events
 from benchmarks.nexmark_page import OURS, WARM
 from benchmarks.nexmark_page import ROCKSDB as STREAMING
 from benchmarks.nexmark_results import Measured, Run, begin, new_file, printed, resume
 from benchmarks.nexmark_streaming import QUERIES as STREAMED
-from benchmarks.report import write_section
+from benchmarks.report import write_block, write_section
 
 LEAST_CHECKPOINT_SECONDS = 0.5
 LIMIT_SECONDS = 7_200.0
@@ -77,6 +91,7 @@ def main() -> int:
     console.print(printed(HEADER, map(cells, measured)))
     if options.write or len(measured) == len(QUERIES):
         write_section("bench-nexmark-flink", section(run, runner.VERSION, runner.described(), _draw(run)))
+        write_block(COMPARISON, BLOCK, compared(run))
     return 0 if all(query in run.measured for query in options.queries or QUERIES) else 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from statistics import median
 
 from benchmarks.descriptions import FLINK, baselines_described
@@ -17,6 +18,9 @@ QUERIES = tuple(query for query in MEASURED if query not in NOT_RUN)
 MEDIAN_AT_LEAST = 1.0
 """Minimum of the median speed relative to Flink with RocksDB."""
 CHART = "nexmark-flink"
+COMPARISON = Path(__file__).parents[2] / "docs" / "compare" / "structured-streaming-and-flink.md"
+BLOCK = "make bench-nexmark-flink"
+"""Block of the page that :func:`compared` fills."""
 
 HEADER = ("query", OURS, ROCKSDB, HEAP, "Structured Streaming", "times RocksDB", "greatest", "times heap", "greatest")
 
@@ -44,6 +48,33 @@ def verdicts(run: Run) -> list[str]:
             f"slower than Flink: {', '.join(slower) or 'none'}"
         )
     return lines
+
+
+def compared(run: Run) -> str:
+    """The table of docs/compare: Epochal's speed relative to each other engine, median of the rounds."""
+    others = (STREAMING, ROCKSDB, HEAP)
+    measured = run.among(QUERIES)
+    ratios = {name: {each.query: each.times(OURS, name) for each in measured} for name in others}
+    rows = [
+        (each.query, *(f"{median(found):.2f}" if (found := ratios[name][each.query]) else "" for name in others))
+        for each in measured
+    ]
+    slower = [
+        f"- {name}: {', '.join(query for query, found in of.items() if found and median(found) < 1) or 'none'}"
+        for name, of in ratios.items()
+    ]
+    introduction = (
+        f"Epochal's events a second as a multiple of those of the other engine, measured on {run.date} with "
+        f"{run.machine['cores']} cores."
+    )
+    return "\n\n".join(
+        [
+            introduction,
+            markdown(("query", *others), rows),
+            "Queries in which the other engine was faster:",
+            "\n".join(slower),
+        ]
+    )
 
 
 def section(run: Run, version: str, settings: str, chart: str) -> str:

@@ -12,8 +12,21 @@ import pytest
 from pyspark.sql.types import DecimalType, LongType, StringType, StructType, TimestampType
 
 from benchmarks.flink import answers, queries, runner
-from benchmarks.flink.page import HEAP, OURS, QUERIES, ROCKSDB, cells, section, verdicts
+from benchmarks.flink.page import (
+    BLOCK,
+    COMPARISON,
+    HEAP,
+    OURS,
+    QUERIES,
+    ROCKSDB,
+    STREAMING,
+    cells,
+    compared,
+    section,
+    verdicts,
+)
 from benchmarks.nexmark_results import Measured, Run
+from benchmarks.report import write_block
 
 PARAMETERS = {"events": 1000, "epochs": 20, "rounds": 2, "warm": 10}
 
@@ -78,6 +91,19 @@ def test_the_section_states_medians_failures_and_what_is_not_run(tmp_path: Path)
     assert "first 10,000" in text and "20,000 events in time order" in text
     assert f"- q13, in Flink: {queries.NOT_RUN['q13']}" in text
     assert "Not measured in this run: q0, q2" in text and "q13" not in QUERIES
+
+
+def test_the_page_of_comparisons_has_a_place_for_the_table(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run.json", PARAMETERS, {"cores": "2"}, "2026-11-29")
+    run.add(Measured("q1", {OURS: [10.0, 30.0], ROCKSDB: [20.0, 20.0], HEAP: [40.0, 40.0], STREAMING: [10.0]}))
+    run.add(Measured("q4", {OURS: [10.0], ROCKSDB: [40.0]}))
+    page = tmp_path / "page.md"
+    page.write_text(COMPARISON.read_text())
+    write_block(page, BLOCK, compared(run))
+    text = page.read_text()
+    assert "| q1 | 1.00 | 1.00 | 0.50 |" in text and "| q4 |  | 0.25 |  |" in text
+    assert "- Flink, RocksDB: q4\n- Flink, heap: q1\n" in text and "RocksDB: none" in text
+    assert text.startswith(COMPARISON.read_text().partition("<!--")[0])
 
 
 def test_the_pinned_version_is_the_one_that_is_reported() -> None:
