@@ -89,10 +89,10 @@ bench: $(FIGURES) ## Measure, and write benchmarks/RESULTS.md (about three quart
 bench-object-store: $(READY) ## Requests and waits of an application with its snapshots in S3, into benchmarks/RESULTS.md (a quarter of an hour)
 	@$(BIN)/python -m benchmarks.object_store
 
-bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into benchmarks/RESULTS.md (about three hours; RESUME=FILE: go on)
+bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into benchmarks/RESULTS.md (two to three hours; RESUME=FILE: go on)
 	@$(BIN)/python -m benchmarks.nexmark $(if $(RESUME),--resume $(RESUME))
 
-bench-nexmark-flink: $(FIGURES) $(FLINK)/.ready ## The same queries beside Flink, from JSON files, into benchmarks/RESULTS.md (about five hours; RESUME=FILE: go on)
+bench-nexmark-flink: $(FIGURES) $(FLINK)/.ready ## The same queries beside Flink, from JSON files, into benchmarks/RESULTS.md (three to four hours; RESUME=FILE: go on)
 	@$(BIN)/python -m benchmarks.flink $(if $(RESUME),--resume $(RESUME))
 
 bench-kubernetes: $(READY) ## How soon drivers in pods commit, into benchmarks/RESULTS.md (eight minutes, after kubernetes-tools)

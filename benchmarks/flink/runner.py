@@ -28,6 +28,8 @@ MANAGED_MEMORY = "2g"
 MINI_BATCH_SECONDS, MINI_BATCH_ROWS = 2, 50_000
 HEAP, ROCKSDB = "hashmap", "rocksdb"
 """The two state backends."""
+MEMORY = {HEAP: "8g", ROCKSDB: DRIVER_MEMORY}
+"""Heap of the JVM. With state on the heap, joins keep all bids of a run in it."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def run(query: str, source: Path, state: str, checkpoint_seconds: float, work: P
     ]
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK"))},
-        "JAVA_TOOL_OPTIONS": f"-Xmx{DRIVER_MEMORY}",
+        "JAVA_TOOL_OPTIONS": f"-Xmx{MEMORY[state]}",
         "FLINK_LOG_DIR": str(work / "logs"),
     }
     with log.open("wb") as output:
@@ -149,8 +151,8 @@ def described() -> str:
         f"Flink's options: parallelism {CORES}; exactly-once checkpoints at the interval of Epochal's epochs in the\n"
         f"same round, incremental with RocksDB; mini-batches of {MINI_BATCH_ROWS:,} rows or {MINI_BATCH_SECONDS} s;\n"
         "distinct aggregates split; objects reused; no expiry of state. Its local cluster is one JVM with\n"
-        f"{DRIVER_MEMORY} of heap and {MANAGED_MEMORY} of managed memory. Its files roll at the same interval, so\n"
-        "that a checkpoint commits them."
+        f"{MEMORY[ROCKSDB]} of heap and {MANAGED_MEMORY} of managed memory with RocksDB, and {MEMORY[HEAP]} of heap with\n"
+        "state on the heap. Its files roll at the same interval, so that a checkpoint commits them."
     )
 
 
