@@ -151,8 +151,8 @@ def described() -> str:
         f"Flink's options: parallelism {CORES}; exactly-once checkpoints at the interval of Epochal's epochs in the\n"
         f"same round, incremental with RocksDB; mini-batches of {MINI_BATCH_ROWS:,} rows or {MINI_BATCH_SECONDS} s;\n"
         "distinct aggregates split; objects reused; no expiry of state. Its local cluster is one JVM with\n"
-        f"{MEMORY[ROCKSDB]} of heap and {MANAGED_MEMORY} of managed memory with RocksDB, and {MEMORY[HEAP]} of heap with\n"
-        "state on the heap. Its files roll at the same interval, so that a checkpoint commits them."
+        f"{MEMORY[ROCKSDB]} of heap and {MANAGED_MEMORY} of managed memory with RocksDB, and {MEMORY[HEAP]} of heap\n"
+        "with state on the heap. Its files roll at the same interval, so that a checkpoint commits them."
     )
 
 
