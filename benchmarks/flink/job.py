@@ -9,6 +9,7 @@ in ``.flink``.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from contextlib import suppress
@@ -38,7 +39,10 @@ def main() -> None:
     progress = Progress(f"http://127.0.0.1:{orders['port']}/jobs/{client.get_job_id()}")
     end = client.get_job_execution_result()
     samples: list[tuple[float, int]] = []
+    parent = os.getppid()
     while not end.done():
+        if os.getppid() != parent:
+            os._exit(1)  # the benchmark was killed; Flink's JVM ends with its input
         with suppress(OSError, ValueError, KeyError):  # the job has not started yet, or has just ended
             samples.append((time.monotonic(), progress.events()))
         time.sleep(EVERY_SECONDS)
