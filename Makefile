@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FIGURES := $(VENV)/.figures
 AUDIT := .venv-audit
+FLINK := .flink
 TESTS ?=
 WORKERS ?= auto
 SEEDS ?= 30
@@ -19,6 +20,7 @@ REF ?=
 OWN ?=
 FIGURE ?=
 KEEP ?=
+RESUME ?=
 
 # Tests start hundreds of processes that import the same modules: compiled once is enough.
 unexport PYTHONDONTWRITEBYTECODE
@@ -26,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit coverage test-kubernetes test-sample test-all lengths console console-dev chaos availability mutants lint format bench bench-object-store bench-nexmark bench-kubernetes bench-compare figures scale pictures screenshots kubernetes-tools lock audit release clean
+.PHONY: help demo test test-unit coverage test-kubernetes test-sample test-all lengths console console-dev chaos availability mutants lint format bench bench-object-store bench-nexmark bench-nexmark-flink bench-kubernetes bench-compare figures scale pictures screenshots kubernetes-tools lock audit release clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,8 +89,11 @@ bench: $(FIGURES) ## Measure, and write benchmarks/RESULTS.md (about three quart
 bench-object-store: $(READY) ## Requests and waits of an application with its snapshots in S3, into benchmarks/RESULTS.md (a quarter of an hour)
 	@$(BIN)/python -m benchmarks.object_store
 
-bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into benchmarks/RESULTS.md (more than an hour)
-	@$(BIN)/python -m benchmarks.nexmark
+bench-nexmark: $(FIGURES) ## Nexmark's queries beside Structured Streaming, into benchmarks/RESULTS.md (two to three hours; RESUME=FILE: go on)
+	@$(BIN)/python -m benchmarks.nexmark $(if $(RESUME),--resume $(RESUME))
+
+bench-nexmark-flink: $(FIGURES) $(FLINK)/.ready ## The same queries beside Flink, from JSON files, into benchmarks/RESULTS.md (three to four hours; RESUME=FILE: go on)
+	@$(BIN)/python -m benchmarks.flink $(if $(RESUME),--resume $(RESUME))
 
 bench-kubernetes: $(READY) ## How soon drivers in pods commit, into benchmarks/RESULTS.md (eight minutes, after kubernetes-tools)
 	@tools/in-own-network $(BIN)/python -m benchmarks.kubernetes --spares
@@ -128,8 +133,16 @@ audit: ## Known vulnerabilities of the locked packages (needs PyPI's database, o
 	@$(AUDIT)/bin/python -m tools.audit $(AUDIT)/bin/pip-audit requirements.lock requirements-figures.lock
 
 clean: ## Remove the environment and everything that was built or cached
-	rm -rf $(VENV) $(AUDIT) build dist .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse metastore_db console/node_modules
+	rm -rf $(VENV) $(AUDIT) $(FLINK) build dist .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse metastore_db console/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# PyFlink requires other versions of PyArrow and pandas than the project, so that it has an environment of its own.
+$(FLINK)/.ready: benchmarks/flink/requirements.lock
+	@$(PYTHON) -c "import sys; sys.exit(None if (3, 9) <= sys.version_info[:2] <= (3, 12) else 'PyFlink needs Python 3.9 to 3.12: PYTHON=python3.12')"
+	@test -x $(FLINK)/bin/python || $(PYTHON) -m venv $(FLINK)
+	@echo "Installing PyFlink into $(FLINK): 850 MB, some minutes, only this once"
+	@$(FLINK)/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/flink/requirements.lock
+	@touch $@
 
 # Node and npm are needed only to change the console: its bundle is committed.
 console/node_modules/.package-lock.json: console/package.json console/package-lock.json

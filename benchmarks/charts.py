@@ -67,7 +67,7 @@ def bar_chart(name: str, title: str, y: str, groups: Sequence[str], series: Mapp
     A value of ``nan`` has no bar. Requires the extra ``figures``.
     """
     pyplot = _pyplot()
-    figure, axes = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(max(7.2, 0.5 * len(groups)), 4.0), layout="constrained")
     width = 0.8 / len(series)
     for number, (label, values) in enumerate(series.items()):
         axes.bar([place + (number + 0.5) * width - 0.4 for place in range(len(groups))], values, width, label=label)

@@ -7,7 +7,7 @@ Until its measure has run again, the page states that its numbers precede the ch
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.result import Result
@@ -34,6 +34,8 @@ STRUCTURED_STREAMING = (
     "checkpoints; also its state store in memory"
 )
 CHANGELOG = ("2026-11-27", "RocksDB has changelog checkpoints")
+
+CHANGELOG_OF_LIMIT = ("2026-11-29", "the limit was added")
 
 BENCH = (
     Baseline(
@@ -102,7 +104,19 @@ BENCH = (
         "without marker and without fsync; for rows by keys, the library's `merge` of the same number of rows",
     ),
 )
-NEXMARK = (Baseline("all queries", f"{STRUCTURED_STREAMING}. Both write Parquet files", CHANGELOG),)
+NEXMARK = (
+    Baseline("all queries", f"{STRUCTURED_STREAMING}. Both write Parquet files", CHANGELOG),
+    Baseline("the limit", "the query as a Spark batch without state over the files of one epoch", CHANGELOG_OF_LIMIT),
+)
+FLINK = (
+    Baseline(
+        "all queries",
+        "Flink's SQL with mini-batches, with RocksDB (incremental checkpoints) and with state on the heap; Structured "
+        "Streaming with RocksDB and changelog checkpoints. All read and write JSON lines",
+    ),
+)
+DESCRIBED: Mapping[str, Sequence[Baseline]] = {"bench": BENCH, "bench-nexmark": NEXMARK, "bench-nexmark-flink": FLINK}
+"""Baselines by the command whose section of the page describes them."""
 
 
 def baselines_described(baselines: Sequence[Baseline], written: str) -> str:

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-SECTIONS = ("bench", "bench-chosen", "bench-object-store", "bench-nexmark", "bench-kubernetes", "figures", "scale")
+SECTIONS = (
+    *("bench", "bench-chosen", "bench-object-store", "bench-nexmark", "bench-nexmark-flink", "bench-kubernetes"),
+    *("figures", "scale"),
+)
 TITLE = "# Results"
 
 _SECTION = re.compile(r"^<!-- make ([\w-]+) -->$", re.MULTILINE)
@@ -24,6 +27,11 @@ def write_section(command: str, text: str, page: Path = RESULTS) -> None:
 def remove_section(command: str, page: Path = RESULTS) -> None:
     """Remove the section of a command, if there is one."""
     write_section(command, "", page)
+
+
+def written_sections(page: Path = RESULTS) -> set[str]:
+    """The commands whose section is on the page."""
+    return set(_sections(page.read_text()))
 
 
 def read_section(command: str, page: Path = RESULTS) -> str:
@@ -43,6 +51,19 @@ def write_part(
     parts[name] = text.strip()
     kept = [f"<!-- part {each} -->\n\n{parts[each]}" for each in order if each in parts]
     write_section(command, "\n\n".join([introduction.strip(), *kept]), page)
+
+
+def write_block(page: Path, name: str, text: str) -> None:
+    """Replace the text of a generated block of another page, between ``<!-- NAME -->`` and ``<!-- end of NAME -->``.
+
+    Raises ``ValueError`` if the page has no such block.
+    """
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    before, found, rest = page.read_text().partition(begin)
+    _, ended, after = rest.partition(end)
+    if not found or not ended:
+        raise ValueError(f"{page} has no block between {begin} and {end}")
+    page.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}")
 
 
 def _sections(page: str) -> dict[str, str]:

@@ -26,9 +26,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.comparison.checkouts import commit_name
-from benchmarks.descriptions import BENCH, NEXMARK, baselines_described, snapshots_compared, updated
+from benchmarks.descriptions import BENCH, DESCRIBED, baselines_described, snapshots_compared, updated
 from benchmarks.machine import LOAD, describe
-from benchmarks.report import RESULTS, read_section, remove_section, write_section
+from benchmarks.report import RESULTS, read_section, remove_section, write_section, written_sections
 from benchmarks.result import Result
 
 MEASURES = (
@@ -89,8 +89,8 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     if options.descriptions:
-        for command, baselines in (("bench", BENCH), ("bench-nexmark", NEXMARK)):
-            write_section(command, updated(read_section(command), baselines))
+        for command in written_sections() & DESCRIBED.keys():
+            write_section(command, updated(read_section(command), DESCRIBED[command]))
         return 0
     if unknown := set(options.measures) - set(MEASURES):
         parser.error(f"unknown measure {', '.join(sorted(unknown))}; known measures: {', '.join(MEASURES)}")

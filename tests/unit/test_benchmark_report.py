@@ -7,8 +7,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks import figures, scale
-from benchmarks.descriptions import BEGIN, BENCH, END, NEXMARK, Baseline, baselines_described, updated
-from benchmarks.report import RESULTS, read_section, remove_section, write_part, write_section
+from benchmarks.descriptions import BEGIN, DESCRIBED, END, Baseline, baselines_described, updated
+from benchmarks.report import (
+    RESULTS,
+    read_section,
+    remove_section,
+    write_block,
+    write_part,
+    write_section,
+    written_sections,
+)
 from benchmarks.sdg.recovery import ONE_MACHINE
 
 
@@ -56,8 +64,9 @@ def test_changed_baselines_are_listed_until_measured_again() -> None:
 
 
 def test_the_results_page_matches_the_baseline_descriptions() -> None:
-    for command, baselines in (("bench", BENCH), ("bench-nexmark", NEXMARK)):
-        section = read_section(command)
+    assert {"bench", "bench-nexmark"} <= written_sections()
+    for command in written_sections() & DESCRIBED.keys():
+        baselines, section = DESCRIBED[command], read_section(command)
         assert updated(section, baselines) == section, "run python -m benchmarks.run --descriptions"
         assert baselines_described(baselines, "9999-12-31").splitlines()[1] in section
     page = RESULTS.read_text()
@@ -73,3 +82,12 @@ def test_a_section_can_be_removed(tmp_path: Path) -> None:
     remove_section("bench-chosen", page)
     assert "bench-chosen" not in page.read_text()
     assert read_section("bench", page) == "all"
+
+
+def test_a_block_of_another_page_is_replaced(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n\n<!-- make it -->\n\nold\n\n<!-- end of make it -->\n\nafter\n")
+    write_block(page, "make it", "new\n")
+    assert page.read_text() == "before\n\n<!-- make it -->\n\nnew\n\n<!-- end of make it -->\n\nafter\n"
+    with pytest.raises(ValueError, match="no block"):
+        write_block(page, "make other", "new")

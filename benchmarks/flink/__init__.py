@@ -1,0 +1,1 @@
+"""Nexmark's queries in Apache Flink's SQL, beside Epochal and Structured Streaming (``make bench-nexmark-flink``)."""
