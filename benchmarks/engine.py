@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -26,10 +28,11 @@ ARTIFACT = "0" * 64
 
 @dataclass(frozen=True)
 class EpochTime:
-    """One epoch: its rows, and the seconds from its trigger to its commit decision (E1 to E4)."""
+    """One epoch: its rows, the seconds from its trigger to its commit decision (E1 to E4), and its trigger."""
 
     rows: int
     seconds: float
+    began: datetime | None = None
 
 
 def configuration(folder: Path, **changes: object) -> Configuration:
@@ -135,4 +138,11 @@ def warm(times: list[EpochTime], skip: int = 2) -> float:
 
 def _time(record: EpochRecord) -> EpochTime:
     assert record.prepared_at is not None
-    return EpochTime(record.rows_in or 0, (record.prepared_at - record.started_at).total_seconds())
+    return EpochTime(record.rows_in or 0, (record.prepared_at - record.started_at).total_seconds(), record.started_at)
+
+
+def between_begins(begins: Sequence[datetime], last: float) -> list[float]:
+    """Seconds from the begin of each epoch to that of the next one, which includes all work between two epochs.
+
+    ``last``: seconds of the last epoch, which none follows."""
+    return [*((after - before).total_seconds() for before, after in pairwise(begins)), last]

@@ -190,16 +190,19 @@ def warm_rate(seconds: list[float], events_an_epoch: int, epochs: int) -> float:
 
 
 def ours(query: str, source: Path, epochs: int, work: Path, format: Format = "parquet") -> list[float]:
-    """Seconds of each epoch in Epochal."""
+    """Seconds from the begin of each epoch in Epochal to that of the next one."""
     parameters = Parameters(folder=str(source), schema_text=schema_text(), output=str(work / "output"), format=format)
     settings = engine.configuration(work)
     with engine.engine_session(settings) as spark:
         pipeline = import_module(f"examples.nexmark.{query}").build(parameters)
-        return [each.seconds for each in engine.run_epochs(pipeline, spark, work, settings, epochs)]
+        times = engine.run_epochs(pipeline, spark, work, settings, epochs)
+    begins = [each.began for each in times if each.began is not None]
+    return engine.between_begins(begins, times[-1].seconds)
 
 
 def theirs(query: str, source: Path, state: Mapping[str, str], work: Path, format: Format = "parquet") -> list[float]:
-    """Seconds of each micro-batch in Structured Streaming with the state store of these settings."""
+    """Seconds from the begin of each micro-batch in Structured Streaming to that of the next one, with the state store
+    of these settings."""
     with session(work, state) as spark:
         return answer_seconds(events(spark, source, schema(), FILES_AN_EPOCH, format), query, work, format)
 

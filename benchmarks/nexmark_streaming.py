@@ -7,6 +7,7 @@ The results equal those of the oracles. Windowed queries emit complete windows, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
+
+from benchmarks.engine import between_begins
 
 DELAY = "1 second"
 """Delay of the watermarks in both engines. The events of the benchmark are in time order."""
@@ -275,13 +278,15 @@ REFUSED: Mapping[str, Callable[[DataFrame], DataFrame]] = {"q4": _q4, "q6": _q6}
 
 
 def answer_seconds(events: DataFrame, query: str, work: Path, format: str = "parquet") -> list[float]:
-    """Run a query over all files. Returns Spark's seconds of each micro-batch with rows."""
+    """Run a query over all files. Returns the seconds from the begin of each micro-batch with rows to that of the next
+    one."""
     mode, frame = QUERIES[query]
     writer = _into_files(frame(events).writeStream.outputMode(mode), mode, work / "output", format)
     running = writer.option("checkpointLocation", str(work / "checkpoint")).trigger(availableNow=True).start()
     running.awaitTermination()
     progress = [each for each in running.recentProgress if each["numInputRows"]]
-    return [each["durationMs"]["triggerExecution"] / 1000 for each in progress]
+    begins = [datetime.fromisoformat(each["timestamp"]) for each in progress]
+    return between_begins(begins, progress[-1]["durationMs"]["triggerExecution"] / 1000)
 
 
 def _into_files(writer: DataStreamWriter, mode: Mode, folder: Path, format: str) -> DataStreamWriter:

@@ -94,9 +94,8 @@ Written by `make bench-nexmark-flink` on {run.date}. Events a second, and in par
 JSON lines: {total:,} events in time order, with times in milliseconds. All engines write JSON lines.
 
 - Epochal and Structured Streaming (RocksDB) run {parameters["epochs"]} epochs or micro-batches of
-  {parameters["events"]:,} events: the median of those after the first {parameters["warm"]}. An
-  epoch's time ends with its commit decision, and a micro-batch's with its end; what follows until the next one begins
-  is not counted.
+  {parameters["events"]:,} events: the median of those after the first {parameters["warm"]}, each until the next one
+  begins.
 - Flink runs each query once over the same events as a bounded job, in streaming mode. Its rate is that of the events
   after the first {first:,}: from the time at which its sources have read these to the end of the job, which includes
   the last checkpoint and the commit of the last files. The start of the JVM and of the job, and the first

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from benchmarks.engine import between_begins
 from benchmarks.nexmark_page import IN_MEMORY, LIMIT, MEASURED, OURS, ROCKSDB, STATEFUL, cells, section, verdicts
 from benchmarks.nexmark_results import Measured, Run, begin, resume
 
@@ -71,3 +73,8 @@ def test_the_section_lists_what_was_not_measured(tmp_path: Path) -> None:
     assert "![Events a second by query and engine](charts/nexmark.svg)" in text
     assert "- q4: " in text and "| q20 | 10 (5) |" in text
     assert {"q3", "q12", "q19"} < set(STATEFUL) and "q13" not in STATEFUL
+
+
+def test_an_epoch_lasts_until_the_next_one_begins() -> None:
+    begins = [datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in (0, 2, 5)]
+    assert between_begins(begins, 1.5) == [2.0, 3.0, 1.5]
