@@ -86,7 +86,8 @@ def section(run: Run, chart: str) -> str:
 Written by `make bench-nexmark` on {run.date}. Events a second, and in parentheses for each core, with
 {parameters["events"]:,} events in each of the {parameters["epochs"]} epochs or micro-batches of a run: the median of
 those after the first {WARM}, each until the next one begins, and of {parameters["rounds"]} rounds, in which the engines
-alternate; with state in memory in one round. All write their output to Parquet files, atomically for each epoch or micro-batch.
+alternate; with state in memory in one round. All write their output to Parquet files, atomically for each epoch or
+micro-batch.
 
 The limit is the same query as a Spark batch without state over the files of one epoch, written to Parquet files. It is
 a bound: it keeps nothing, and its result is that of one epoch alone. Ratios are of one round each: least and greatest
