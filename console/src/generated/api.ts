@@ -2473,6 +2473,7 @@ export interface components {
              *         "seconds": 0
              *       },
              *       "failed_compactions": 0,
+             *       "parts": {},
              *       "read_bytes": {},
              *       "sinks": {},
              *       "steps": {},
@@ -2546,6 +2547,10 @@ export interface components {
             state_rows: number;
         };
         EpochDurations: {
+            /** @default {} */
+            parts: {
+                [key: string]: number;
+            };
             /** @default {} */
             steps: {
                 [key: string]: number;
@@ -3019,6 +3024,10 @@ export interface components {
         };
         MeasuredEpoch: {
             epoch: number;
+            /** @default {} */
+            parts: {
+                [key: string]: number;
+            };
             /** @default {} */
             steps: {
                 [key: string]: number;
@@ -3941,6 +3950,10 @@ export interface components {
             epochs: components["schemas"]["Durations"];
             /** @default 0 */
             failed_compactions: number;
+            /** @default {} */
+            parts: {
+                [key: string]: number;
+            };
             /** @default {} */
             read_bytes: {
                 [key: string]: number;
