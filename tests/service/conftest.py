@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -43,6 +42,7 @@ from epochal.snapshots import layout
 from epochal.snapshots.manifest import FileInFlight, FileReference, RecordsInFlight, SinkHandles
 from epochal.snapshots.store import SnapshotStore
 from epochal.state.table import StateTable
+from epochal.testing.servers.process import free_port as free_port
 from tests.kit.catalogs import new_sqlite_catalog
 from tests.kit.manifests import plain_manifest
 from tests.service.browser import Browser
@@ -341,12 +341,6 @@ def serving_app(app: FastAPI, settings: Settings) -> Iterator[tuple[ControlPlane
         file = settings.admin_token_file
         yield app.state.control_plane, file.read_text().strip() if file.exists() else ""
     assert not unlisted, f"add them with @answers: {sorted(unlisted)}"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

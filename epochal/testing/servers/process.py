@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from epochal.errors import EnvironmentProblem
 
 LOOPBACK = "127.0.0.1"
+PORTS: Final = range(10_000, 30_000)
+"""Below the ports that operating systems choose for connections and Kubernetes for services: one of those can be taken
+between the check and the start of a server."""
+ATTEMPTS: Final = 1_000
+_given: set[int] = set()
 
 
 class ServerUnavailable(EnvironmentProblem):
@@ -23,10 +30,23 @@ class ServerUnavailable(EnvironmentProblem):
 
 
 def free_port() -> int:
-    """Return a loopback port that was free at the time of the call."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    """Return a loopback port of ``PORTS`` that was free at the time of the call, a different one in each call.
+
+    Processes choose at random, so that two of them rarely choose the same one. Raises ``ServerUnavailable`` after
+    ``ATTEMPTS`` ports that are not free.
+    """
+    choose = random.SystemRandom()
+    for _ in range(ATTEMPTS):
+        port = choose.choice(PORTS)
+        if port in _given:
+            continue
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            _given.add(port)
+            return port
+    raise ServerUnavailable(
+        f"{ATTEMPTS} ports from {PORTS[0]} to {PORTS[-1]} are in use. Stop servers on this machine."
+    )
 
 
 def accepts(port: int) -> bool:
