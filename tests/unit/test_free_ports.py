@@ -24,7 +24,7 @@ def test_a_port_in_use_is_not_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind((LOOPBACK, free))
         taken.listen()
-        monkeypatch.setattr(process, "_given", set())
+        monkeypatch.setattr(process, "_returned", set())
         monkeypatch.setattr(process, "PORTS", range(free, free + 1))
         with pytest.raises(ServerUnavailable, match="Stop servers"):
             free_port()

@@ -20,7 +20,7 @@ PORTS: Final = range(10_000, 30_000)
 """Below the ports that operating systems choose for connections and Kubernetes for services: one of those can be taken
 between the check and the start of a server."""
 ATTEMPTS: Final = 1_000
-_given: set[int] = set()
+_returned: set[int] = set()
 
 
 class ServerUnavailable(EnvironmentProblem):
@@ -38,11 +38,11 @@ def free_port() -> int:
     choose = random.SystemRandom()
     for _ in range(ATTEMPTS):
         port = choose.choice(PORTS)
-        if port in _given:
+        if port in _returned:
             continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((LOOPBACK, port))
-            _given.add(port)
+            _returned.add(port)
             return port
     raise ServerUnavailable(
         f"{ATTEMPTS} ports from {PORTS[0]} to {PORTS[-1]} are in use. Stop servers on this machine."

@@ -283,7 +283,7 @@ def test_a_merge_that_fails_does_not_stop_the_commit(tmp_path: Path, caplog: pyt
     data = path.read_bytes()
     path.unlink()
     merging.commit(2)
-    warnings = [record for record in caplog.records if "cannot be merged" in record.message]
+    warnings = [record for record in caplog.records if "cannot be merged" in record.getMessage()]
     assert len(warnings) == 1  # and not in each commit
     path.write_bytes(data)
     merging.sink = merging.started(5, attempt=2)
