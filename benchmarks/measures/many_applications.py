@@ -145,7 +145,7 @@ def _register(url: str, store: SnapshotStore, registered: int) -> list[Line]:
     by = {"created_at": moment, "created_by": "benchmark"}
     over = {"started_at": moment, "ended_at": moment}
     tables: dict[type, list[dict[str, object]]] = {
-        Artifact: [{"sha256": ARTIFACT, "filename": "totals.py", "bytes": 0, **by}]
+        Artifact: [{"sha256": ARTIFACT, "filename": "totals.py", "bytes": 0, "uploaded_at": moment, **by}]
     }
     lines = []
     for place in range(registered):
