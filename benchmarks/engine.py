@@ -32,7 +32,7 @@ class EpochTime:
 
     rows: int
     seconds: float
-    began: datetime | None = None
+    began: datetime
 
 
 def configuration(folder: Path, **changes: object) -> Configuration:

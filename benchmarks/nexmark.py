@@ -12,27 +12,19 @@ no fair comparison, because Structured Streaming's rows would never leave the JV
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from pyspark.sql.types import StructType
-from rich.console import Console
 
-from benchmarks import charts, engine, nexmark_batch, structured_streaming
-from benchmarks.machine import describe
+from benchmarks import engine, nexmark_batch, structured_streaming
+from benchmarks.nexmark_command import Benchmark, drawn
 from benchmarks.nexmark_page import (
     CHART,
     EPOCHS,
@@ -48,7 +40,7 @@ from benchmarks.nexmark_page import (
     cells,
     section,
 )
-from benchmarks.nexmark_results import Measured, Run, begin, new_file, printed, resume
+from benchmarks.nexmark_results import Measured, Run
 from benchmarks.nexmark_streaming import NOT_IN_MEMORY, QUERIES, answer_seconds, events
 from benchmarks.report import write_section
 from benchmarks.sessions import session
@@ -62,8 +54,6 @@ FILES_AN_EPOCH = 2
 """One for each core."""
 LIMIT_SECONDS = 3_600.0
 """Timeout for one query in the default number of rounds."""
-
-console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 
 
 class Parameters(nexmark.Parameters):
@@ -79,72 +69,6 @@ class Parameters(nexmark.Parameters):
     def sink(self, mode: Mode = "append") -> SinkDefinition:
         assert self.output is not None
         return files.sink(self.output, format=self.format, mode=mode)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.nexmark", description=__doc__.splitlines()[0])
-    parser.add_argument("queries", nargs="*", metavar="QUERY", help=f"some of {', '.join(MEASURED)}; default: all")
-    parser.add_argument("--events", type=int, default=EVENTS, help="an epoch")
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"epochs of a run; the first {WARM} are not counted")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="continue the run whose results are in this file")
-    parser.add_argument("--write", action="store_true", help="write the section of RESULTS.md without a missing query")
-    parser.add_argument("--alone", help=argparse.SUPPRESS)  # the folder of a process that runs one query
-    options = parser.parse_args()
-    if unknown := set(options.queries) - set(MEASURED):
-        parser.error(f"unknown query {', '.join(sorted(unknown))}; known queries: {', '.join(MEASURED)}")
-    if options.epochs <= WARM:
-        parser.error(f"--epochs must be above {WARM}")
-    if options.alone:
-        _run_alone(options.queries[0], Path(options.alone), options)
-        return 0
-    parameters = {name: getattr(options, name) for name in ("events", "epochs", "rounds")}
-    try:
-        run = resume(options.resume, parameters) if options.resume else None
-    except (OSError, ValueError) as error:
-        parser.error(f"--resume: {error}")
-    run = run or begin(new_file("nexmark"), parameters, describe())
-    missing = [query for query in options.queries or MEASURED if query not in run.measured]
-    if missing and not options.write:
-        console.print(f"[dim]results are kept in {run.file}")
-        _measure(run, missing, options)
-    measured = run.among(MEASURED)
-    console.print(printed(HEADER, map(cells, measured)))
-    if options.write or len(measured) == len(MEASURED):
-        write_section("bench-nexmark", section(run, draw(run)))
-    return 0 if all(query in run.measured for query in options.queries or MEASURED) else 1
-
-
-def _measure(run: Run, queries: list[str], options: argparse.Namespace) -> None:
-    """Measure the queries, and print and keep the result of each as it comes."""
-    folder = Path(tempfile.mkdtemp(prefix="epochal-bench-nexmark-"))
-    try:
-        write_events(folder / "input", options.events, options.epochs)
-        for query in queries:
-            found = _run_in_process(query, folder, options)
-            if found is not None:
-                run.add(found)
-                console.print(printed(HEADER, [cells(found)]))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def draw(run: Run) -> str:
-    """Draw the chart of a run, and return its path below the folder of RESULTS.md."""
-    measured = run.among(MEASURED)
-    chart = charts.bar_chart(
-        CHART,
-        f"Nexmark, {run.parameters['events']:,} events an epoch",
-        "events/s",
-        [each.query for each in measured],
-        {name: [each.rate(name) for each in measured] for name in (OURS, ROCKSDB, IN_MEMORY, LIMIT)},
-    )
-    return f"charts/{chart.name}"
-
-
-def _run_alone(query: str, folder: Path, options: argparse.Namespace) -> None:
-    measured = run(query, folder, options.events, options.epochs, options.rounds)
-    (folder / "measured.json").write_text(json.dumps(asdict(measured)))
 
 
 def write_events(folder: Path, events: int, epochs: int, format: Format = "parquet") -> None:
@@ -196,8 +120,7 @@ def ours(query: str, source: Path, epochs: int, work: Path, format: Format = "pa
     with engine.engine_session(settings) as spark:
         pipeline = import_module(f"examples.nexmark.{query}").build(parameters)
         times = engine.run_epochs(pipeline, spark, work, settings, epochs)
-    begins = [each.began for each in times if each.began is not None]
-    return engine.between_begins(begins, times[-1].seconds)
+    return engine.between_begins([each.began for each in times], times[-1].seconds)
 
 
 def theirs(query: str, source: Path, state: Mapping[str, str], work: Path, format: Format = "parquet") -> list[float]:
@@ -212,29 +135,6 @@ def _limit(query: str, source: Path, work: Path) -> list[float]:
         return nexmark_batch.answer_seconds(spark, source, schema(), FILES_AN_EPOCH, query, work)
 
 
-def _run_in_process(query: str, folder: Path, options: argparse.Namespace) -> Measured | None:
-    """Run a query in a new JVM, so that earlier queries do not warm it up."""
-    numbers = [f"--{name}={getattr(options, name)}" for name in ("events", "epochs", "rounds")]
-    command = [sys.executable, "-m", "benchmarks.nexmark", query, *numbers, "--alone", str(folder)]
-    started, limit = time.monotonic(), LIMIT_SECONDS * max(1, options.rounds / ROUNDS)
-    with (folder / f"{query}.log").open("wb") as log, console.status(f"[dim]{query}"):
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            code: int | None = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            process.terminate()
-            process.wait()
-    if code != 0:
-        console.print(f"[red]{query} {'failed' if code else f'took longer than {limit:.0f} s'}[/]")
-        console.print((folder / f"{query}.log").read_text(errors="replace")[-3000:], markup=False)
-        return None
-    console.print(f"{query} [dim]{time.monotonic() - started:.0f} s")
-    measured: dict[str, Any] = json.loads((folder / "measured.json").read_text())
-    return Measured(**measured)
-
-
 def schema() -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -247,5 +147,26 @@ def schema_text() -> str:
     return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema())
 
 
+def _write(run: Run) -> None:
+    engines = (OURS, ROCKSDB, IN_MEMORY, LIMIT)
+    write_section("bench-nexmark", section(run, drawn(run, MEASURED, CHART, "Nexmark", engines)))
+
+
+BENCHMARK = Benchmark(
+    module="benchmarks.nexmark",
+    name="nexmark",
+    description=(__doc__ or "").splitlines()[0],
+    queries=MEASURED,
+    events=EVENTS,
+    epochs=EPOCHS,
+    rounds=ROUNDS,
+    header=HEADER,
+    cells=cells,
+    write_input=lambda folder, events, epochs: write_events(folder / "input", events, epochs),
+    measure=run,
+    write=_write,
+    limit_seconds=LIMIT_SECONDS,
+)
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(BENCHMARK.main())

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from benchmarks.flink import queries
 from benchmarks.sessions import CORES, DRIVER_MEMORY
+from epochal.testing.servers.process import free_port
 
 ENVIRONMENT = Path(__file__).parents[2] / ".flink"
 PYTHON = ENVIRONMENT / "bin" / "python"
@@ -79,7 +79,7 @@ def run(query: str, source: Path, state: str, checkpoint_seconds: float, work: P
     Raises ``RuntimeError`` with the end of its output if it fails.
     """
     work.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    port = free_port()
     orders = {
         "configuration": configuration(state, checkpoint_seconds, port, work),
         "statements": [*queries.tables(source), queries.sink(query, work / "output", checkpoint_seconds)],
@@ -154,13 +154,6 @@ def described() -> str:
         f"{MEMORY[ROCKSDB]} of heap and {MANAGED_MEMORY} of managed memory with RocksDB, and {MEMORY[HEAP]} of heap\n"
         "with state on the heap. Its files roll at the same interval, so that a checkpoint commits them."
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -34,7 +34,8 @@ def test_figure_is_encoded_as_json(figure: Figure) -> None:
 
 
 def test_throughput_is_that_of_the_median_epoch() -> None:
-    rate, latency = throughput_and_latency({5.0: [EpochTime(100, seconds) for seconds in (0.1, 0.2, 1.0)]})
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    rate, latency = throughput_and_latency({5.0: [EpochTime(100, seconds, began) for seconds in (0.1, 0.2, 1.0)]})
     assert rate.series == {"throughput": [(5.0, pytest.approx(500))]}
     assert latency.series == {"median": [(5.0, 200)], "95th percentile": [(5.0, 1000)]}
 
